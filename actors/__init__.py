@@ -1,0 +1,1 @@
+"""Floor 3: Ray, sockets, clocks, tasks. Composes, decides nothing."""

@@ -1,0 +1,1 @@
+"""The command line: composes brokers, clients and pipelines for people."""

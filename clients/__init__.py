@@ -1,0 +1,1 @@
+"""The Ray-native clients. They meet the broker only on the wire."""

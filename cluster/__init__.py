@@ -1,0 +1,1 @@
+"""Floor 1: replicas and the controller's metadata. Pure rules."""

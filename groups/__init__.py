@@ -1,0 +1,1 @@
+"""Floor 1: consumer groups. Pure rules: events and time in, effects out."""

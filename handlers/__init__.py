@@ -1,0 +1,1 @@
+"""Floor 2: one Kafka API per file: request + ports -> response."""

@@ -1,0 +1,1 @@
+"""Spark (RayDP) on top of the clients."""

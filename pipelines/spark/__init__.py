@@ -1,0 +1,1 @@
+"""The Spark bridge: a Python Data Source over the Ray-native clients."""

@@ -1,0 +1,1 @@
+"""Floor 0: bytes <-> values. Messages, headers, record batches, columns, errors. Pure."""

@@ -1,0 +1,396 @@
+"""Expected failures: each exception is one of Kafka's error codes and knows it.
+
+A KafkaError is raised anywhere below the handlers and caught by a handler, once, at the smallest
+thing the response can blame (a partition, a group, the request). Anything else that escapes is a
+bug: it is logged with its traceback and answered as UNKNOWN_SERVER_ERROR or a closed connection.
+
+The class name is the code in CamelCase, so one search finds both. It crosses Ray actors, so it
+pickles by its arguments and takes exactly one: the text for people.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .error_code import ErrorCode
+
+
+class KafkaError(Exception):
+    """An expected failure with a place in a Kafka response. `str()` is the text for people."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    by_code: ClassVar[dict[int, type[KafkaError]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        # setdefault, never a refusal: Ray derives its own subclass of each error it re-raises.
+        if "code" in cls.__dict__:
+            KafkaError.by_code.setdefault(cls.code, cls)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text or self.code.name
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code.retriable
+
+
+def error_for(code: int, message: str | None = None) -> KafkaError:
+    """The exception for a wire code other than NONE, with the peer's message if it sent one."""
+    cls = KafkaError.by_code.get(code)
+    if cls is not None:
+        return cls(message or cls.code.name)
+    try:
+        name = ErrorCode(code).name
+    except ValueError:
+        name = f"error code {code}"
+    return KafkaError(f"{name}: {message}" if message else name)
+
+
+class ConnectionFailed(Exception):
+    """A client could not reach, or lost, a broker. Not a wire code."""
+
+
+class MalformedRequest(Exception):
+    """Bytes that are no valid message. The peer is not speaking Kafka, or hostile: hang up."""
+
+
+class UnknownServerError(KafkaError):
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class OffsetOutOfRange(KafkaError):
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class CorruptMessage(KafkaError):
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnknownTopicOrPartition(KafkaError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class LeaderNotAvailable(KafkaError):
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class NotLeaderOrFollower(KafkaError):
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class RequestTimedOut(KafkaError):
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class BrokerNotAvailable(KafkaError):
+    code = ErrorCode.BROKER_NOT_AVAILABLE
+
+
+class MessageTooLarge(KafkaError):
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class StaleControllerEpoch(KafkaError):
+    code = ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+class OffsetMetadataTooLarge(KafkaError):
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class NetworkException(KafkaError):
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class CoordinatorLoadInProgress(KafkaError):
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CoordinatorNotAvailable(KafkaError):
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class NotCoordinator(KafkaError):
+    code = ErrorCode.NOT_COORDINATOR
+
+
+class InvalidTopicException(KafkaError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class RecordListTooLarge(KafkaError):
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class NotEnoughReplicas(KafkaError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class NotEnoughReplicasAfterAppend(KafkaError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class InvalidRequiredAcks(KafkaError):
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class IllegalGeneration(KafkaError):
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class InconsistentGroupProtocol(KafkaError):
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidGroupId(KafkaError):
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class UnknownMemberId(KafkaError):
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class InvalidSessionTimeout(KafkaError):
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class RebalanceInProgress(KafkaError):
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class InvalidCommitOffsetSize(KafkaError):
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+class TopicAuthorizationFailed(KafkaError):
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class GroupAuthorizationFailed(KafkaError):
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationFailed(KafkaError):
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class InvalidTimestamp(KafkaError):
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class UnsupportedVersion(KafkaError):
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class TopicAlreadyExists(KafkaError):
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(KafkaError):
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(KafkaError):
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(KafkaError):
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class InvalidConfig(KafkaError):
+    code = ErrorCode.INVALID_CONFIG
+
+
+class NotController(KafkaError):
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class InvalidRequest(KafkaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class UnsupportedForMessageFormat(KafkaError):
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class PolicyViolation(KafkaError):
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class OutOfOrderSequenceNumber(KafkaError):
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class DuplicateSequenceNumber(KafkaError):
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(KafkaError):
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class InvalidTxnState(KafkaError):
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class InvalidProducerIdMapping(KafkaError):
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class InvalidTransactionTimeout(KafkaError):
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+class ConcurrentTransactions(KafkaError):
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class OperationNotAttempted(KafkaError):
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+class KafkaStorageError(KafkaError):
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class LogDirNotFound(KafkaError):
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+
+
+class UnknownProducerId(KafkaError):
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+class ReassignmentInProgress(KafkaError):
+    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
+class NonEmptyGroup(KafkaError):
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupIdNotFound(KafkaError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class FetchSessionIdNotFound(KafkaError):
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class InvalidFetchSessionEpoch(KafkaError):
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class ListenerNotFound(KafkaError):
+    code = ErrorCode.LISTENER_NOT_FOUND
+
+
+class TopicDeletionDisabled(KafkaError):
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+
+
+class FencedLeaderEpoch(KafkaError):
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpoch(KafkaError):
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class UnsupportedCompressionType(KafkaError):
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class StaleBrokerEpoch(KafkaError):
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class OffsetNotAvailable(KafkaError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+class MemberIdRequired(KafkaError):
+    code = ErrorCode.MEMBER_ID_REQUIRED
+
+
+class PreferredLeaderNotAvailable(KafkaError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class GroupMaxSizeReached(KafkaError):
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class FencedInstanceId(KafkaError):
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class EligibleLeadersNotAvailable(KafkaError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class ElectionNotNeeded(KafkaError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class NoReassignmentInProgress(KafkaError):
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+class GroupSubscribedToTopic(KafkaError):
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+class InvalidRecord(KafkaError):
+    code = ErrorCode.INVALID_RECORD
+
+
+class UnstableOffsetCommit(KafkaError):
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class InconsistentClusterId(KafkaError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class UnknownTopicId(KafkaError):
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class InconsistentTopicId(KafkaError):
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class DuplicateBrokerRegistration(KafkaError):
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+class BrokerIdNotRegistered(KafkaError):
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class FencedMemberEpoch(KafkaError):
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class ProducerFenced(KafkaError):
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class DuplicateResource(KafkaError):
+    code = ErrorCode.DUPLICATE_RESOURCE
+
+
+class IneligibleReplica(KafkaError):
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+
+class NewLeaderElected(KafkaError):
+    code = ErrorCode.NEW_LEADER_ELECTED
+
+
+class UnknownControllerId(KafkaError):
+    code = ErrorCode.UNKNOWN_CONTROLLER_ID
