@@ -4,11 +4,11 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The code of an expected failure. `retriable` says whether a client should try again."""
+    """The code of an expected failure; `retriable`: whether a client should try again."""
 
     retriable: bool
 
-    def __new__(cls, value: int, retriable: bool) -> "ErrorCode":  # noqa: FBT001, PYI034
+    def __new__(cls, value: int, retriable: bool) -> "ErrorCode":  # noqa: PYI034
         code = int.__new__(cls, value)
         code._value_ = value
         code.retriable = retriable
