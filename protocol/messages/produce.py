@@ -12,27 +12,27 @@ from ..schema import ZERO_UUID, Message, Struct, Versions, wire
 
 @dataclass(slots=True)
 class PartitionProduceData(Struct):
-    index: int = wire("int32", (3, 13), default=0)
-    records: Buffer | None = wire("records", (3, 13), nullable=(3, 13), default=b"")
+    index: int = wire("int32", (0, 13), default=0)
+    records: Buffer | None = wire("records", (0, 13), nullable=(0, 13), default=b"")
 
 
 @dataclass(slots=True)
 class TopicProduceData(Struct):
     topic_id: UUID = wire("uuid", (13, 13), default=ZERO_UUID)
-    name: str = wire("string", (3, 12), default="")
-    partition_data: list[PartitionProduceData] = wire(PartitionProduceData, (3, 13), array=True)
+    name: str = wire("string", (0, 12), default="")
+    partition_data: list[PartitionProduceData] = wire(PartitionProduceData, (0, 13), array=True)
 
 
 @dataclass(slots=True)
 class ProduceRequest(Message):
     API_KEY: ClassVar[int] = 0
-    VERSIONS: ClassVar[Versions] = (3, 13)
+    VERSIONS: ClassVar[Versions] = (0, 13)
     FLEXIBLE: ClassVar[int] = 9
 
     transactional_id: str | None = wire("string", (3, 13), nullable=(3, 13), default=None)
-    acks: int = wire("int16", (3, 13), default=0)
-    timeout_ms: int = wire("int32", (3, 13), default=0)
-    topic_data: list[TopicProduceData] = wire(TopicProduceData, (3, 13), array=True)
+    acks: int = wire("int16", (0, 13), default=0)
+    timeout_ms: int = wire("int32", (0, 13), default=0)
+    topic_data: list[TopicProduceData] = wire(TopicProduceData, (0, 13), array=True)
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ class BatchIndexAndErrorMessage(Struct):
 
 @dataclass(slots=True)
 class PartitionProduceResponse(Struct):
-    index: int = wire("int32", (3, 13), default=0)
-    error_code: int = wire("int16", (3, 13), default=0)
-    base_offset: int = wire("int64", (3, 13), default=0)
-    log_append_time_ms: int = wire("int64", (3, 13), default=-1)
+    index: int = wire("int32", (0, 13), default=0)
+    error_code: int = wire("int16", (0, 13), default=0)
+    base_offset: int = wire("int64", (0, 13), default=0)
+    log_append_time_ms: int = wire("int64", (2, 13), default=-1)
     log_start_offset: int = wire("int64", (5, 13), default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = wire(
         BatchIndexAndErrorMessage, (8, 13), array=True
@@ -72,18 +72,18 @@ class PartitionProduceResponse(Struct):
 @dataclass(slots=True)
 class TopicProduceResponse(Struct):
     topic_id: UUID = wire("uuid", (13, 13), default=ZERO_UUID)
-    name: str = wire("string", (3, 12), default="")
+    name: str = wire("string", (0, 12), default="")
     partition_responses: list[PartitionProduceResponse] = wire(
-        PartitionProduceResponse, (3, 13), array=True
+        PartitionProduceResponse, (0, 13), array=True
     )
 
 
 @dataclass(slots=True)
 class ProduceResponse(Message):
     API_KEY: ClassVar[int] = 0
-    VERSIONS: ClassVar[Versions] = (3, 13)
+    VERSIONS: ClassVar[Versions] = (0, 13)
     FLEXIBLE: ClassVar[int] = 9
 
-    responses: list[TopicProduceResponse] = wire(TopicProduceResponse, (3, 13), array=True)
-    throttle_time_ms: int = wire("int32", (3, 13), default=0)
+    responses: list[TopicProduceResponse] = wire(TopicProduceResponse, (0, 13), array=True)
+    throttle_time_ms: int = wire("int32", (1, 13), default=0)
     node_endpoints: list[NodeEndpoint] = wire(NodeEndpoint, (10, 13), array=True, tag=0)

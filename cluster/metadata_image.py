@@ -1,0 +1,201 @@
+"""The cluster's metadata at one offset of the metadata log: an immutable value.
+
+Nodes, topics with their partitions, settings, the producer id counter. A new image shares every
+part that did not change with the former one, so holding an old image is free and comparing parts
+by identity tells what moved.
+
+What always holds: the image is a pure function of the records up to `offset`; nothing here
+decides (controller_state does). Source: apache/kafka metadata/.../image/MetadataImage.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from .metadata_records import (
+    ClusterRecord,
+    ConfigRecord,
+    EpochRecord,
+    FenceNodeRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterNodeRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+NO_LEADER = -1
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeImage:
+    """A listening process: one Kafka node. Roles: broker, partition, group."""
+
+    node_id: int
+    directory_id: str
+    incarnation: str
+    roles: tuple[str, ...]
+    host: str
+    port: int
+    rack: str | None
+    epoch: int
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    topic_id: UUID
+    name: str
+    partitions: tuple[PartitionImage, ...] = ()
+    configs: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name == "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """`offset` is the next offset of the metadata log: everything below it is applied."""
+
+    offset: int = 0
+    epoch: int = -1
+    cluster_id: str = ""
+    voters: tuple[str, ...] = ()
+    nodes: Mapping[int, NodeImage] = field(default_factory=lambda: _EMPTY)
+    topics: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
+    topic_names: Mapping[UUID, str] = field(default_factory=lambda: _EMPTY)
+    next_producer_id: int = 0
+
+    def live_nodes(self, role: str | None = None) -> list[NodeImage]:
+        """Unfenced nodes in id order, of one role or all."""
+        return [
+            node
+            for _, node in sorted(self.nodes.items())
+            if not node.fenced and (role is None or role in node.roles)
+        ]
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        image = self.topics.get(topic)
+        if image is None or not 0 <= partition < len(image.partitions):
+            return None
+        return image.partitions[partition]
+
+    def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
+        """The image after `records`, which end just below `offset`.
+
+        Cost: one copy of each mapping that changed (nodes, topics), so apply many records at once.
+        """
+        change = _Change(self)
+        for record in records:
+            change.apply(record)
+        return change.finish(offset)
+
+
+class _Change:
+    """Copies each mapping of the image once, on its first write."""
+
+    def __init__(self, base: MetadataImage) -> None:
+        self._values: dict[str, Any] = {}
+        self._base = base
+
+    def _writable(self, name: str) -> Any:
+        if name not in self._values:
+            self._values[name] = dict(getattr(self._base, name))
+        return self._values[name]
+
+    def _read(self, name: str) -> Any:
+        return self._values.get(name, getattr(self._base, name))
+
+    def apply(self, record: MetadataRecord) -> None:
+        match record:
+            case PartitionRecord():
+                self._apply_partition(record)
+            case TopicRecord():
+                topic_id = UUID(record.topic_id)
+                self._writable("topics")[record.name] = TopicImage(topic_id, record.name)
+                self._writable("topic_names")[topic_id] = record.name
+            case ConfigRecord():
+                self._apply_config(record)
+            case RemoveTopicRecord():
+                name = self._writable("topic_names").pop(UUID(record.topic_id), None)
+                if name is not None:
+                    del self._writable("topics")[name]
+            case RegisterNodeRecord():
+                self._writable("nodes")[record.node_id] = NodeImage(
+                    record.node_id,
+                    record.directory_id,
+                    record.incarnation,
+                    record.roles,
+                    record.host,
+                    record.port,
+                    record.rack,
+                    record.epoch,
+                )
+            case FenceNodeRecord():
+                node = self._read("nodes").get(record.node_id)
+                if node is not None and node.epoch == record.epoch:
+                    self._writable("nodes")[record.node_id] = replace(node, fenced=record.fenced)
+            case ProducerIdsRecord():
+                self._values["next_producer_id"] = record.next_producer_id
+            case EpochRecord():
+                self._values["epoch"] = record.epoch
+            case ClusterRecord():
+                self._values["cluster_id"] = record.cluster_id
+                self._values["voters"] = record.voters
+
+    def _apply_partition(self, record: PartitionRecord) -> None:
+        name = self._read("topic_names").get(UUID(record.topic_id))
+        if name is None:
+            return  # its topic was removed by an earlier record
+        topic = self._read("topics")[name]
+        image = PartitionImage(
+            record.replicas,
+            record.isr,
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+        )
+        partitions = list(topic.partitions)
+        if record.partition == len(partitions):
+            partitions.append(image)
+        else:
+            partitions[record.partition] = image
+        self._writable("topics")[name] = replace(topic, partitions=tuple(partitions))
+
+    def _apply_config(self, record: ConfigRecord) -> None:
+        topic = self._read("topics").get(record.name)
+        if record.resource != "topic" or topic is None:
+            return
+        configs = dict(topic.configs)
+        if record.value is None:
+            configs.pop(record.key, None)
+        else:
+            configs[record.key] = record.value
+        self._writable("topics")[record.name] = replace(topic, configs=MappingProxyType(configs))
+
+    def finish(self, offset: int) -> MetadataImage:
+        frozen = {
+            name: MappingProxyType(value) if isinstance(value, dict) else value
+            for name, value in self._values.items()
+        }
+        return replace(self._base, offset=offset, **frozen)

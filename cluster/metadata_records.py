@@ -1,0 +1,143 @@
+"""The records of the metadata log: past facts about the cluster, and their bytes.
+
+A record is the value of one log record: compact JSON with its type's name, so that a dump of the
+metadata log can be read by people. The log itself is an ordinary partition log
+(`__cluster_metadata-0`, record batches of magic 2) whose leader epoch is the controller epoch.
+
+What always holds: applying a record decides nothing and cannot fail on a record we wrote; unknown
+fields are ignored, so a newer writer may add one; an unknown type is an error, because skipping a
+fact would let two nodes disagree.
+
+Names and meanings follow apache/kafka metadata/src/main/resources/common/metadata/*.json.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..protocol.errors import CorruptMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRecord:
+    """The first record of a cluster: its id and the directories that vote on its metadata."""
+
+    cluster_id: str
+    voters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """A controller became active in this epoch. Commits everything before it (Raft 5.4.2)."""
+
+    epoch: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterNodeRecord:
+    """A process with its own socket and log directory. `epoch` is this record's offset."""
+
+    node_id: int
+    directory_id: str
+    incarnation: str
+    roles: tuple[str, ...]
+    host: str
+    port: int
+    rack: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceNodeRecord:
+    """The node's session lapsed (or began again: fenced=False)."""
+
+    node_id: int
+    epoch: int
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    topic_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord:
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """The whole state of one partition; each later record of it replaces the former."""
+
+    topic_id: str
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord:
+    """One setting of a topic (resource "topic"); value None removes it."""
+
+    resource: str
+    name: str
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord:
+    """Producer ids below `next_producer_id` are taken and never given out again."""
+
+    next_producer_id: int
+
+
+MetadataRecord = (
+    ClusterRecord
+    | EpochRecord
+    | RegisterNodeRecord
+    | FenceNodeRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | ProducerIdsRecord
+)
+
+_TYPES: dict[str, Any] = {
+    cls.__name__: (cls, frozenset(field.name for field in fields(cls)))
+    for cls in MetadataRecord.__args__  # type: ignore[attr-defined]
+}
+
+
+def encode_metadata_record(record: MetadataRecord) -> bytes:
+    body = {"type": type(record).__name__, **asdict(record)}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode_metadata_record(value: bytes) -> MetadataRecord:
+    """The fact in one log record's value.
+
+    Raises:
+        CorruptMessage: not JSON, or a type this version does not know.
+    """
+    try:
+        body = json.loads(value)
+        cls, known = _TYPES[body.pop("type")]
+        arguments = {
+            key: tuple(item) if isinstance(item, list) else item
+            for key, item in body.items()
+            if key in known
+        }
+        record: MetadataRecord = cls(**arguments)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptMessage(f"metadata record {value[:80]!r}: {error!r}") from None
+    return record

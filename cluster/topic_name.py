@@ -1,0 +1,41 @@
+"""Which topic names are allowed. Source: apache/kafka clients/.../common/internals/Topic.java."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..protocol.errors import InvalidTopicException
+
+MAX_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+
+
+def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
+    """Refuse a name that cannot be a topic.
+
+    `a.b` and `a_b` collide, because metric names turn dots into underscores.
+
+    Raises:
+        InvalidTopicException: says which rule the name breaks.
+    """
+    if not name:
+        raise InvalidTopicException("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise InvalidTopicException("a topic cannot be called '.' or '..'")
+    if len(name) > MAX_LENGTH:
+        raise InvalidTopicException(f"a topic name has at most {MAX_LENGTH} characters")
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopicException(
+            f"topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
+        )
+    if name == METADATA_TOPIC:
+        raise InvalidTopicException(f"{name} is the controller's own log")
+    folded = name.replace(".", "_")
+    for other in existing:
+        if other != name and other.replace(".", "_") == folded:
+            raise InvalidTopicException(f"topic {name!r} collides with existing topic {other!r}")

@@ -1,0 +1,156 @@
+"""What a handler may reach: the ports of the node it runs on, and who is asking.
+
+The ports are implemented in actors/. A handler never awaits between reading a replica's state and
+acting on it, so between two awaits it sees one consistent node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from ..cluster.broker_config import BrokerConfig
+from ..cluster.controller_state import NewTopic
+from ..cluster.metadata_image import MetadataImage
+from ..protocol.fetch_response import FileSlice
+
+
+class Appended(NamedTuple):
+    """Where a batch went. `committed` is done when acks=all may be answered; None: it is now.
+
+    log_append_time_ms is -1 unless the topic stamps its own times.
+    """
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    committed: Awaitable[None] | None
+
+
+class FoundOffset(NamedTuple):
+    """Answer of a ListOffsets question; offset -1: there is no such record."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class FetchWaiter(Protocol):
+    """A parked fetch. Told how much became readable, or that it should look again at once."""
+
+    def on_readable(self, size: int) -> None: ...
+    def on_changed(self) -> None: ...
+
+
+class LeaderReplica(Protocol):
+    """A partition that this node leads. Everything here is immediate; nothing blocks."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    def append(self, batch: memoryview) -> Appended:
+        """Append one checked batch. Raises KafkaError; then nothing was appended."""
+        ...
+
+    def read(
+        self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
+    ) -> FileSlice:
+        """Raises OffsetOutOfRange."""
+        ...
+
+    def offset_for_timestamp(
+        self, timestamp: int, *, up_to: int
+    ) -> Awaitable[FoundOffset | None]: ...
+    def offset_of_max_timestamp(self, *, up_to: int) -> Awaitable[FoundOffset | None]: ...
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as in KIP-320; (-1, -1) if unknown."""
+        ...
+
+    def leader_epoch_at(self, offset: int) -> int:
+        """The epoch the record at `offset` was written in (-1: unknown)."""
+        ...
+
+    def park(self, waiter: FetchWaiter) -> None: ...
+    def unpark(self, waiter: FetchWaiter) -> None: ...
+
+
+class Partitions(Protocol):
+    """The partitions of this node."""
+
+    def leader_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> LeaderReplica:
+        """The replica, if this node leads the partition now.
+
+        Raises:
+            UnknownTopicOrPartition, NotLeaderOrFollower, KafkaStorageError; FencedLeaderEpoch or
+            UnknownLeaderEpoch if the caller's epoch (unless -1) is older or newer than ours.
+        """
+        ...
+
+
+class CreatedTopic(NamedTuple):
+    topic_id: UUID
+    partitions: int
+    replication_factor: int
+
+
+class Controller(Protocol):
+    """The cluster's controller, wherever it runs. It answers after commit.
+
+    Each raises KafkaErrors: what it decided, or NotController while it cannot be reached.
+    """
+
+    async def create_topic(
+        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
+    ) -> CreatedTopic:
+        """Returns when the leaders serve the topic, or after timeout_ms (it exists all the same)."""
+        ...
+
+    async def delete_topic(
+        self, *, name: str | None, topic_id: UUID | None, timeout_ms: int
+    ) -> str:
+        """Returns the topic's name."""
+        ...
+
+
+class Node(Protocol):
+    """The listening process: one Kafka node."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def controller(self) -> Controller: ...
+    @property
+    def groups(self) -> Any: ...
+    async def next_producer_id(self) -> int:
+        """An id no other producer of this cluster ever had."""
+        ...
+
+    def now_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request's surroundings."""
+
+    node: Node
+    api_version: int
+    client_id: str | None
+    peer: str
+    correlation_id: int

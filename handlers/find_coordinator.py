@@ -1,0 +1,75 @@
+"""FindCoordinator (API key 10): the node that leads the group's partition of __consumer_offsets.
+
+v0-3 ask for one key, v4+ for many with an error each. Transactions and share groups are not there
+yet: their key types are refused. Source: KafkaApis.getCoordinator.
+"""
+
+from __future__ import annotations
+
+from ..cluster.metadata_image import NO_LEADER, MetadataImage, NodeImage
+from ..cluster.topic_name import OFFSETS_TOPIC
+from ..protocol.error_code import ErrorCode
+from ..protocol.errors import CoordinatorNotAvailable, InvalidGroupId, InvalidRequest, KafkaError
+from ..protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ..protocol.partitioner import java_string_hash
+from .context import RequestContext
+
+GROUP = 0
+
+
+def partition_for_group(group_id: str, partition_count: int) -> int:
+    """Kafka's placement: abs(String.hashCode), with the one value that has no abs as 0."""
+    value = java_string_hash(group_id)
+    return (0 if value == -(2**31) else abs(value)) % partition_count
+
+
+def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    image = context.node.image
+    if context.api_version < 4:
+        found = _find(request.key, request.key_type, image)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    return FindCoordinatorResponse(
+        coordinators=[_find(key, request.key_type, image) for key in request.coordinator_keys]
+    )
+
+
+def _find(key: str, key_type: int, image: MetadataImage) -> Coordinator:
+    try:
+        node = _coordinator(key, key_type, image)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error)
+        )
+    return Coordinator(
+        key=key,
+        node_id=node.node_id,
+        host=node.host,
+        port=node.port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )
+
+
+def _coordinator(key: str, key_type: int, image: MetadataImage) -> NodeImage:
+    if key_type != GROUP:
+        raise InvalidRequest("only consumer groups have a coordinator for now, not transactions")
+    if not key:
+        raise InvalidGroupId("a group id cannot be empty")
+    topic = image.topics.get(OFFSETS_TOPIC)
+    if topic is None or not topic.partitions:
+        raise CoordinatorNotAvailable("the offsets topic is being created")
+    partition = topic.partitions[partition_for_group(key, len(topic.partitions))]
+    node = image.nodes.get(partition.leader)
+    if partition.leader == NO_LEADER or node is None or node.fenced:
+        raise CoordinatorNotAvailable(f"the coordinator of group {key!r} is not running")
+    return node

@@ -1,0 +1,97 @@
+"""ListOffsets (API key 2): the offset at a timestamp, or at the start or end of the log.
+
+Timestamps below zero are questions: -1 latest, -2 earliest, -3 the largest timestamp (KIP-734),
+-4 earliest local (KIP-405), -5 latest tiered (there are no tiers: none). A consumer of committed
+transactions is answered from the last stable offset. Source: Partition.fetchOffsetForTimestamp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from ..protocol.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from ..protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from .context import FoundOffset, LeaderReplica, RequestContext
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+# question -> first version in which it may be asked
+SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+READ_COMMITTED = 1
+NONE = FoundOffset(-1, -1, -1)
+
+
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    asked = [
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    repeated = {pair for pair, count in Counter(asked).items() if count > 1}
+    topics = []
+    for topic in request.topics:
+        answers = await asyncio.gather(
+            *(
+                _answer(topic.name, wanted, request, context, repeated)
+                for wanted in topic.partitions
+            )
+        )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=list(answers)))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer(
+    topic: str,
+    wanted: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    repeated: set[tuple[str, int]],
+) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, offset=-1, timestamp=-1, leader_epoch=-1
+    )
+    try:
+        if (topic, wanted.partition_index) in repeated:
+            raise InvalidRequest("a partition stands twice in the request")
+        replica = context.node.partitions.leader_of(
+            topic, wanted.partition_index, current_leader_epoch=wanted.current_leader_epoch
+        )
+        found = await _find(replica, wanted.timestamp, request.isolation_level, context.api_version)
+    except KafkaError as error:
+        answer.error_code = error.code
+    else:
+        answer.offset, answer.timestamp, answer.leader_epoch = found
+    return answer
+
+
+async def _find(
+    replica: LeaderReplica, timestamp: int, isolation_level: int, version: int
+) -> FoundOffset:
+    if timestamp < 0 and SINCE.get(timestamp, 99) > version:
+        raise UnsupportedVersion(f"timestamp {timestamp} cannot be asked in version {version}")
+    committed = isolation_level == READ_COMMITTED
+    up_to = replica.last_stable_offset if committed else replica.high_watermark
+    match timestamp:
+        case -1:
+            return FoundOffset(up_to, -1, replica.leader_epoch)
+        case -2 | -4:
+            start = replica.log_start_offset
+            return FoundOffset(start, -1, replica.leader_epoch_at(start))
+        case -3:
+            found = await replica.offset_of_max_timestamp(up_to=up_to)
+        case -5:
+            found = None
+        case _:
+            found = await replica.offset_for_timestamp(timestamp, up_to=up_to)
+    return found if found is not None else NONE

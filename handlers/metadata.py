@@ -1,0 +1,147 @@
+"""Metadata (API key 3): nodes, topics, partitions and their leaders.
+
+Every listening process is a node here, so a client talks straight to the one that owns the data.
+The controller named is the node that answers: any of them forwards admin requests. Source:
+KafkaApis.handleTopicMetadataRequest. Missing topics are created when request and broker allow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from ..cluster.controller_state import NewTopic
+from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from ..cluster.topic_name import check_topic_name
+from ..protocol.error_code import ErrorCode
+from ..protocol.errors import InvalidTopicException, KafkaError, TopicAlreadyExists
+from ..protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ..protocol.schema import ZERO_UUID
+from .context import RequestContext
+
+AUTO_CREATE_TIMEOUT_MS = 5_000
+
+
+def handle(
+    request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    missing = _topics_to_create(request, context)
+    if missing:
+        return _create_then_respond(missing, request, context)
+    return _respond(request, context)
+
+
+def _topics_to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
+    if not (request.topics and request.allow_auto_topic_creation):
+        return []
+    if not context.node.config.auto_create_topics_enable:
+        return []
+    existing = context.node.image.topics
+    names = []
+    for wanted in request.topics:
+        if wanted.name and wanted.name not in existing:
+            try:
+                check_topic_name(wanted.name, existing)
+            except InvalidTopicException:
+                continue  # reported by _describe
+            names.append(wanted.name)
+    return names
+
+
+async def _create_then_respond(
+    names: list[str], request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    async def create(name: str) -> KafkaError | None:
+        try:
+            await context.node.controller.create_topic(
+                NewTopic(name=name), timeout_ms=AUTO_CREATE_TIMEOUT_MS, validate_only=False
+            )
+        except TopicAlreadyExists:
+            return None
+        except KafkaError as error:
+            return error
+        return None
+
+    errors = dict(zip(names, await asyncio.gather(*map(create, names)), strict=True))
+    response = _respond(request, context)
+    for topic in response.topics:
+        error = errors.get(topic.name or "")
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in errors:
+            # Created, but this node has not heard of it yet: the client asks again soon.
+            topic.error_code = error.code if error else ErrorCode.LEADER_NOT_AVAILABLE
+    return response
+
+
+def _respond(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    image = context.node.image
+    wanted = request.topics
+    if wanted is None or (context.api_version == 0 and not wanted):
+        topics = [_describe_topic(topic, image) for topic in image.topics.values()]
+    else:
+        topics = [_describe(topic, image, context.api_version) for topic in wanted]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in image.live_nodes()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=context.node.node_id,
+        topics=topics,
+    )
+
+
+def _describe(
+    wanted: MetadataRequestTopic, image: MetadataImage, version: int
+) -> MetadataResponseTopic:
+    if wanted.name is None:
+        topic = image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                name=None if version >= 12 else "",
+                topic_id=wanted.topic_id,
+            )
+        return _describe_topic(topic, image)
+    topic = image.topics.get(wanted.name)
+    if topic is not None:
+        return _describe_topic(topic, image)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(wanted.name)
+    except InvalidTopicException as error:
+        code = error.code
+    return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
+
+
+def _describe_topic(topic: TopicImage, image: MetadataImage) -> MetadataResponseTopic:
+    fenced = {node.node_id for node in image.nodes.values() if node.fenced}
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=(
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if partition.leader == NO_LEADER
+                    else ErrorCode.NONE
+                ),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[node for node in partition.replicas if node in fenced],
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )

@@ -1,0 +1,94 @@
+"""Every API this broker speaks: its versions, message classes and handler, in one table.
+
+ApiVersions is derived from it, so a version is advertised exactly when it is served. Ranges follow
+Apache Kafka 4.1's; a lower bound is never above Kafka's, because librdkafka, aiokafka and kafkajs
+read their features from the lower bounds. How to add an API: docs/adding-an-api.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..protocol.messages import (
+    api_versions as api_versions_messages,
+    create_topics as create_topics_messages,
+    delete_topics as delete_topics_messages,
+    describe_cluster as describe_cluster_messages,
+    describe_configs as describe_configs_messages,
+    fetch as fetch_messages,
+    find_coordinator as find_coordinator_messages,
+    init_producer_id as init_producer_id_messages,
+    list_offsets as list_offsets_messages,
+    metadata as metadata_messages,
+    offset_for_leader_epoch as offset_for_leader_epoch_messages,
+    produce as produce_messages,
+)
+from ..protocol.schema import Message
+from . import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from .context import RequestContext
+
+Handler = Callable[[Any, RequestContext], Any | Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row. `lowest` and `highest` are advertised and served."""
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    request: type[Message]
+    handle: Handler
+
+    @property
+    def first_flexible(self) -> int:
+        return self.request.FLEXIBLE
+
+
+def _row(lowest: int, highest: int, request: type[Message], handle: Handler) -> Api:
+    name = request.__name__.removesuffix("Request")
+    return Api(request.API_KEY, name, lowest, highest, request, handle)
+
+
+def _respond_to_api_versions(request: Any, context: RequestContext) -> Any:
+    return api_versions.respond(request, context, ADVERTISED)
+
+
+_ROWS = [
+    _row(0, 13, produce_messages.ProduceRequest, produce.handle),
+    _row(4, 17, fetch_messages.FetchRequest, fetch.handle),
+    _row(1, 10, list_offsets_messages.ListOffsetsRequest, list_offsets.handle),
+    _row(0, 13, metadata_messages.MetadataRequest, metadata.handle),
+    _row(0, 5, find_coordinator_messages.FindCoordinatorRequest, find_coordinator.handle),
+    _row(0, 4, api_versions_messages.ApiVersionsRequest, _respond_to_api_versions),
+    _row(2, 7, create_topics_messages.CreateTopicsRequest, create_topics.handle),
+    _row(1, 6, delete_topics_messages.DeleteTopicsRequest, delete_topics.handle),
+    _row(0, 5, init_producer_id_messages.InitProducerIdRequest, init_producer_id.handle),
+    _row(
+        2,
+        4,
+        offset_for_leader_epoch_messages.OffsetForLeaderEpochRequest,
+        offset_for_leader_epoch.handle,
+    ),
+    _row(1, 4, describe_configs_messages.DescribeConfigsRequest, describe_configs.handle),
+    _row(0, 2, describe_cluster_messages.DescribeClusterRequest, describe_cluster.handle),
+]
+
+APIS: dict[int, Api] = {api.key: api for api in sorted(_ROWS, key=lambda api: api.key)}
+ADVERTISED = tuple((api.key, api.lowest, api.highest) for api in APIS.values())
