@@ -1,0 +1,79 @@
+"""Small files that are replaced whole: checkpoints, and whatever else must never be half written.
+
+    0                       version
+    2                       number of entries
+    flights 0 1234          entries, one a line; an offset checkpoint's are topic partition offset
+    flights 1 998
+
+What always holds: after a crash the file holds the old text or the new one. The order that gives
+this: write <name>.tmp, fsync it (so that the rename can never publish an empty file), rename it
+over the old one, fsync the directory (so that the rename itself survives).
+
+A file that does not parse counts as absent: every checkpoint only saves work or is clamped, so
+losing one is safe where trusting a wrong one is not.
+Source: apache/kafka server-common/.../CheckpointFile.java, OffsetCheckpointFile.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os.path import dirname
+
+from .file_system import FileSystem, read_file
+
+CHECKPOINT_VERSION = 0
+
+OffsetsByPartition = dict[tuple[str, int], int]
+
+
+def write_atomically(file_system: FileSystem, path: str, content: bytes) -> None:
+    """Replace `path` by `content`, durably. Two fsyncs. Raises OSError."""
+    temporary = path + ".tmp"
+    file = file_system.open(temporary, create=True)
+    try:
+        file.truncate(0)  # a crash may have left a longer one
+        file.write_at(content, 0)
+        file.sync()
+    finally:
+        file.close()
+    file_system.rename(temporary, path)
+    file_system.sync_directory(dirname(path))
+
+
+def write_checkpoint(file_system: FileSystem, path: str, lines: Sequence[str]) -> None:
+    """Replace the checkpoint `path` by these entries, durably. Raises OSError."""
+    text = "\n".join((str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""))
+    write_atomically(file_system, path, text.encode())
+
+
+def read_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | None:
+    """The entries, each split at blanks; None if the file is absent or not a whole checkpoint."""
+    try:
+        lines = read_file(file_system, path).decode().split("\n")
+        if int(lines[0]) != CHECKPOINT_VERSION:
+            return None
+        count = int(lines[1])
+    except (FileNotFoundError, ValueError, IndexError):
+        return None
+    entries = [line.split() for line in lines[2:] if line]
+    return entries if len(entries) == count else None
+
+
+def write_offsets(
+    file_system: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Replace an offset checkpoint (topic, partition) -> offset, durably. Raises OSError."""
+    entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    write_checkpoint(file_system, path, entries)
+
+
+def read_offsets(file_system: FileSystem, path: str) -> OffsetsByPartition | None:
+    """An offset checkpoint; None if it is absent or damaged."""
+    entries = read_checkpoint(file_system, path)
+    if entries is None:
+        return None
+    try:
+        offsets = {(topic, int(part)): int(offset) for topic, part, offset in entries}
+    except ValueError:
+        return None
+    return offsets if all(offset >= 0 for offset in offsets.values()) else None

@@ -1,0 +1,48 @@
+"""When a disk stops being trustworthy: the exception, and the flag every log of a directory shares.
+
+After a failed fsync the kernel may have dropped the dirty pages and report success next time, so
+nothing is retried: the first StorageFailure marks the whole log directory offline until restart,
+and every later operation on any of its logs raises again.
+
+Not here: what a broker does about it (leave the ISR, report the directory id to the controller).
+"""
+
+from __future__ import annotations
+
+from ..protocol.errors import KafkaStorageError
+
+
+class StorageFailure(KafkaStorageError):
+    """The disk refused a write, fsync, truncation or rename that the log cannot do without.
+
+    A handler may answer it like any KafkaError (KAFKA_STORAGE_ERROR); the actor that owns the
+    directory also takes the directory offline.
+    """
+
+
+class DataDirectoryError(Exception):
+    """A data directory cannot be used. One line that names the cause and the remedy."""
+
+
+class DirectoryHealth:
+    """Whether a log directory is online; shared by its logs, and set from flush threads too.
+
+    One attribute that goes from None to the first failure and never back, so no lock is needed.
+    """
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+
+    def fail(self, doing: str, error: OSError) -> StorageFailure:
+        """Take the directory offline because `doing` met `error`; returns what to raise."""
+        text = f"{doing}: {error.strerror or error}"
+        if self.failure is None:
+            self.failure = text
+        return StorageFailure(text)
+
+    def check(self) -> None:
+        """Raise StorageFailure if the directory is offline."""
+        if self.failure is not None:
+            raise StorageFailure(self.failure)
