@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os.path import dirname
 
-from .file_system import FileSystem, read_file
+from .file_system import FileSystem, read_file, sync_directory
 
 CHECKPOINT_VERSION = 0
 
@@ -37,7 +37,7 @@ def write_atomically(file_system: FileSystem, path: str, content: bytes) -> None
     finally:
         file.close()
     file_system.rename(temporary, path)
-    file_system.sync_directory(dirname(path))
+    sync_directory(file_system, dirname(path))
 
 
 def write_checkpoint(file_system: FileSystem, path: str, lines: Sequence[str]) -> None:

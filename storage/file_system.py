@@ -54,6 +54,13 @@ class FileSystem(Protocol):
         """Open for reading and writing; with `create`, an absent file is made."""
         ...
 
+    def open_directory(self, path: str) -> File:
+        """A File whose sync() returns when creations, renames and removals in it are on the disk.
+
+        It stays valid when the directory is renamed.
+        """
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def is_directory(self, path: str) -> bool: ...
@@ -77,10 +84,6 @@ class FileSystem(Protocol):
         ...
 
     def list_directory(self, path: str) -> list[str]: ...
-
-    def sync_directory(self, path: str) -> None:
-        """Return when creations, renames and removals in `path` are on the disk."""
-        ...
 
     def lock(self, path: str) -> File:
         """Take an exclusive lock on `path` (made if absent) until the File is closed.
@@ -135,12 +138,24 @@ class OsFile:
             os.close(descriptor)
 
 
+class OsDirectory(OsFile):
+    """A directory, opened to be synced: fsync, as fdatasync promises less than its entries."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        os.fsync(self.fileno())
+
+
 class OsFileSystem:
     """The FileSystem of the operating system. Linux only: fdatasync, flock."""
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(os.open(path, flags, 0o644))
+
+    def open_directory(self, path: str) -> OsDirectory:
+        return OsDirectory(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -169,13 +184,6 @@ class OsFileSystem:
     def list_directory(self, path: str) -> list[str]:
         return os.listdir(path)
 
-    def sync_directory(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
     def lock(self, path: str) -> OsFile:
         file = self.open(path, create=True)
         try:
@@ -189,6 +197,15 @@ class OsFileSystem:
     def free_bytes(self, path: str) -> int:
         facts = os.statvfs(path)
         return facts.f_bavail * facts.f_frsize
+
+
+def sync_directory(file_system: FileSystem, path: str) -> None:
+    """Return when creations, renames and removals in `path` are on the disk. Raises OSError."""
+    directory = file_system.open_directory(path)
+    try:
+        directory.sync()
+    finally:
+        directory.close()
 
 
 def read_file(file_system: FileSystem, path: str) -> bytes:

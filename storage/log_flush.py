@@ -7,31 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .file_system import File, FileSystem
+from .file_system import File
 from .storage_failure import DirectoryHealth
 
 
 class FlushWork:
-    """Open files to fsync, and then the directory that names them.
+    """Open files to fsync in this order: those with records, then the directory that names them.
 
     It holds the files itself, so rolls, deletions and truncations in the meantime do not matter.
     """
 
-    __slots__ = ("_directory", "_file_system", "_files", "_health", "truncations", "up_to")
+    __slots__ = ("_files", "_health", "truncations", "up_to")
 
     def __init__(
         self,
-        file_system: FileSystem,
         files: Sequence[File],
-        directory: str | None,
         health: DirectoryHealth,
         *,
         up_to: int,
         truncations: int,
     ) -> None:
-        self._file_system = file_system
         self._files = files
-        self._directory = directory
         self._health = health
         self.up_to = up_to
         """Records below this offset are on the disk after run()."""
@@ -49,7 +45,5 @@ class FlushWork:
         try:
             for file in self._files:
                 file.sync()
-            if self._directory is not None:
-                self._file_system.sync_directory(self._directory)
         except OSError as error:
             raise self._health.fail("fsync", error) from error

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .batch_scan import BatchScan, walk_headers
-from .file_system import FileSystem
+from .file_system import FileSystem, sync_directory
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .log_segment import (
@@ -307,7 +307,7 @@ class LogLoader:
         if doomed:
             removed = SegmentList(self._file_system, doomed)
             removed.mark_deleted(doomed, self._now_ms)
-            self._file_system.sync_directory(self._directory)
+            sync_directory(self._file_system, self._directory)
             removed.unlink_deleted(self._now_ms)
         return segments[:start]
 

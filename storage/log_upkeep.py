@@ -20,7 +20,7 @@ from typing import Self
 from uuid import UUID
 
 from ..protocol.errors import KafkaStorageError, OffsetOutOfRange
-from .file_system import File, FileSystem
+from .file_system import File, FileSystem, sync_directory
 from .log_config import LogConfig
 from .log_flush import FlushWork
 from .log_loader import LogLoader, RecoveryReport
@@ -28,7 +28,7 @@ from .log_segment import LogSegment
 from .producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
 from .producer_snapshot import write_snapshot
 from .retention import SegmentDeletion, choose_deletions
-from .storage_failure import DirectoryHealth
+from .storage_failure import ClosedLog, DirectoryHealth
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
@@ -111,7 +111,7 @@ class LogUpkeep:
         try:
             if not file_system.is_directory(directory):
                 file_system.make_directory(directory)
-                file_system.sync_directory(dirname(directory) or ".")
+                sync_directory(file_system, dirname(directory) or ".")
             loader = LogLoader(
                 file_system,
                 directory,
@@ -248,12 +248,12 @@ class LogUpkeep:
                 files.append(segment.file)
                 if segment is not self._active:
                     files += self._closing_files(segment)
+            if self._is_directory_dirty:
+                files.append(self._file_system.open_directory(self.directory))
         except OSError as error:
             raise self._health.fail(f"opening files of {self.directory}", error) from error
         work = FlushWork(
-            self._file_system,
             files,
-            self.directory if self._is_directory_dirty else None,
             self._health,
             up_to=self.log_end_offset,
             truncations=self._truncations,
@@ -419,6 +419,7 @@ class LogUpkeep:
                 self._write_closing_files()
         for segment in self.segments:
             segment.release_file()
+        self._health = ClosedLog(self.directory)
 
     def _write_closing_files(self) -> None:
         """After a clean stop nothing is scanned, so what a scan would rebuild must be safe too."""
@@ -429,7 +430,7 @@ class LogUpkeep:
             indexes = (self._active.offset_index.path, self._active.time_index.path)
             for name in (*indexes, path):
                 self._file_system.open(name).sync()
-            self._file_system.sync_directory(self.directory)
+            sync_directory(self._file_system, self.directory)
         except OSError as error:
             raise self._health.fail(f"closing {self.directory}", error) from error
         self._is_dirty = False

@@ -35,7 +35,6 @@ from .batch_validation import validate_batch
 from .file_system import File
 from .log_segment import LogSegment
 from .log_upkeep import NO_SPACE, LogUpkeep
-from .storage_failure import StorageFailure
 from .timestamp_search import TimestampOffset, first_at_or_after, first_with_max_timestamp
 
 
@@ -97,7 +96,7 @@ class PartitionLog(LogUpkeep):
         epoch adds a few file operations.
         """
         if self._health.failure is not None:
-            raise StorageFailure(self._health.failure)
+            self._health.check()
         config = self.config
         header, max_timestamp = validate_batch(batch, config, now_ms)
         # Before anything is changed, so that a retry has no side effects.
@@ -251,7 +250,7 @@ class PartitionLog(LogUpkeep):
                 f"offset {fetch_offset} is outside [{self.log_start_offset}, {active.next_offset}]"
             )
         if self._health.failure is not None:
-            raise StorageFailure(self._health.failure)
+            self._health.check()
         if fetch_offset >= up_to:
             return EMPTY
         if fetch_offset >= active.base_offset:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .batch_scan import walk_headers
-from .file_system import FileSystem
+from .file_system import FileSystem, sync_directory
 from .log_segment import SNAPSHOT_SUFFIX
 from .producer_snapshot import read_snapshot
 from .producer_state import ProducerState
@@ -46,7 +46,7 @@ def load_producer_state(
     stale = [offset for offset in offsets if offset > log_end_offset]
     if stale:
         remove_snapshots(file_system, directory, stale)
-        file_system.sync_directory(directory)
+        sync_directory(file_system, directory)
     state = ProducerState()
     for offset in sorted(set(offsets) - set(stale), reverse=True):
         snapshot = read_snapshot(file_system, snapshot_path(directory, offset), offset)

@@ -35,7 +35,7 @@ class DirectoryHealth:
     def __init__(self) -> None:
         self.failure: str | None = None
 
-    def fail(self, doing: str, error: OSError) -> StorageFailure:
+    def fail(self, doing: str, error: OSError) -> KafkaStorageError:
         """Take the directory offline because `doing` met `error`; returns what to raise."""
         text = f"{doing}: {error.strerror or error}"
         if self.failure is None:
@@ -46,3 +46,22 @@ class DirectoryHealth:
         """Raise StorageFailure if the directory is offline."""
         if self.failure is not None:
             raise StorageFailure(self.failure)
+
+
+class ClosedLog(DirectoryHealth):
+    """What a closed log has in the place of its directory's health.
+
+    Whoever still holds the log is refused, and that its files are gone says nothing about the disk.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self.failure = f"the log {directory} is closed"
+
+    def fail(self, doing: str, error: OSError) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.failure}; {doing}: {error.strerror or error}")
+
+    def check(self) -> None:
+        raise KafkaStorageError(self.failure)

@@ -1,0 +1,429 @@
+"""One data directory: the logs in it, who owns it, and what it remembers between two runs.
+
+    .lock                                held by the process that uses the directory (flock)
+    meta.properties                      see directory_identity
+    .kafka_cleanshutdown                 present only between a clean stop and the next start
+    recovery-point-offset-checkpoint     per partition: all records below are fsynced
+    replication-offset-checkpoint        per partition: the high watermark
+    log-start-offset-checkpoint          per partition, where records were deleted: the log start
+    <topic>-<partition>/                 see partition_log, partition_directory
+
+What always holds:
+    One process uses a directory. The clean mark is the last thing written by a clean stop, and the
+    first thing removed by a start, so that a crash while loading is a crash.
+    A recovery point in the checkpoint was true when it was written, and is lowered there before a
+    truncated log grows again.
+    The first disk failure takes the directory offline (see storage_failure); other directories of
+    the node go on.
+Source: apache/kafka core/.../log/LogManager.scala, storage/.../CleanShutdownFileHandler.java.
+
+Not here: which partitions belong on this node (cluster), when to checkpoint (actors).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from os.path import dirname
+from uuid import UUID
+
+from ..protocol.errors import InconsistentTopicId, UnknownTopicOrPartition
+from .checkpoint_file import read_offsets, write_atomically, write_offsets
+from .directory_identity import (
+    DirectoryIdentity,
+    merge_identities,
+    read_identity,
+    write_identity,
+)
+from .file_system import File, FileSystem, sync_directory
+from .log_config import LogConfig
+from .log_upkeep import PRODUCER_ID_EXPIRATION_MS
+from .partition_directory import (
+    DELETE_SUFFIX,
+    deleted_directory_name,
+    directory_name,
+    parse_directory_name,
+    read_topic_id,
+    write_topic_id,
+)
+from .partition_log import PartitionLog
+from .storage_failure import DataDirectoryError, DirectoryHealth
+
+LOCK_FILE = ".lock"
+CLEAN_FILE = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+
+TopicPartition = tuple[str, int]
+Offsets = dict[TopicPartition, int]
+
+
+class CheckpointWork:
+    """Checkpoint files to write. run() touches only them: in any thread, but one at a time."""
+
+    __slots__ = ("_file_system", "_health", "_path", "checkpoints")
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        health: DirectoryHealth,
+        checkpoints: Mapping[str, Offsets],
+    ) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._health = health
+        self.checkpoints = checkpoints
+
+    def run(self) -> None:
+        """Two fsyncs per file. Raises StorageFailure."""
+        self._health.check()
+        try:
+            for name, offsets in self.checkpoints.items():
+                write_offsets(self._file_system, f"{self._path}/{name}", offsets)
+        except OSError as error:
+            raise self._health.fail(f"checkpoint in {self._path}", error) from error
+
+
+class LogDirectory:
+    """See open(). Not thread-safe, but for CheckpointWork.run()."""
+
+    def __init__(
+        self, file_system: FileSystem, path: str, lock: File, identity: DirectoryIdentity
+    ) -> None:
+        self._file_system = file_system
+        self.path = path
+        self._lock: File | None = lock
+        self._identity = identity
+        self._is_loaded = False
+        self._now_ms = 0
+        self._producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
+        self._written: dict[str, Offsets] = {}
+        self._doomed: list[tuple[int, str]] = []
+        self.health = DirectoryHealth()
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.was_clean = False
+        """Whether the last stop was a clean one."""
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        path: str,
+        *,
+        directory_id: str,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+    ) -> LogDirectory:
+        """Lock the data directory `path`, which is made if absent, and check whose it is.
+
+        Args:
+            file_system: the disk.
+            path: the data directory.
+            directory_id: its identity if it is new; an old one keeps its own.
+            cluster_id: the cluster it must belong to; None takes any, or none yet.
+            node_id: the node it must belong to; None takes any, or none yet.
+
+        Raises:
+            DataDirectoryError: in use, of another cluster or node, damaged, or not writable. It is
+                then unchanged.
+        """
+        try:
+            if not file_system.is_directory(path):
+                file_system.make_directory(path)
+                sync_directory(file_system, dirname(path) or ".")
+            lock = file_system.lock(f"{path}/{LOCK_FILE}")
+        except BlockingIOError:
+            raise DataDirectoryError(
+                f"{path} is in use by a running broker; stop it, or use another data directory"
+            ) from None
+        except OSError as error:
+            raise _not_usable(path, error) from error
+        try:
+            given = DirectoryIdentity(
+                directory_id=directory_id, cluster_id=cluster_id, node_id=node_id
+            )
+            stored = read_identity(file_system, path)
+            identity = given if stored is None else merge_identities(path, stored, given)
+            if identity != stored:
+                write_identity(file_system, path, identity)
+            directory = cls(file_system, path, lock, identity)
+            directory._take_clean_mark()
+        except BaseException as error:
+            lock.close()
+            if isinstance(error, OSError):
+                raise _not_usable(path, error) from error
+            raise
+        return directory
+
+    def _take_clean_mark(self) -> None:
+        mark = f"{self.path}/{CLEAN_FILE}"
+        self.was_clean = self._file_system.exists(mark)
+        if self.was_clean:
+            self._file_system.unlink(mark)
+            sync_directory(self._file_system, self.path)
+
+    @property
+    def directory_id(self) -> str:
+        return self._identity.directory_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._identity.cluster_id
+
+    @property
+    def node_id(self) -> int | None:
+        return self._identity.node_id
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes left on the disk for this process. Raises OSError."""
+        return self._file_system.free_bytes(self.path)
+
+    def assign_identity(self, *, cluster_id: str | None = None, node_id: int | None = None) -> None:
+        """Give a new directory to a cluster or a node, durably. Repeating it changes nothing.
+
+        Raises:
+            DataDirectoryError: it has another one already.
+            StorageFailure: the disk failed.
+        """
+        given = DirectoryIdentity(
+            directory_id=self.directory_id, cluster_id=cluster_id, node_id=node_id
+        )
+        identity = merge_identities(self.path, self._identity, given)
+        if identity != self._identity:
+            try:
+                write_identity(self._file_system, self.path, identity)
+            except OSError as error:
+                raise self.health.fail(f"writing the identity of {self.path}", error) from error
+            self._identity = identity
+
+    def load_logs(
+        self,
+        config_for: Callable[[str], LogConfig],
+        *,
+        now_ms: int,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    ) -> dict[TopicPartition, PartitionLog]:
+        """Open every log in the directory; internal topics first, as others wait for them.
+
+        Args:
+            config_for: the settings of a topic, by its name.
+            now_ms: the time now.
+            producer_id_expiration_ms: producer.id.expiration.ms of the broker.
+
+        Raises:
+            StorageFailure: the disk failed.
+        Cost: see PartitionLog.open, per partition. Each log's `recovery` says what it took.
+        """
+        self._now_ms = now_ms
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        try:
+            recovery_points, high_watermarks, log_starts = (
+                read_offsets(self._file_system, f"{self.path}/{name}") or {}
+                for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
+            )
+            names = sorted(
+                self._file_system.list_directory(self.path),
+                key=lambda name: (not name.startswith("__"), name),
+            )
+            for name in names:
+                if name.endswith(DELETE_SUFFIX):
+                    self._remove_tree(f"{self.path}/{name}")
+        except OSError as error:
+            raise self.health.fail(f"loading {self.path}", error) from error
+        for name in names:
+            key = parse_directory_name(name)
+            directory = f"{self.path}/{name}"
+            if key is None or not self._file_system.is_directory(directory):
+                continue
+            self.logs[key] = self._open_log(
+                directory,
+                read_topic_id(self._file_system, directory),
+                config_for(key[0]),
+                clean=self.was_clean,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+                high_watermark=high_watermarks.get(key, 0),
+            )
+        self._is_loaded = True
+        return dict(self.logs)
+
+    def _open_log(
+        self,
+        directory: str,
+        topic_id: UUID | None,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+    ) -> PartitionLog:
+        return PartitionLog.open(
+            self._file_system,
+            directory,
+            topic_id=topic_id,
+            config=config,
+            recovery_point=recovery_point,
+            clean=clean,
+            now_ms=self._now_ms,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            health=self.health,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+        )
+
+    def create_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        now_ms: int | None = None,
+    ) -> PartitionLog:
+        """The log of a partition, made durably if it is not there. load_logs() comes first.
+
+        Raises:
+            InconsistentTopicId: a topic of this name that was deleted and made again still has
+                its old log here.
+            StorageFailure: the disk failed.
+        """
+        assert self._is_loaded, "load_logs() comes first"
+        self.health.check()
+        self._now_ms = now_ms or self._now_ms
+        log = self.logs.get((topic, partition))
+        if log is not None:
+            if log.topic_id not in (None, topic_id):
+                raise InconsistentTopicId(
+                    f"{log.directory} belongs to topic id {log.topic_id}, not {topic_id}"
+                )
+            return log
+        directory = f"{self.path}/{directory_name(topic, partition)}"
+        try:
+            # The topic id is there before the first record, so records are never of unknown topic.
+            self._file_system.make_directory(directory)
+            write_topic_id(self._file_system, directory, topic_id)
+            sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise self.health.fail(f"making {directory}", error) from error
+        log = self._open_log(directory, topic_id, config, clean=True)
+        self.logs[topic, partition] = log
+        return log
+
+    def remove_log(self, topic: str, partition: int, *, unique_id: UUID, now_ms: int) -> None:
+        """Delete a partition: gone at once and durably; its files go file.delete.delay.ms later.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such log.
+            StorageFailure: the disk failed.
+        """
+        self.health.check()
+        log = self.logs.pop((topic, partition), None)
+        if log is None:
+            raise UnknownTopicOrPartition(f"no log of {topic}-{partition} in {self.path}")
+        log.close(clean=False)
+        target = f"{self.path}/{deleted_directory_name(topic, partition, unique_id)}"
+        try:
+            self._file_system.rename(log.directory, target)
+            sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise self.health.fail(f"deleting {log.directory}", error) from error
+        self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+
+    def delete_old_directories(self, now_ms: int) -> int:
+        """Remove the directories of deleted partitions that are due. Raises StorageFailure."""
+        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        try:
+            for path in due:
+                self._remove_tree(path)
+        except OSError as error:
+            raise self.health.fail(f"deleting files of {self.path}", error) from error
+        return len(due)
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._file_system.list_directory(path):
+            self._file_system.unlink(f"{path}/{name}")
+        self._file_system.remove_directory(path)
+
+    def truncate_log(self, topic: str, partition: int, offset: int) -> int:
+        """Truncate a log and lower its recovery point on the disk; returns the bytes dropped.
+
+        If the checkpoint still said the old one when new records have taken the place of the old,
+        a crash would leave the new ones unscanned. Raises StorageFailure.
+        """
+        dropped = self.logs[topic, partition].truncate_to(offset)
+        if dropped:
+            self.checkpoint()
+        return dropped
+
+    def begin_checkpoint(self) -> CheckpointWork | None:
+        """The checkpoint files that have changed; None if none has, or no log was loaded."""
+        if not self._is_loaded:
+            return None
+        checkpoints: dict[str, Offsets] = {
+            RECOVERY_POINTS: {key: log.recovery_point for key, log in self.logs.items()},
+            HIGH_WATERMARKS: {key: log.high_watermark for key, log in self.logs.items()},
+            LOG_STARTS: {
+                key: log.log_start_offset
+                for key, log in self.logs.items()
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+        }
+        changed = {
+            name: offsets
+            for name, offsets in checkpoints.items()
+            if self._written.get(name) != offsets
+        }
+        self._written.update(changed)
+        if not changed:
+            return None
+        return CheckpointWork(self._file_system, self.path, self.health, changed)
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints, waiting for the disk. Raises StorageFailure."""
+        work = self.begin_checkpoint()
+        if work is not None:
+            work.run()
+
+    def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
+        """Close all logs and unlock the directory.
+
+        With `clean`: everything is flushed first, and the clean mark is written last, so the next
+        start scans nothing. Not if logs were never loaded, or the directory is offline.
+
+        Raises:
+            StorageFailure: the disk failed meanwhile; the directory is unlocked all the same.
+        """
+        if self._lock is None:
+            return
+        try:
+            if clean and self._is_loaded and self.health.failure is None:
+                self._close_cleanly(broker_epoch)
+            else:
+                for log in self.logs.values():
+                    log.close(clean=False)
+        finally:
+            self._lock.close()
+            self._lock = None
+
+    def _close_cleanly(self, broker_epoch: int) -> None:
+        # Flushed logs first, then what is claimed about them, then the mark that says it is all so.
+        for log in self.logs.values():
+            log.close(clean=True)
+        self.checkpoint()
+        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+        try:
+            write_atomically(self._file_system, f"{self.path}/{CLEAN_FILE}", mark.encode())
+        except OSError as error:
+            raise self.health.fail(f"closing {self.path}", error) from error
+
+
+def _not_usable(path: str, error: OSError) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"{path} cannot be used as a data directory ({error.strerror or error}); "
+        "make it writable for this user, or use another one"
+    )
