@@ -24,7 +24,6 @@ from .columns_arrow import (
     binary_array,
     buffers_of,
     headers_array,
-    split_headers,
 )
 from .errors import CorruptMessage
 
@@ -99,8 +98,9 @@ def encode_rows(
     keys, values = buffers_of(columns.keys), buffers_of(columns.values)
     header_ends, header_keys, header_values = _NO_ENDS, _NO_COLUMN, _NO_COLUMN
     if columns.headers is not None:
-        header_ends, names, contents = split_headers(columns.headers)
-        header_keys, header_values = buffers_of(names), buffers_of(contents)
+        header_ends = columns.headers.ends
+        header_keys = buffers_of(columns.headers.keys)
+        header_values = buffers_of(columns.headers.values)
     inputs = (
         tuple(keys),
         tuple(values),

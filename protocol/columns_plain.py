@@ -15,17 +15,20 @@ from .columns_arrow import (
     BASE_TIMESTAMP,
     COUNT,
     END,
-    HEADERS_TYPE,
     LAST_OFFSET_DELTA,
     NOT_APPEND_TIME,
     START,
     Bytes,
     EncodedRuns,
+    HeaderColumns,
     Int32s,
     Int64s,
     ParsedRecords,
     RecordColumns,
     RecordRun,
+    binary_of,
+    headers_of,
+    number_array,
 )
 from .partitioner import murmur2, to_positive
 from .record_batch import HEADER_SIZE
@@ -64,9 +67,9 @@ def decode_records(
     return ParsedRecords(
         np.array(offsets, np.int64),
         np.array(timestamps, np.int64),
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.array(headers, HEADERS_TYPE) if any(headers) else None,
+        binary_of(keys),
+        binary_of(values),
+        headers_of(headers),
         np.array(rows_per_batch, np.int64),
     )
 
@@ -75,14 +78,14 @@ def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns:
     """As columns_compiled.encode_rows."""
-    keys, values = columns.keys.to_pylist(), columns.values.to_pylist()
-    timestamps = columns.timestamps.tolist()
-    headers = _header_pairs(columns)
+    taken = number_array(rows, pa.int64())
+    keys, values = columns.keys.take(taken).to_pylist(), columns.values.take(taken).to_pylist()
+    timestamps = columns.timestamps[rows].tolist()
+    headers = _header_pairs(columns.headers, rows)
     buffer = bytearray()
     runs: list[RecordRun] = []
     start, count, base, latest = 0, 0, 0, 0
-    for row in rows.tolist():
-        timestamp, rest = timestamps[row], (keys[row], values[row], headers[row])
+    for timestamp, *rest in zip(timestamps, keys, values, headers, strict=True):
         record = encode_record(wrap_int64(timestamp - base), count, *rest)
         if not count or len(buffer) - start + len(record) > max_bytes or count == max_records:
             if count:
@@ -113,10 +116,8 @@ def group_rows(partitions: Int32s, partition_count: int) -> tuple[Int64s, Int64s
     return order, np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
 
 
-def _header_pairs(columns: RecordColumns) -> list[Headers]:
-    if columns.headers is None:
-        return [()] * len(columns.timestamps)
-    return [
-        [(header["key"], header["value"]) for header in row or ()]
-        for row in columns.headers.to_pylist()
-    ]
+def _header_pairs(headers: HeaderColumns | None, rows: Int64s) -> list[Headers]:
+    if headers is None:
+        return [()] * len(rows)
+    pairs = list(zip(headers.keys.to_pylist(), headers.values.to_pylist(), strict=True))
+    return [pairs[headers.ends[row] : headers.ends[row + 1]] for row in rows]

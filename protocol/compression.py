@@ -1,6 +1,6 @@
 """Compression of the records of a batch: none, gzip, snappy, lz4, zstd, as Kafka's clients do it.
 
-    gzip    RFC 1952, one or several members
+    gzip    RFC 1952, one member or a few
     snappy  written in xerial framing as Java does, read in that or raw (librdkafka, franz-go):
             82 53 4E 41 50 50 59 00, i32 version, i32 compatible, then [i32 length, raw block] ...
     lz4     one LZ4 frame; written with independent blocks of 64 KiB, the only kind Java reads
@@ -65,6 +65,7 @@ XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32 * 1024
 
 _GZIP_WINDOW_BITS = 31  # 15, and 16 for the gzip header
+_MOST_GZIP_MEMBERS = 16  # each copies what follows it, so their number is a cost
 _BIG_I32 = Struct(">i")
 _LITTLE_U32 = Struct("<I")
 _LITTLE_U64 = Struct("<Q")
@@ -160,7 +161,7 @@ def _decompress_into(decompressor: object, data: memoryview, capacity: int, limi
 def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
     members: list[bytes] = []
     size = 0
-    while True:
+    while len(members) < _MOST_GZIP_MEMBERS:
         inflater = zlib.decompressobj(_GZIP_WINDOW_BITS)
         member = inflater.decompress(data, limit - size + 1)
         size += len(member)
@@ -172,6 +173,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
         if not inflater.unused_data:
             return members[0] if len(members) == 1 else b"".join(members)
         data = memoryview(inflater.unused_data)
+    raise CorruptMessage(f"more than {_MOST_GZIP_MEMBERS} gzip members")
 
 
 def _compress_xerial(data: memoryview) -> bytes:

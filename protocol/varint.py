@@ -66,11 +66,15 @@ def decode_uvarint(
 
 def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """(zig-zag value of 32 bits, position after it). Raises CorruptMessage as decode_uvarint."""
+    if position < len(buffer) and (byte := buffer[position]) < 0x80:
+        return byte >> 1 ^ -(byte & 1), position + 1
     value, position = decode_uvarint(buffer, position)
     return value >> 1 ^ -(value & 1), position
 
 
 def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
     """(zig-zag value of 64 bits, position after it). Raises CorruptMessage as decode_uvarint."""
+    if position < len(buffer) and (byte := buffer[position]) < 0x80:
+        return byte >> 1 ^ -(byte & 1), position + 1
     value, position = decode_uvarint(buffer, position, max_bytes=MAX_VARLONG_BYTES)
     return value >> 1 ^ -(value & 1), position
