@@ -1,0 +1,325 @@
+"""Topics, configs and offsets of a cluster, asked and changed from outside.
+
+What always holds:
+    Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
+    repeated only where repeating is harmless (reads), and otherwise reported.
+
+Not here: groups, ACLs, reassignments.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from uuid import UUID
+
+from ..protocol.errors import BrokerNotAvailable, error_for
+from ..protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ..protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ..protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ..protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from .bootstrap import NAMESPACE
+from .cluster_client import ClientConfig, ClusterClient
+from .io_thread import Steps, wait
+from .list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
+from .metadata import Broker, ClusterView, PartitionView
+from .topic_partition import TopicPartition
+
+T = TypeVar("T")
+
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. partitions, replication_factor: -1 for the broker's default."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionView, ...]
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[Broker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """source: 1 the topic's own, 4 the broker's file, 5 the default (DescribeConfigs)."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+
+
+class Admin:
+    """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
+
+    Every call raises ConnectionFailed if no broker answers, RequestTimedOut after `timeout_ms`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        client_id: str = "bradbury-admin",
+        timeout_ms: int = 60_000,
+        namespace: str = NAMESPACE,
+    ) -> None:
+        self._timeout_ms = timeout_ms
+        self._client = ClusterClient(
+            bootstrap,
+            namespace=namespace,
+            config=ClientConfig(
+                client_id=client_id, request_timeout_ms=timeout_ms, allow_auto_create_topics=False
+            ),
+        )
+        self._finalizer = weakref.finalize(self, self._client.close)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses this client was given or found, "host:port,..."."""
+        return ",".join(str(address) for address in self._client.bootstrap)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
+    ) -> TopicDescription:
+        """Create one topic and describe it.
+
+        Raises:
+            TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidReplicationFactor,
+            InvalidConfig: as the broker says.
+        """
+        return self.create_topics([NewTopic(name, partitions, replication_factor, configs)])[0]
+
+    def create_topics(self, topics: Iterable[NewTopic | str]) -> list[TopicDescription]:
+        """Create topics; described in the order given. The first refusal is raised, after all."""
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replication_factor,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=str(value))
+                        for key, value in (topic.configs or {}).items()
+                    ],
+                )
+                for topic in wanted
+            ],
+            timeout_ms=self._timeout_ms,
+        )
+        response = self._run(self._client.send_to_any(request, CreateTopicsResponse))
+        for result in response.topics:
+            if result.error_code:
+                raise error_for(result.error_code, _text(result.name, result.error_message))
+        return self.describe_topics([topic.name for topic in wanted])
+
+    def delete_topic(self, name: str) -> None:
+        """Delete one topic and its records.
+
+        Raises:
+            UnknownTopicOrPartition: there is none.
+        """
+        self.delete_topics([name])
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics. The first refusal is raised, after all."""
+        names = list(names)
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in names],
+            topic_names=names,
+            timeout_ms=self._timeout_ms,
+        )
+        response = self._run(self._client.send_to_any(request, DeleteTopicsResponse))
+        for result in response.responses:
+            if result.error_code:
+                raise error_for(result.error_code, _text(result.name or "", result.error_message))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names in order."""
+        view = self._view(None)
+        return sorted(
+            topic.name
+            for topic in view.topics.values()
+            if include_internal or not topic.is_internal
+        )
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Descriptions in the order of `names`; of all topics, in order of name, for None.
+
+        Raises:
+            UnknownTopicOrPartition: one is not there, for some seconds.
+        """
+        if names is None:
+            view = self._view(None)
+            return [_describe(view, name) for name in sorted(view.topics)]
+        return self._run(self._describe_known(list(names)))
+
+    def describe_configs(
+        self, topic: str | None = None, *, broker: int | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The settings of a topic, or of a broker by node id.
+
+        Raises:
+            ValueError: not exactly one of the two is given.
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        if (topic is None) == (broker is None):
+            raise ValueError("say describe_configs(topic) or describe_configs(broker=node_id)")
+        kind = TOPIC_RESOURCE if topic is not None else BROKER_RESOURCE
+        name = topic if topic is not None else str(broker)
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None
+                )
+            ]
+        )
+        if broker is None:
+            steps = self._client.send_to_any(request, DescribeConfigsResponse)
+        else:
+            steps = self._ask_broker(broker, request)
+        result = self._run(steps).results[0]
+        if result.error_code:
+            raise error_for(result.error_code, _text(name, result.error_message))
+        return {
+            entry.name: ConfigEntry(
+                entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive
+            )
+            for entry in result.configs
+        }
+
+    def describe_cluster(self) -> ClusterDescription:
+        response = self._run(
+            self._client.send_to_any(DescribeClusterRequest(), DescribeClusterResponse)
+        )
+        if response.error_code:
+            raise error_for(response.error_code, response.error_message)
+        brokers = tuple(
+            Broker(broker.broker_id, broker.host, broker.port, broker.rack)
+            for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
+        )
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+
+    def list_offsets(
+        self,
+        partitions: Iterable[tuple[str, int]] | Mapping[tuple[str, int], int | str],
+        at: int | str = "latest",
+        *,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, OffsetAt]:
+        """The offset at "earliest", "latest", or a timestamp (ms since 1970), for each partition.
+
+        A mapping gives each partition a time of its own. A timestamp later than every record gives
+        offset -1.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+        """
+        times = (
+            dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, at)
+        )
+        asked = {TopicPartition(*key): _timestamp(value) for key, value in times.items()}
+        isolation = ("read_uncommitted", "read_committed").index(isolation_level)
+        return self._run(list_offsets(self._client, asked, isolation_level=isolation))
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[T]) -> T:
+        return self._client.run(steps, self._timeout_ms)
+
+    def _view(self, names: list[str] | None) -> ClusterView:
+        request = MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+        )
+        response = self._run(self._client.send_to_any(request, MetadataResponse))
+        return ClusterView().updated(response, asked=names)
+
+    def _describe_known(self, names: list[str]) -> Steps[list[TopicDescription]]:
+        """A topic that was just created may take a moment to be known to every node."""
+        described = []
+        for name in names:
+            yield from self._client.topic(name)
+            described.append(_describe(self._client.view, name))
+        return described
+
+    def _ask_broker(
+        self, node_id: int, request: DescribeConfigsRequest
+    ) -> Steps[DescribeConfigsResponse]:
+        view = yield from wait(self._client.refresh())
+        broker = view.brokers.get(node_id)
+        if broker is None:
+            raise BrokerNotAvailable(f"there is no live broker {node_id}; see describe_cluster()")
+        return (
+            yield from wait(self._client.send(broker.address, request, DescribeConfigsResponse))
+        )
+
+
+def _describe(view: ClusterView, name: str) -> TopicDescription:
+    topic = view.topics[name]
+    return TopicDescription(topic.name, topic.topic_id, topic.partitions, topic.is_internal)
+
+
+def _timestamp(at: int | str) -> int:
+    if isinstance(at, int):
+        return at
+    try:
+        return {"earliest": EARLIEST, "latest": LATEST}[at]
+    except KeyError:
+        raise ValueError(f'{at!r}: say "earliest", "latest" or milliseconds since 1970') from None
+
+
+def _text(name: str, message: str | None) -> str | None:
+    return f"{name}: {message}" if message else None

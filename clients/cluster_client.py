@@ -1,0 +1,263 @@
+"""Requests to the right node of a cluster, and the view of it they are routed by.
+
+What always holds:
+    `view` is replaced on the I/O thread only and may be read from any thread.
+    A connection that ended is forgotten and made anew by the next request to its node.
+    A metadata refresh asks every node it knows of, then the bootstrap servers again, before it
+    fails: a cluster that moved altogether is found again by its bootstrap addresses (KIP-899).
+
+A node has one connection per lane, because a broker answers a connection's requests in order: a
+parked Fetch or JoinGroup would hold up whatever came after it.
+
+Not here: retries of requests; each kind has rules of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ..protocol.error_code import ErrorCode
+from ..protocol.errors import (
+    ConnectionFailed,
+    KafkaError,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..protocol.schema import Message
+from .bootstrap import NAMESPACE, find_bootstrap
+from .connection import Address, Connection
+from .io_thread import IoThread, Steps, wait
+from .metadata import ClusterView, TopicView
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+CONTROL: Final = "control"
+DATA: Final = "data"
+GROUP: Final = "group"
+
+UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
+"""How long a topic may be unknown before that is an error: a new one takes a moment to be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What all clients have in common, with Kafka's names and defaults."""
+
+    client_id: str = "bradbury"
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    metadata_max_age_ms: int = 300_000
+    connect_timeout_ms: int = 10_000
+    allow_auto_create_topics: bool = True
+
+
+class ClusterClient:
+    """Owned by one Producer, Consumer or Admin, which closes it; the thread keeps it alive."""
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        namespace: str = NAMESPACE,
+        config: ClientConfig | None = None,
+    ) -> None:
+        self.config = config or ClientConfig()
+        self.bootstrap = find_bootstrap(bootstrap, namespace=namespace)
+        self.io = IoThread(f"{self.config.client_id}-io")
+        self.view = ClusterView()
+        self.on_view: list[Callable[[], None]] = []
+        self._connections: dict[tuple[Address, str], Connection] = {}
+        self._wanted: set[str] = set()
+        self._refreshing: tuple[frozenset[str], Future[ClusterView]] | None = None
+        self._aging = False
+
+    # --- from any thread ---------------------------------------------------------------------
+
+    def run(self, steps: Steps[T], timeout_ms: int | None = None) -> T:
+        """Run `steps` on the I/O thread and wait for what they return.
+
+        Raises:
+            RequestTimedOut: they took longer than `timeout_ms`.
+        """
+        future = self.io.spawn(steps)
+        try:
+            return future.result(None if timeout_ms is None else timeout_ms / 1000)
+        except TimeoutError:
+            if future.done():
+                raise  # the steps themselves ran into one
+            raise RequestTimedOut(f"no result within {timeout_ms} ms") from None
+
+    def close(self) -> None:
+        """Close every connection and end the thread. Safe to call twice."""
+        if self.io.stopped:
+            return
+        closed: Future[None] = Future()
+        self.io.call_soon(lambda: self._close_connections(closed))
+        try:
+            closed.result(5)
+        except TimeoutError:
+            pass
+        self.io.stop()
+
+    @property
+    def closed(self) -> bool:
+        return self.io.stopped
+
+    # --- on the I/O thread -------------------------------------------------------------------
+
+    def connection(self, address: Address, lane: str) -> Connection:
+        """The live connection to `address` in `lane`, begun now if there is none."""
+        connection = self._connections.get((address, lane))
+        if connection is None or connection.failure is not None:
+            connection = Connection(
+                self.io,
+                address,
+                client_id=self.config.client_id,
+                connect_timeout_ms=self.config.connect_timeout_ms,
+            )
+            self._connections[address, lane] = connection
+        return connection
+
+    def send(
+        self,
+        address: Address,
+        message: Message,
+        response: type[R],
+        *,
+        lane: str = CONTROL,
+        timeout_ms: int | None = None,
+        max_version: int | None = None,
+    ) -> Future[R]:
+        return self.connection(address, lane).request(
+            message,
+            response,
+            timeout_ms=timeout_ms or self.config.request_timeout_ms,
+            max_version=max_version,
+        )
+
+    def send_to_any(
+        self, message: Message, response: type[R], *, max_version: int | None = None
+    ) -> Steps[R]:
+        """Ask node after node until one answers.
+
+        Raises:
+            ConnectionFailed: none did; the text has the last reason and the remedy.
+        """
+        failure: ConnectionFailed | None = None
+        for address in self._candidates():
+            try:
+                return (
+                    yield from wait(self.send(address, message, response, max_version=max_version))
+                )
+            except ConnectionFailed as error:
+                failure = error
+        servers = ",".join(str(address) for address in self.bootstrap)
+        raise ConnectionFailed(
+            f"no broker of {servers} answers; is the cluster up? `bradbury status` says "
+            f"(last try: {failure})"
+        )
+
+    def want(self, topics: Iterable[str]) -> bool:
+        """Keep `topics` in the view from now on; True if one is new and a refresh is due."""
+        before = len(self._wanted)
+        self._wanted.update(topics)
+        return len(self._wanted) > before
+
+    def forget(self, topic: str) -> None:
+        self._wanted.discard(topic)
+
+    def refresh(self) -> Future[ClusterView]:
+        """Ask for the wanted topics anew. Calls while one is under way share its answer."""
+        wanted = frozenset(self._wanted)
+        if self._refreshing is not None and wanted <= self._refreshing[0]:
+            return self._refreshing[1]
+        future = self.io.spawn(self._refresh(wanted))
+        self._refreshing = (wanted, future)
+        future.add_done_callback(self._on_refreshed)
+        if not self._aging:
+            self._aging = True
+            self.io.call_later(self.config.metadata_max_age_ms / 1000, self._on_age)
+        return future
+
+    def topic(self, name: str, *, grace_ms: int = UNKNOWN_TOPIC_GRACE_MS) -> Steps[TopicView]:
+        """The view of one topic, asked for until it is known.
+
+        Raises:
+            UnknownTopicOrPartition: it stayed unknown for `grace_ms`.
+            KafkaError: the broker refuses the name, or access.
+            ConnectionFailed: no broker answers.
+        """
+        self.want([name])
+        waited_ms = 0
+        while True:
+            view = self.view.topics.get(name)
+            if view is not None and view.partitions and not view.error_code:
+                return view
+            yield from wait(self.refresh())
+            view = self.view.topics.get(name)
+            if view is not None and view.partitions and not view.error_code:
+                return view
+            code = view.error_code if view is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code and not error_for(code).retriable:
+                self.forget(name)
+                raise error_for(code, f"topic {name!r}: {error_for(code)}")
+            if waited_ms >= grace_ms:
+                self.forget(name)
+                raise UnknownTopicOrPartition(
+                    f"topic {name!r} does not exist; create it with "
+                    f"bradbury.Admin().create_topic({name!r}) or `bradbury topics create {name}`"
+                )
+            waited_ms += self.config.retry_backoff_ms
+            yield self.config.retry_backoff_ms / 1000
+
+    def _refresh(self, wanted: frozenset[str]) -> Steps[ClusterView]:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in sorted(wanted)],
+            allow_auto_topic_creation=self.config.allow_auto_create_topics,
+        )
+        response = yield from self.send_to_any(request, MetadataResponse)
+        if response.error_code:
+            raise error_for(response.error_code)
+        self.view = self.view.updated(response, asked=wanted)
+        for callback in self.on_view:
+            callback()
+        return self.view
+
+    def _on_refreshed(self, future: Future[ClusterView]) -> None:
+        if self._refreshing is not None and self._refreshing[1] is future:
+            self._refreshing = None
+
+    def _on_age(self) -> None:
+        self.io.call_later(self.config.metadata_max_age_ms / 1000, self._on_age)
+        self.refresh()
+
+    def _candidates(self) -> list[Address]:
+        """Known nodes in random order, connected ones first; then the bootstrap servers."""
+        known = [broker.address for broker in self.view.brokers.values()]
+        random.shuffle(known)
+        known.sort(key=lambda address: not self._is_connected(address))
+        return list(dict.fromkeys([*known, *self.bootstrap]))
+
+    def _is_connected(self, address: Address) -> bool:
+        connection = self._connections.get((address, CONTROL))
+        return connection is not None and connection.failure is None
+
+    def _close_connections(self, closed: Future[None]) -> None:
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+        closed.set_result(None)
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether the same request may succeed later, at this node or another."""
+    if isinstance(error, ConnectionFailed):
+        return True
+    return isinstance(error, KafkaError) and error.retriable

@@ -1,0 +1,239 @@
+"""What becomes of records: the futures of `send`, and the one future of `send_batch`.
+
+What always holds:
+    A future of `send` is two words: its run, shared by all records flushed together, and its row.
+    All outcomes of a producer are told under one condition, so no record needs a lock of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .producer_batch import Appended, ProducerBatch
+from .topic_partition import BatchMetadata, OffsetRange, RecordMetadata
+
+logger = logging.getLogger(__name__)
+
+HeaderPairs = list[tuple[str, bytes | None]]
+
+
+class RecordRun:
+    """The records that `send` collects for one topic until they are encoded together.
+
+    headers, partitions: None until a record has one of its own; -1 is no partition.
+    size: bytes, of the producer's `buffer_memory`. deadline: time.monotonic() seconds.
+    """
+
+    __slots__ = (
+        "_batch_of",
+        "_batches",
+        "_callbacks",
+        "_position_of",
+        "condition",
+        "deadline",
+        "error",
+        "has_keys",
+        "headers",
+        "keys",
+        "partitions",
+        "size",
+        "timestamps",
+        "topic",
+        "values",
+    )
+
+    def __init__(self, topic: str, condition: threading.Condition, deadline: float) -> None:
+        self.topic = topic
+        self.condition = condition
+        self.deadline = deadline
+        self.keys: list[bytes | None] = []
+        self.has_keys = False
+        self.values: list[bytes | None] = []
+        self.timestamps: list[int] = []
+        self.headers: list[HeaderPairs | None] | None = None
+        self.partitions: list[int] | None = None
+        self.size = 0
+        self.error: Exception | None = None
+        self._batches: list[ProducerBatch] = []
+        self._batch_of: npt.NDArray[np.int32] | None = None
+        self._position_of: npt.NDArray[np.int32] | None = None
+        self._callbacks: list[tuple[int, RecordFuture, Callable[[RecordFuture], Any]]] = []
+
+    def on_placed(self, batches: list[ProducerBatch]) -> None:
+        """Say which batch each row is in. The columns are not needed any more."""
+        count = len(self.values)
+        batch_of: npt.NDArray[np.int32] = np.empty(count, np.int32)
+        position_of: npt.NDArray[np.int32] = np.empty(count, np.int32)
+        for number, batch in enumerate(batches):
+            batch_of[batch.rows] = number
+            position_of[batch.rows] = np.arange(batch.record_count, dtype=np.int32)
+        self._batches = batches
+        self._position_of = position_of
+        self._batch_of = batch_of
+        self.keys, self.values, self.headers, self.partitions = [], [], None, None
+
+    def fail(self, error: Exception) -> None:
+        """None of the records could be encoded."""
+        with self.condition:
+            self.error = error
+            self.condition.notify_all()
+        self._run_callbacks()
+
+    def outcome(self, row: int) -> RecordMetadata | Exception | None:
+        """None while it is open."""
+        if self.error is not None:
+            return self.error
+        if self._batch_of is None or self._position_of is None:
+            return None
+        batch = self._batches[self._batch_of[row]]
+        outcome = batch.outcome
+        if outcome is None or isinstance(outcome, Exception):
+            return outcome
+        offset, timestamp = outcome
+        if offset >= 0:
+            offset += int(self._position_of[row])
+        if timestamp < 0:
+            timestamp = self.timestamps[row]
+        return RecordMetadata(self.topic, batch.partition, offset, timestamp)
+
+    def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+        self._run_callbacks()
+
+    def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        assert self._batch_of is not None
+        assert self._position_of is not None
+        with self.condition:
+            for part in parts:
+                self._batch_of[part.rows] = len(self._batches)
+                self._position_of[part.rows] = np.arange(part.record_count, dtype=np.int32)
+                self._batches.append(part)
+
+    def add_callback(
+        self, row: int, future: RecordFuture, callback: Callable[[RecordFuture], Any]
+    ) -> None:
+        with self.condition:
+            if self.outcome(row) is None:
+                self._callbacks.append((row, future, callback))
+                return
+        callback(future)
+
+    def _run_callbacks(self) -> None:
+        if not self._callbacks:
+            return
+        with self.condition:
+            done = [entry for entry in self._callbacks if self.outcome(entry[0]) is not None]
+            self._callbacks = [entry for entry in self._callbacks if self.outcome(entry[0]) is None]
+        for _, future, callback in done:
+            try:
+                callback(future)
+            except Exception:
+                logger.exception("a delivery callback failed")
+
+
+class RecordFuture:
+    """Where one sent record will be. Like a concurrent.futures.Future that cannot be cancelled."""
+
+    __slots__ = ("_row", "_run")
+
+    def __init__(self, run: RecordRun, row: int) -> None:
+        self._run = run
+        self._row = row
+
+    def done(self) -> bool:
+        return self._run.outcome(self._row) is not None
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait, at most `timeout` seconds, until the record is acknowledged.
+
+        Raises:
+            TimeoutError: it is still open.
+            KafkaError, ConnectionFailed: it was not delivered, and why.
+        """
+        outcome = self._wait(timeout)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        outcome = self._wait(timeout)
+        return outcome if isinstance(outcome, Exception) else None
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], Any]) -> None:
+        """Call `callback(future)` when it is done: on the client's thread, or now if it is."""
+        self._run.add_callback(self._row, self, callback)
+
+    def _wait(self, timeout: float | None) -> RecordMetadata | Exception:
+        run, row = self._run, self._row
+        outcome = run.outcome(row)
+        if outcome is None:
+            with run.condition:
+                run.condition.wait_for(lambda: run.outcome(row) is not None, timeout)
+            outcome = run.outcome(row)
+        if outcome is None:
+            raise TimeoutError(f"the record is not acknowledged within {timeout} s")
+        return outcome
+
+
+class TableDelivery:
+    """All batches of one `send_batch`. It fails with its first failure, when all are done."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        self.future: Future[BatchMetadata] = Future()
+        self._topic = topic
+        self._count = count
+        self._lock = threading.Lock()
+        self._open = 1  # `seal` takes this one away
+        self._ranges: list[OffsetRange] = []
+        self._error: Exception | None = None
+
+    def on_placed(self, batches: list[ProducerBatch]) -> None:
+        with self._lock:
+            self._open += len(batches)
+
+    def seal(self, error: Exception | None = None) -> None:
+        """No more batches will come, because of `error` if there is one."""
+        self._close(error)
+
+    def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+        if isinstance(outcome, Appended):
+            start = outcome.base_offset
+            if start >= 0:
+                with self._lock:
+                    self._ranges.append(
+                        OffsetRange(batch.partition, start, start + batch.record_count)
+                    )
+            self._close(None)
+        else:
+            self._close(outcome)
+
+    def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        with self._lock:
+            self._open += len(parts) - 1
+
+    def _close(self, error: Exception | None) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._open -= 1
+            if self._open:
+                return
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result(BatchMetadata(self._topic, self._count, _merged(self._ranges)))
+
+
+def _merged(ranges: list[OffsetRange]) -> tuple[OffsetRange, ...]:
+    merged: list[OffsetRange] = []
+    for one in sorted(ranges):
+        if merged and merged[-1].partition == one.partition and merged[-1].end == one.start:
+            merged[-1] = OffsetRange(one.partition, merged[-1].start, one.end)
+        else:
+            merged.append(one)
+    return tuple(merged)

@@ -1,0 +1,357 @@
+"""The producer: records in, futures out. Columns all the way from a flush on.
+
+    producer = Producer("localhost:9092")
+    producer.send("flights", key=b"UA1545", value=b"{}").result().offset
+    producer.send_batch("flights", table).result().ranges
+
+What always holds:
+    Records that one thread sends to one partition are appended in that order, once each
+    (idempotent, the default), through lost connections and restarted brokers.
+    Every future ends: with where the record is, or with why it was given up and whether it may be
+    there nevertheless.
+
+Not here: transactions.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from ..protocol.compression import CompressionType
+from ..protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
+from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
+from .bootstrap import NAMESPACE
+from .cluster_client import ClientConfig, ClusterClient
+from .deliveries import HeaderPairs, RecordFuture, TableDelivery
+from .producer_columns import columns_of, pieces_of
+from .sender import Sender, SenderConfig
+from .topic_partition import BatchMetadata
+
+Content = bytes | bytearray | memoryview | str | None
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+_ACKS: Final[dict[object, int]] = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
+
+
+class Producer:
+    """Sends records to topics. Usable from any number of threads; closes with `close` or `with`.
+
+    Args:
+        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, or inside a Ray
+            cluster the controller actor in `namespace`.
+        acks: "all", 1 or 0.
+        enable_idempotence: None means: if acks is "all". Each record is appended once, in order.
+        linger_ms: how long `send` waits for more records before a run is encoded.
+        batch_size: most bytes of a record batch before compression.
+        buffer_memory: most bytes of records not acknowledged yet; `send` blocks beyond it.
+        max_block_ms: how long it blocks, and how long a topic is waited for.
+        max_request_size: most bytes of one record, and of one request unless a batch is larger.
+        compression_type: none, gzip, snappy, lz4 or zstd.
+        partitioner: "murmur2", as Java and kafka-python place keys; or your own
+            (key, number of partitions) -> partition, called once a record.
+        delivery_timeout_ms: from `send` until a record is given up. It bounds the retries.
+        request_timeout_ms: without an answer for so long a connection is given up.
+        max_in_flight: open requests per connection; at most 5 when idempotent.
+
+    Raises:
+        InvalidConfig: settings that contradict one another.
+        ConnectionFailed: no cluster is named anywhere.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        acks: Literal["all"] | int = "all",
+        enable_idempotence: bool | None = None,
+        linger_ms: int = 5,
+        batch_size: int = 256 * 1024,
+        buffer_memory: int = 64 * 1024 * 1024,
+        max_block_ms: int = 60_000,
+        max_request_size: int = 1024 * 1024,
+        compression_type: str = "none",
+        partitioner: str | Partitioner = "murmur2",
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        metadata_max_age_ms: int = 300_000,
+        max_in_flight: int = 5,
+        client_id: str = "bradbury-producer",
+        namespace: str = NAMESPACE,
+    ) -> None:
+        if acks not in _ACKS:
+            raise InvalidConfig(f'acks={acks!r}: say "all", 1 or 0')
+        if enable_idempotence is None:
+            enable_idempotence = _ACKS[acks] == -1 and max_in_flight <= 5
+        if enable_idempotence and (_ACKS[acks] != -1 or max_in_flight > 5):
+            raise InvalidConfig('an idempotent producer needs acks="all" and max_in_flight <= 5')
+        if delivery_timeout_ms < linger_ms + request_timeout_ms:
+            raise InvalidConfig("delivery_timeout_ms is less than linger_ms + request_timeout_ms")
+        if isinstance(partitioner, str) and partitioner != "murmur2":
+            raise InvalidConfig(f'partitioner={partitioner!r}: say "murmur2" or give a function')
+        for name, value in (
+            ("batch_size", batch_size),
+            ("buffer_memory", buffer_memory),
+            ("max_request_size", max_request_size),
+            ("max_in_flight", max_in_flight),
+        ):
+            if value < 1:
+                raise InvalidConfig(f"{name} must be at least 1, not {value}")
+        codec = CompressionType.from_name(compression_type)
+        self._max_request_size = max_request_size
+        self._max_block_ms = max_block_ms
+        self._client = ClusterClient(
+            bootstrap,
+            namespace=namespace,
+            config=ClientConfig(
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                retry_backoff_ms=retry_backoff_ms,
+                metadata_max_age_ms=metadata_max_age_ms,
+            ),
+        )
+        self._sender = Sender(
+            self._client,
+            SenderConfig(
+                acks=_ACKS[acks],
+                idempotent=enable_idempotence,
+                max_in_flight=max_in_flight,
+                max_request_size=max_request_size,
+                linger_ms=linger_ms,
+                delivery_timeout_ms=delivery_timeout_ms,
+                codec=codec,
+            ),
+        )
+        client = self._client
+        self._accumulator = self._sender.accumulator = Accumulator(
+            buffer_memory=buffer_memory,
+            batch_size=min(batch_size, max_request_size),
+            max_request_size=max_request_size,
+            max_block_ms=max_block_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            codec=codec,
+            partitioner=None if isinstance(partitioner, str) else partitioner,
+            view=lambda: client.view,
+            deliver=self._sender.deliver,
+        )
+        self._topics = self._accumulator.topics
+        self._condition = self._accumulator.condition
+        # A dropped producer, or the end of the interpreter, ends the thread; only `close` flushes.
+        self._finalizer = weakref.finalize(self, client.close)
+
+    def send(
+        self,
+        topic: str,
+        value: Content = None,
+        key: Content = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordFuture:
+        """Send one record; it leaves with others after `linger_ms` or when there are enough.
+
+        Args:
+            value, key: text is encoded as UTF-8. A None value is a tombstone.
+            partition: overrides the partitioner.
+            timestamp_ms: milliseconds since 1970; None for now.
+
+        Raises:
+            MessageTooLarge: larger than `max_request_size`.
+            RequestTimedOut: no room in the buffer within `max_block_ms`.
+            UnknownTopicOrPartition: there is no such topic.
+        Cost: about 2 us; it blocks only for room, and once per topic for its partitions.
+        """
+        if type(value) is not bytes and value is not None:
+            value = _bytes_of(value, "value")
+        if type(key) is not bytes and key is not None:
+            key = _bytes_of(key, "key")
+        size = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        pairs = None if headers is None else _header_pairs(headers)
+        if pairs:
+            size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
+        if size > self._max_request_size:
+            raise MessageTooLarge(
+                f"a record of about {size} bytes is larger than max_request_size="
+                f"{self._max_request_size}; raise that here, and max.message.bytes of the topic"
+            )
+        buffer = self._topics.get(topic) or self._open_topic(topic)
+        if partition is not None:
+            self._check_partition(buffer, partition)
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        accumulator = self._accumulator
+        begun = False
+        with self._condition:
+            accumulator.hold_locked(size)
+            run = buffer.run
+            if run is None:
+                run = accumulator.new_run(buffer)
+                begun = True
+            row = len(run.values)
+            run.values.append(value)
+            run.keys.append(key)
+            run.timestamps.append(timestamp_ms)
+            if key is not None:
+                run.has_keys = True
+            if run.headers is not None or pairs:
+                if run.headers is None:
+                    run.headers = [None] * row
+                run.headers.append(pairs)
+            if run.partitions is not None or partition is not None:
+                if run.partitions is None:
+                    run.partitions = [-1] * row
+                run.partitions.append(-1 if partition is None else partition)
+            run.size += size
+            full = run.size >= accumulator.batch_size
+        if full:
+            accumulator.drain(buffer)
+        elif begun:
+            self._sender.linger(buffer)
+        return RecordFuture(run, row)
+
+    def send_batch(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str = "key",
+        value: str = "value",
+        partition: int | str | None = None,
+        timestamp: str = "timestamp",
+        headers: str = "headers",
+    ) -> Future[BatchMetadata]:
+        """Send many records: no Python runs per record.
+
+        Args:
+            data: a pyarrow Table or RecordBatch, or a list of values or of (key, value) pairs.
+            key, value, timestamp, headers: the columns to take; only `value` must be there. Keys
+                and values are binary or string. Timestamps are Arrow timestamps or milliseconds;
+                now where the column is missing.
+            partition: one partition for all, or the column that has it; None: the partitioner.
+
+        Returns:
+            A future that is done when all are acknowledged, or fails with the first failure. Then
+            some may have been appended.
+
+        Raises:
+            ValueError: a column is missing or of another type; a partition does not exist.
+            RequestTimedOut, UnknownTopicOrPartition: as `send`.
+        Cost: about 0.2 us a record of 100 bytes, on the caller's thread. It blocks for room.
+        """
+        columns = columns_of(
+            data,
+            key=key,
+            value=value,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            now_ms=int(time.time() * 1000),
+        )
+        buffer = self._topics.get(topic) or self._open_topic(topic)
+        if isinstance(partition, int):
+            self._check_partition(buffer, partition)
+        accumulator = self._accumulator
+        delivery = TableDelivery(topic, len(columns.values))
+        try:
+            for piece in pieces_of(columns, accumulator.batch_size * buffer.partition_count):
+                accumulator.hold(piece.size)
+                accumulator.send_columns(buffer, piece, delivery)
+        except BaseException as error:
+            delivery.seal(error if isinstance(error, Exception) else None)
+            raise
+        delivery.seal()
+        return delivery.future
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions `topic` has.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return (self._topics.get(topic) or self._open_topic(topic)).partition_count
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is acknowledged or failed, at most `timeout` seconds.
+
+        Failures are in the futures; it raises none of them.
+
+        Raises:
+            RequestTimedOut: some are still open.
+        """
+        for buffer in list(self._topics.values()):
+            self._accumulator.drain(buffer)
+        waiting = self._accumulator.incomplete()
+        with self._condition:
+            if not self._condition.wait_for(
+                lambda: all(batch.is_done() for batch in waiting), timeout
+            ):
+                count = sum(batch.record_count for batch in waiting if not batch.is_done())
+                raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent."""
+        if self._client.closed:
+            return
+        error = KafkaError("the producer is closed")
+        try:
+            self.flush(timeout)
+        except RequestTimedOut as reason:
+            error = RequestTimedOut(f"the producer was closed: {reason}")
+        finally:
+            with self._condition:
+                self._accumulator.closed = error
+                self._condition.notify_all()
+            self._sender.abort(error)
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_topic(self, topic: str) -> TopicBuffer:
+        if self._client.closed:
+            raise self._accumulator.closed or KafkaError("the producer is closed")
+        view = self._client.run(self._client.topic(topic), self._max_block_ms)
+        return self._accumulator.open_topic(topic, len(view.partitions))
+
+    def _check_partition(self, buffer: TopicBuffer, partition: int) -> None:
+        count = buffer.partition_count
+        if not 0 <= partition < count:
+            count = max(count, self._client.view.partition_count(buffer.name))
+            if not 0 <= partition < count:
+                raise ValueError(
+                    f"topic {buffer.name!r} has partitions 0 to {count - 1}, not {partition}"
+                )
+
+
+def _bytes_of(content: bytearray | memoryview | str | bytes, name: str) -> bytes:
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"a {name} is bytes, str or None, not {type(content).__name__}")
+
+
+def _header_pairs(headers: Headers) -> HeaderPairs:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, content) for name, content in pairs]
+
+
+__all__: Sequence[str] = ["Content", "Headers", "Producer"]

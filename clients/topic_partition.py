@@ -1,0 +1,50 @@
+"""What the clients hand out: where a record is, and where records went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic. A plain (topic, partition) pair equals it and does as well."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is.
+
+    offset: -1 with acks=0, where the broker says nothing.
+    timestamp: milliseconds since 1970; the broker's on a LogAppendTime topic, else the record's.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class OffsetRange(NamedTuple):
+    """Records [start, end) of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """Where the records of one `send_batch` are.
+
+    ranges: ascending, neighbours merged; several per partition when other producers wrote between
+        or when the log was split into batches. Empty with acks=0.
+    """
+
+    topic: str
+    count: int
+    ranges: tuple[OffsetRange, ...]
