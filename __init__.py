@@ -16,12 +16,36 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    pass
+    from .actors.local import LocalCluster, local
+    from .clients.admin import Admin
+    from .clients.consumer import Consumer
+    from .clients.producer import Producer
+    from .clients.ray_actors import ConsumerActor, ProducerActor
+    from .clients.topic_partition import TopicPartition
 
 # public name -> module that owns it
-_OWNERS: dict[str, str] = {}
+_OWNERS = {
+    "Admin": ".clients.admin",
+    "Consumer": ".clients.consumer",
+    "ConsumerActor": ".clients.ray_actors",
+    "LocalCluster": ".actors.local",
+    "Producer": ".clients.producer",
+    "ProducerActor": ".clients.ray_actors",
+    "TopicPartition": ".clients.topic_partition",
+    "local": ".actors.local",
+}
 
-__all__ = ["__version__"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "ConsumerActor",
+    "LocalCluster",
+    "Producer",
+    "ProducerActor",
+    "TopicPartition",
+    "__version__",
+    "local",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -28,7 +28,6 @@ class BrokerConfig:
     fetch_max_bytes: int = 55 * 1024**2
     broker_session_timeout_ms: int = 9_000
     log_retention_check_interval_ms: int = 5 * MINUTE_MS
-    log_flush_offset_checkpoint_interval_ms: int = MINUTE_MS
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
     offsets_topic_num_partitions: int = 50
     bradbury_partition_actors: int = 1

@@ -100,6 +100,49 @@ class MetadataImage:
             return None
         return image.partitions[partition]
 
+    def to_records(self) -> list[MetadataRecord]:
+        """Records that build this image from nothing: what a joining node is sent."""
+        records: list[MetadataRecord] = [
+            ClusterRecord(cluster_id=self.cluster_id, voters=self.voters),
+            EpochRecord(epoch=self.epoch, owner=""),
+            ProducerIdsRecord(next_producer_id=self.next_producer_id),
+        ]
+        for node in self.nodes.values():
+            records.append(
+                RegisterNodeRecord(
+                    node_id=node.node_id,
+                    directory_id=node.directory_id,
+                    incarnation=node.incarnation,
+                    roles=node.roles,
+                    host=node.host,
+                    port=node.port,
+                    rack=node.rack,
+                    epoch=node.epoch,
+                )
+            )
+            if node.fenced:
+                records.append(FenceNodeRecord(node_id=node.node_id, epoch=node.epoch, fenced=True))
+        for topic in self.topics.values():
+            topic_id = str(topic.topic_id)
+            records.append(TopicRecord(topic_id=topic_id, name=topic.name))
+            records += [
+                PartitionRecord(
+                    topic_id=topic_id,
+                    partition=index,
+                    replicas=partition.replicas,
+                    isr=partition.isr,
+                    leader=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    partition_epoch=partition.partition_epoch,
+                )
+                for index, partition in enumerate(topic.partitions)
+            ]
+            records += [
+                ConfigRecord(resource="topic", name=topic.name, key=key, value=value)
+                for key, value in topic.configs.items()
+            ]
+        return records
+
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
         """The image after `records`, which end just below `offset`.
 

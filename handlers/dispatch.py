@@ -30,6 +30,7 @@ from .produce import CloseConnection
 from .table import APIS, Api
 
 Chunks = list[Chunk]
+PRODUCE_KEY = 0
 
 
 class PeerError(Exception):
@@ -50,6 +51,10 @@ def dispatch(frame: memoryview, node: Node, peer: str) -> Chunks | None | Awaita
         if api is None:
             return [_fallback(header)]
         position = header.body_position
+        if header.api_key != PRODUCE_KEY:
+            # Byte fields are slices of the frame, and an answer may come when it is long reused.
+            # Produce alone is done with its records before it returns.
+            frame = memoryview(bytes(frame))
         if header.api_version >= api.first_flexible:
             position = skip_tags(frame, position)
         request = read_message(api.request, header.api_version, frame, position)

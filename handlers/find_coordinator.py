@@ -15,16 +15,10 @@ from ..protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from ..protocol.partitioner import java_string_hash
+from ..protocol.partitioner import partition_for_group
 from .context import RequestContext
 
 GROUP = 0
-
-
-def partition_for_group(group_id: str, partition_count: int) -> int:
-    """Kafka's placement: abs(String.hashCode), with the one value that has no abs as 0."""
-    value = java_string_hash(group_id)
-    return (0 if value == -(2**31) else abs(value)) % partition_count
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:

@@ -31,14 +31,19 @@ _DIVERGING = Struct(">BBiqB")
 _LEADER = Struct(">BBiiB")
 
 
+class OpenFile(Protocol):
+    def fileno(self) -> int: ...
+
+
 class FileSlice(Protocol):
-    """Bytes [position, position + size) of an open file."""
+    """Bytes [position, position + size) of an open file; `file` is None when size is 0."""
 
     @property
-    def size(self) -> int: ...
+    def file(self) -> OpenFile | None: ...
     @property
     def position(self) -> int: ...
-    def fileno(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
 
 class FetchedPartition(NamedTuple):

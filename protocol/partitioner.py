@@ -55,7 +55,8 @@ def java_hash_code(text: str) -> int:
 
 def partition_for_group(group_id: str, partition_count: int) -> int:
     """The partition of __consumer_offsets that coordinates `group_id` (GroupCoordinatorService)."""
-    return to_positive(java_hash_code(group_id)) % partition_count
+    value = java_hash_code(group_id)
+    return (0 if value == -(2**31) else abs(value)) % partition_count
 
 
 @dataclass(slots=True)

@@ -44,6 +44,7 @@ from .partition_directory import (
     directory_name,
     parse_directory_name,
     read_topic_id,
+    stray_directory_name,
     write_topic_id,
 )
 from .partition_log import PartitionLog
@@ -332,6 +333,25 @@ class LogDirectory:
         except OSError as error:
             raise self.health.fail(f"deleting {log.directory}", error) from error
         self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+
+    def set_aside(self, topic: str, partition: int, *, unique_id: UUID) -> None:
+        """Keep a log that nobody claims, under a name that is no partition's; never deleted.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such log.
+            StorageFailure: the disk failed.
+        """
+        self.health.check()
+        log = self.logs.pop((topic, partition), None)
+        if log is None:
+            raise UnknownTopicOrPartition(f"no log of {topic}-{partition} in {self.path}")
+        log.close(clean=False)
+        target = f"{self.path}/{stray_directory_name(topic, partition, unique_id)}"
+        try:
+            self._file_system.rename(log.directory, target)
+            sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise self.health.fail(f"setting {log.directory} aside", error) from error
 
     def delete_old_directories(self, now_ms: int) -> int:
         """Remove the directories of deleted partitions that are due. Raises StorageFailure."""

@@ -5,6 +5,7 @@
         topic_id: FWq4Rv5eR0ybK2pDeFSBVg        the topic's UUID, url-safe base64 without padding
 
     <topic>-<partition>.<32 hex digits>-delete   a deleted partition, on its way out
+    <topic>-<partition>.<32 hex digits>-stray    a log that the cluster's metadata does not know
 
 Source: apache/kafka storage/.../internals/log/PartitionMetadataFile.java, LogManager.scala.
 """
@@ -20,6 +21,7 @@ from .file_system import FileSystem, read_file
 
 METADATA_FILE = "partition.metadata"
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 MAX_NAME_LENGTH = 255
 
 _NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
@@ -37,7 +39,15 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 
 def deleted_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
     """A name for the directory of a deleted partition; a long topic name is cut to fit."""
-    suffix = f"-{partition}.{unique_id.hex}{DELETE_SUFFIX}"
+    return _retired_name(topic, f"-{partition}.{unique_id.hex}{DELETE_SUFFIX}")
+
+
+def stray_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
+    """A name for the directory of a partition that the metadata does not know."""
+    return _retired_name(topic, f"-{partition}.{unique_id.hex}{STRAY_SUFFIX}")
+
+
+def _retired_name(topic: str, suffix: str) -> str:
     return topic[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 

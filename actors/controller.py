@@ -1,0 +1,388 @@
+"""The controller: the one process that changes the cluster's metadata. Stateless but for its image.
+
+Ray (or local()) decides which process starts; that alone proves nothing, so on the way up it takes
+the next controller epoch with a voter majority's promise, adopts their log, and writes an
+EpochRecord. From then on every change is: decide on the newest image (cluster/controller_state),
+append on a majority, fsynced, apply, publish, answer. A rejected append means a newer controller
+exists: this one ends at once.
+
+Nodes learn of changes by asking (`poll`): a question is parked until there is news or POLL_SECONDS
+have gone by. The question doubles as the node's heartbeat and says how far it has applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from ..cluster import controller_state
+from ..cluster.broker_config import BrokerConfig
+from ..cluster.controller_state import NewTopic, NodeRegistration, Sessions
+from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata_records import (
+    ClusterRecord,
+    EpochRecord,
+    MetadataRecord,
+    decode_metadata_record,
+    encode_metadata_record,
+)
+from ..cluster.topic_name import OFFSETS_TOPIC
+from ..cluster.voter import Promise
+from ..handlers.context import CreatedTopic
+from ..protocol.errors import FencedLeaderEpoch, InvalidRequest, NotController, StaleControllerEpoch
+from ..protocol.record_batch import read_size, stamp
+from ..protocol.records import encode_records, iterate_records
+from .voter_host import VoterState
+
+logger = logging.getLogger("bradbury.controller")
+
+POLL_SECONDS = 2.0
+KEPT_CHANGES = 10_000
+TICK_SECONDS = 0.5
+
+
+class Voter(Protocol):
+    """A VoterHost, wherever it runs."""
+
+    async def state(self) -> VoterState: ...
+    async def format(self, cluster_id: str) -> None: ...
+    async def prepare(self, asked: Promise) -> VoterState: ...
+    async def fetch(self) -> bytes: ...
+    async def append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int: ...
+
+
+class Registered(NamedTuple):
+    node_id: int
+    cluster_id: str
+    controller_epoch: int
+
+
+class MetadataUpdate(NamedTuple):
+    """Encoded records that lead from the asked offset (or, if whole, from nothing) to `offset`."""
+
+    controller_epoch: int
+    offset: int
+    whole: bool
+    records: list[bytes]
+
+
+class Superseded(Exception):
+    """A newer controller holds the voters' promise. This process must end."""
+
+
+class Controller:
+    """Create, then `start`. One event loop; changes are serialised by a lock."""
+
+    def __init__(
+        self,
+        voters: Callable[[], Sequence[Voter]],
+        config: BrokerConfig,
+        *,
+        now_ms: Callable[[], int],
+        on_superseded: Callable[[], None],
+    ) -> None:
+        self._find_voters = voters
+        self._config = config
+        self._now_ms = now_ms
+        self._on_superseded = on_superseded
+        self._me = Promise()
+        self._voters: list[Voter] = []
+        self._image = MetadataImage()
+        self._changes: deque[tuple[int, list[bytes]]] = deque(maxlen=KEPT_CHANGES)
+        self._writing = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._applied: dict[int, int] = {}
+        self._progress = asyncio.Event()
+        self._sessions = Sessions(config.broker_session_timeout_ms)
+        self._active = asyncio.Event()
+        self._ticking: asyncio.Task[None] | None = None
+        self.waiting_for: str | None = "its voters"
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    @property
+    def is_active(self) -> bool:
+        return self._active.is_set()
+
+    # --- becoming active -------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Return when active. Retries for ever what can come right by itself (a voter's absence)."""
+        while not await self._try_to_start():
+            await asyncio.sleep(0.1)
+        self.waiting_for = None
+        self._active.set()
+        self._ticking = asyncio.create_task(self._tick())
+        logger.info(
+            "controller of cluster %s active in epoch %d, %d topics",
+            self._image.cluster_id,
+            self._me.epoch,
+            len(self._image.topics),
+        )
+
+    async def _try_to_start(self) -> bool:
+        found = list(self._find_voters())
+        answers = await asyncio.gather(*(v.state() for v in found), return_exceptions=True)
+        states = [
+            (voter, state)
+            for voter, state in zip(found, answers, strict=True)
+            if isinstance(state, VoterState)
+        ]
+        if not found or len(states) < len(found):
+            self.waiting_for = f"{len(found) - len(states) or 'its'} brokers to start"
+            return False
+        clusters = sorted({state.cluster_id for _, state in states if state.cluster_id})
+        if len(clusters) > 1:
+            self.waiting_for = (
+                f"data directories of one cluster: these belong to {' and '.join(clusters)}; "
+                "start with the right data directories, or with empty ones"
+            )
+            return False
+        holders = [pair for pair in states if pair[1].is_voter]
+        if not holders:
+            if clusters:
+                self.waiting_for = f"the node that holds the metadata of cluster {clusters[0]}"
+                return False
+            holders = [await self._format(states)]
+        await self._lead(holders)
+        return True
+
+    async def _format(self, states: list[tuple[Voter, VoterState]]) -> tuple[Voter, VoterState]:
+        """Every directory is empty: begin a new cluster with the first broker as its one voter."""
+        voter, _ = min(states, key=lambda pair: pair[1].name)
+        await voter.format(uuid.uuid4().hex[:22])
+        return voter, await voter.state()
+
+    async def _lead(self, holders: list[tuple[Voter, VoterState]]) -> None:
+        """Take the next epoch with the voters' promise, adopt the best log, open the epoch."""
+        self._voters = [voter for voter, _ in holders]
+        epoch = max(max(state.promise.epoch, state.last_epoch) for _, state in holders) + 1
+        self._me = Promise(epoch=epoch, owner=secrets.token_hex(8))
+        try:
+            promises = await asyncio.gather(*(voter.prepare(self._me) for voter in self._voters))
+        except FencedLeaderEpoch as error:
+            raise Superseded(str(error)) from None
+        best = max(
+            range(len(promises)), key=lambda i: (promises[i].last_epoch, promises[i].log_end_offset)
+        )
+        records, offset = _decode_log(memoryview(await self._voters[best].fetch()))
+        self._image = MetadataImage().apply(records, offset=offset)
+        await self._write([EpochRecord(epoch=epoch, owner=self._me.owner)])
+        if not self._image.cluster_id:
+            # A new cluster, or one whose first controller died right after formatting.
+            first = holders[0][1]
+            assert first.cluster_id is not None
+            await self._write(
+                [ClusterRecord(cluster_id=first.cluster_id, voters=(first.directory_id,))]
+            )
+
+    # --- changing --------------------------------------------------------------------------------
+
+    async def _write(self, records: Sequence[MetadataRecord]) -> None:
+        """Make the records durable on a majority, then apply and publish them."""
+        if not records:
+            return
+        encoded = [encode_metadata_record(record) for record in records]
+        now = self._now_ms()
+        batch = encode_records([(now, None, value, ()) for value in encoded])
+        stamp(batch, base_offset=self._image.offset, leader_epoch=self._me.epoch)
+        try:
+            await asyncio.gather(
+                *(v.append(self._me, self._image.offset, bytes(batch)) for v in self._voters)
+            )
+        except (FencedLeaderEpoch, InvalidRequest) as error:
+            self._active.clear()
+            self._on_superseded()
+            raise NotController(f"a newer controller took over: {error}") from None
+        offset = self._image.offset + len(records)
+        self._changes.append((self._image.offset, encoded))
+        self._image = self._image.apply(records, offset=offset)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _require_active(self) -> None:
+        if not self._active.is_set():
+            raise NotController(f"the controller is waiting for {self.waiting_for}")
+
+    async def register(self, request: NodeRegistration) -> Registered:
+        """Take a node into service. Raises InconsistentClusterId, BrokerIdNotRegistered."""
+        self._require_active()
+        async with self._writing:
+            node_id, records = controller_state.register_node(self._image, request)
+            await self._write(records)
+            self._sessions.on_contact(node_id, now_ms=_clock_ms())
+        if "group" in request.roles:
+            await self._ensure_offsets_topic()
+        logger.info("node %d (%s) registered", node_id, ",".join(request.roles))
+        return Registered(node_id, self._image.cluster_id, self._me.epoch)
+
+    async def _ensure_offsets_topic(self) -> None:
+        async with self._writing:
+            if OFFSETS_TOPIC not in self._image.topics:
+                topic = NewTopic(
+                    name=OFFSETS_TOPIC,
+                    partitions=self._config.offsets_topic_num_partitions,
+                    replication_factor=1,
+                    configs={"cleanup.policy": "compact"},
+                )
+                await self._write(self._decide_topic(topic, uuid.uuid4()))
+
+    def _decide_topic(self, topic: NewTopic, topic_id: uuid.UUID) -> list[MetadataRecord]:
+        return controller_state.create_topic(
+            self._image,
+            topic,
+            topic_id=topic_id,
+            start=len(self._image.topics),
+            default_partitions=self._config.num_partitions,
+            default_replication_factor=self._config.default_replication_factor,
+        )
+
+    async def create_topic(
+        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
+    ) -> CreatedTopic:
+        self._require_active()
+        topic_id = uuid.uuid4()
+        async with self._writing:
+            records = self._decide_topic(topic, topic_id)
+            partitions = [r for r in records if isinstance(r, controller_state.PartitionRecord)]
+            created = CreatedTopic(topic_id, len(partitions), len(partitions[0].replicas))
+            if validate_only:
+                return created
+            await self._write(records)
+            offset = self._image.offset
+        leaders = {record.leader for record in partitions}
+        await self._wait_applied(leaders, offset, timeout_ms)
+        return created
+
+    async def delete_topic(
+        self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
+    ) -> str:
+        self._require_active()
+        async with self._writing:
+            records = controller_state.delete_topic(self._image, name=name, topic_id=topic_id)
+            if topic_id is not None:
+                name = self._image.topic_names[topic_id]
+            assert name is not None
+            leaders = {p.leader for p in self._image.topics[name].partitions}
+            await self._write(records)
+            offset = self._image.offset
+        await self._wait_applied(leaders, offset, timeout_ms)
+        return name
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        """(first, count) of ids that no one else gets."""
+        self._require_active()
+        async with self._writing:
+            first, records = controller_state.allocate_producer_ids(self._image)
+            await self._write(records)
+        return first, controller_state.PRODUCER_ID_BLOCK
+
+    # --- publishing ------------------------------------------------------------------------------
+
+    async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate:
+        """News after offset `applied`; parked while there is none. The node's heartbeat.
+
+        Raises:
+            BrokerIdNotRegistered, StaleBrokerEpoch: the node must register (again), or end.
+        """
+        self._require_active()
+        await self._hear(node_id, incarnation, applied)
+        if applied >= self._image.offset:
+            try:
+                await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
+            except TimeoutError:
+                pass
+            self._require_active()
+            await self._hear(node_id, incarnation, applied)
+        return self._update_after(applied)
+
+    async def _hear(self, node_id: int, incarnation: str, applied: int) -> None:
+        node = controller_state.check_session(self._image, node_id, incarnation)
+        self._sessions.on_contact(node_id, now_ms=_clock_ms())
+        if self._applied.get(node_id) != applied:
+            self._applied[node_id] = applied
+            self._progress.set()
+            self._progress = asyncio.Event()
+        if node.fenced:
+            async with self._writing:
+                await self._write(controller_state.fence_node(self._image, node_id, fenced=False))
+
+    def _update_after(self, applied: int) -> MetadataUpdate:
+        image = self._image
+        if applied == image.offset:
+            return MetadataUpdate(self._me.epoch, image.offset, whole=False, records=[])
+        if applied > image.offset or not self._changes or self._changes[0][0] > applied:
+            records = [encode_metadata_record(record) for record in image.to_records()]
+            return MetadataUpdate(self._me.epoch, image.offset, whole=True, records=records)
+        news: list[bytes] = []
+        for offset, encoded in self._changes:
+            if offset + len(encoded) > applied:
+                news += encoded[max(0, applied - offset) :]
+        return MetadataUpdate(self._me.epoch, image.offset, whole=False, records=news)
+
+    async def _wait_applied(self, node_ids: set[int], offset: int, timeout_ms: int) -> None:
+        """Until those nodes serve what was just decided, so that a client can use it at once."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(timeout_ms, 0) / 1000
+        while any(self._applied.get(node_id, 0) < offset for node_id in node_ids):
+            progress = self._progress
+            try:
+                await asyncio.wait_for(progress.wait(), deadline - loop.time())
+            except TimeoutError:
+                return
+
+    # --- watching --------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Fence nodes that have been silent for a session. Never ends by an error of its own."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self._fence_silent()
+            except (NotController, StaleControllerEpoch):
+                return
+            except Exception:
+                logger.exception("the controller's tick failed")
+
+    async def _fence_silent(self) -> None:
+        for node_id in self._sessions.expired(self._image, now_ms=_clock_ms()):
+            async with self._writing:
+                logger.warning("node %d is silent: fencing it", node_id)
+                await self._write(controller_state.fence_node(self._image, node_id, fenced=True))
+
+    async def close(self) -> None:
+        self._active.clear()
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    async def bootstrap_servers(self) -> str:
+        """host:port of the nodes that clients begin with: brokers, or any if there are none."""
+        self._require_active()
+        nodes = self._image.live_nodes("broker") or self._image.live_nodes()
+        return ",".join(f"{node.host}:{node.port}" for node in nodes)
+
+
+def _clock_ms() -> int:
+    """Sessions are counted on a clock that never jumps."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _decode_log(log: memoryview) -> tuple[list[MetadataRecord], int]:
+    """The records of the whole metadata log and the offset behind them."""
+    records: list[MetadataRecord] = []
+    offset = position = 0
+    while position < len(log):
+        _, size = read_size(log, position)
+        for record in iterate_records(log[position : position + size]):
+            assert record.value is not None
+            records.append(decode_metadata_record(record.value))
+            offset = record.offset + 1
+        position += size
+    return records, offset

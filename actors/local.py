@@ -1,0 +1,168 @@
+"""The whole cluster in this process: the same nodes and controller, no Ray, real sockets and files.
+
+    with bradbury.local() as cluster:
+        producer = bradbury.Producer(bootstrap=cluster.bootstrap_servers)
+
+One background thread runs the event loop of all nodes. Each of `nodes` is a Kafka node with every
+role. Made for tests, notebooks and small tools; ready in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import uvloop
+
+from ..cluster.broker_config import BrokerConfig
+from .controller import Controller
+from .node import Node, NodeConfig
+
+if TYPE_CHECKING:
+    from .. import Admin
+
+T = TypeVar("T")
+START_SECONDS = 60.0
+
+
+class LocalCluster:
+    """See `local`. Use it as a context manager, or call `close`."""
+
+    def __init__(
+        self,
+        data_dir: str | None,
+        *,
+        host: str,
+        port: int,
+        nodes: int,
+        config: Mapping[str, Any] | None,
+    ) -> None:
+        if nodes < 1:
+            raise ValueError(f"a cluster has at least one node, not {nodes}")
+        self._broker_config = BrokerConfig.from_kafka(config or {})
+        self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
+        self.data_dir = data_dir or self._temporary or ""
+        self._host = host
+        self._port = port
+        self._node_count = nodes
+        self.nodes: list[Node] = []
+        self.controller: Controller | None = None
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="bradbury-local", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._call(self._start(), START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """ "host:port,..." of all nodes."""
+        return ",".join(node.address for node in self.nodes)
+
+    def admin(self) -> Admin:
+        """An Admin client of this cluster."""
+        from .. import Admin
+
+        return Admin(bootstrap=self.bootstrap_servers)
+
+    def close(self) -> None:
+        """Stop cleanly. Data in a directory that was given stays; a temporary one is removed."""
+        if self._loop.is_closed():
+            return
+        with contextlib.suppress(RuntimeError):
+            self._call(self._stop(), START_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+
+    async def _start(self) -> None:
+        controller = Controller(
+            lambda: [node.voter for node in self.nodes if node.voter is not None],
+            self._broker_config,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            on_superseded=lambda: None,
+        )
+        self.controller = controller
+        for index in range(self._node_count):
+            path = Path(self.data_dir)
+            if self._node_count > 1:
+                path /= f"node-{index}"
+            node = Node(
+                NodeConfig(
+                    name=f"node-{index}",
+                    roles=("broker", "partition", "group"),
+                    data_dir=str(path),
+                    directory="partitions-0",
+                    host=self._host,
+                    port=self._port + index if self._port else 0,
+                    rack=None if self._node_count == 1 else f"node-{index}",
+                    broker=self._broker_config,
+                ),
+                controller,
+                on_fenced=lambda reason: None,
+            )
+            await node.open()
+            self.nodes.append(node)
+        await controller.start()
+        await asyncio.gather(*(node.join() for node in self.nodes))
+
+    async def _stop(self) -> None:
+        if self.controller is not None:
+            await self.controller.close()
+        for node in self.nodes:
+            await node.close()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def local(
+    data_dir: str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    nodes: int = 1,
+    config: Mapping[str, Any] | None = None,
+) -> LocalCluster:
+    """Start a cluster of `nodes` nodes in this process and return when it serves.
+
+    Args:
+        data_dir: kept when given; else a temporary directory that `close` removes.
+        host: the address to bind.
+        port: of the first node, the next ones follow; 0 takes any free ports.
+        nodes: Kafka nodes, each with every role.
+        config: broker settings by Kafka's names, e.g. {"num.partitions": 4}.
+
+    Raises:
+        DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
+    """
+    return LocalCluster(data_dir, host=host, port=port, nodes=nodes, config=config)

@@ -1,0 +1,289 @@
+"""A listening process of the cluster: one Kafka node with the roles it was given.
+
+    broker      a bootstrap and admin address; hosts the node's copy of the metadata log
+    partition   hosts partitions of topics
+    group       hosts partitions of __consumer_offsets and coordinates the groups in them
+
+On Ray each role is an actor of its own; local() gives one node all three. Every role answers every
+API: what it does not own, it answers with the code that moves the client on.
+
+Start: lock and recover the directories (threads), take the port, register with the controller, apply
+its metadata, then accept. The lock comes first, so a registration proves that the former
+incarnation of this directory is dead. Once fenced off by a newer incarnation the node ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ..cluster.broker_config import BrokerConfig
+from ..cluster.controller_state import NewTopic, NodeRegistration
+from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata_records import decode_metadata_record
+from ..handlers.context import CreatedTopic, LeaderReplica
+from ..protocol.errors import (
+    BrokerIdNotRegistered,
+    ConnectionFailed,
+    InconsistentClusterId,
+    KafkaError,
+    NotController,
+    NotLeaderOrFollower,
+    StaleBrokerEpoch,
+    UnknownTopicOrPartition,
+)
+from ..storage.file_system import FileSystem, OsFileSystem
+from ..storage.log_directory import LogDirectory
+from .controller import MetadataUpdate, Registered
+from .listener import Listener
+from .partition_host import PartitionHost
+from .voter_host import VoterHost
+
+logger = logging.getLogger("bradbury.node")
+
+RETRY_SECONDS = 0.1
+
+
+class ControllerLink(Protocol):
+    """The controller as a node reaches it. Raises NotController while it cannot be reached."""
+
+    async def register(self, request: NodeRegistration) -> Registered: ...
+    async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate: ...
+    async def create_topic(
+        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
+    ) -> CreatedTopic: ...
+    async def delete_topic(
+        self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
+    ) -> str: ...
+    async def allocate_producer_ids(self) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What one node is started with. `directory` is the name of its log directory in data_dir."""
+
+    name: str
+    roles: tuple[str, ...]
+    data_dir: str
+    directory: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str | None = None
+    rack: str | None = None
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+
+
+class NoPartitions:
+    """The partitions port of a node that hosts none."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def leader_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> LeaderReplica:
+        if self._node.image.partition(topic, partition) is None:
+            raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
+        raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
+
+
+class Node:
+    """Implements handlers.context.Node. One event loop; `start`, then `close`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        controller: ControllerLink,
+        *,
+        on_fenced: Callable[[str], None],
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self._node_config = config
+        self.config = config.broker
+        self.controller = controller
+        self._on_fenced = on_fenced
+        self._file_system = file_system or OsFileSystem()
+        self._incarnation = secrets.token_hex(8)
+        self.image = MetadataImage()
+        self.node_id = -1
+        self._controller_epoch = -1
+        self.groups: None = None
+        self.voter: VoterHost | None = None
+        self._host: PartitionHost | None = None
+        self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
+        self.listener = Listener(self)
+        self._following: asyncio.Task[None] | None = None
+        self._producer_ids = range(0)
+        self._producer_ids_lock = asyncio.Lock()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Lock and recover the directories, take the port. The voter answers from here on.
+
+        Raises:
+            DataDirectoryError, PortInUse: one line with cause and remedy.
+        """
+        config = self._node_config
+        if "broker" in config.roles:
+            self.voter = VoterHost(
+                config.name, config.data_dir, self._file_system, now_ms=self.now_ms
+            )
+            await asyncio.to_thread(self.voter.open)
+        if {"partition", "group"} & set(config.roles):
+            self._host = PartitionHost(
+                str(Path(config.data_dir) / config.directory),
+                str(uuid.uuid4()),
+                self._file_system,
+                config.broker,
+                now_ms=self.now_ms,
+            )
+            await asyncio.to_thread(self._host.open)
+            self.partitions = self._host
+        self.listener.bind(config.host, config.port)
+
+    @property
+    def _directory(self) -> LogDirectory:
+        if self._host is not None:
+            return self._host.directory
+        assert self.voter is not None
+        return self.voter.directory
+
+    @property
+    def advertised_host(self) -> str:
+        return self._node_config.advertised_host or self._node_config.host
+
+    @property
+    def address(self) -> str:
+        return f"{self.advertised_host}:{self.listener.port}"
+
+    async def join(self) -> None:
+        """Register, apply the metadata, accept connections. Waits for the controller.
+
+        Raises:
+            InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
+        """
+        await self._register()
+        if self._host is not None:
+            self._host.start(self.node_id)
+            if "group" in self._node_config.roles:
+                pass  # GROUPS
+        await self._catch_up()
+        self.listener.open()
+        self._following = asyncio.create_task(self._follow())
+
+    async def _register(self) -> None:
+        directory = self._directory
+        config = self._node_config
+        while True:
+            request = NodeRegistration(
+                directory_id=directory.directory_id,
+                incarnation=self._incarnation,
+                roles=config.roles,
+                host=self.advertised_host,
+                port=self.listener.port,
+                rack=config.rack,
+                node_id=directory.node_id,
+                cluster_id=directory.cluster_id,
+            )
+            try:
+                registered = await self.controller.register(request)
+                break
+            except (NotController, ConnectionFailed):
+                await asyncio.sleep(RETRY_SECONDS)
+        self.node_id = registered.node_id
+        self._controller_epoch = registered.controller_epoch
+        await asyncio.to_thread(
+            directory.assign_identity,
+            cluster_id=registered.cluster_id,
+            node_id=registered.node_id,
+        )
+
+    async def close(self) -> None:
+        """Stop accepting, then bring everything to the disk and leave the clean mark."""
+        self.listener.close()
+        if self._following is not None:
+            self._following.cancel()
+        if self._host is not None:
+            await self._host.close()
+        if self.voter is not None:
+            await asyncio.to_thread(self.voter.close)
+
+    # --- following the metadata ------------------------------------------------------------------
+
+    async def _catch_up(self) -> None:
+        """One answered question: afterwards this node serves what the metadata says."""
+        while not await self._poll():
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if not await self._poll():
+                    await asyncio.sleep(RETRY_SECONDS)
+            except (BrokerIdNotRegistered, InconsistentClusterId, StaleBrokerEpoch) as error:
+                self._on_fenced(str(error))
+                return
+            except KafkaError as error:
+                logger.warning("node %d cannot follow the metadata: %s", self.node_id, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            except Exception:
+                logger.exception("node %d cannot follow the metadata", self.node_id)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _poll(self) -> bool:
+        """Ask for news and apply it; False if the controller cannot be reached now."""
+        try:
+            update = await self.controller.poll(self.node_id, self._incarnation, self.image.offset)
+        except (NotController, ConnectionFailed):
+            return False
+        if update.controller_epoch < self._controller_epoch:
+            return False  # a former controller that does not know yet
+        self._controller_epoch = update.controller_epoch
+        if update.offset == self.image.offset:
+            return True
+        base = MetadataImage() if update.whole else self.image
+        records = [decode_metadata_record(value) for value in update.records]
+        image = base.apply(records, offset=update.offset)
+        if self._host is not None:
+            await self._host.apply(image)
+        self.image = image
+        return True
+
+    async def next_producer_id(self) -> int:
+        """See handlers.context.Node."""
+        async with self._producer_ids_lock:
+            if not self._producer_ids:
+                first, count = await self.controller.allocate_producer_ids()
+                self._producer_ids = range(first, first + count)
+            producer_id = self._producer_ids[0]
+            self._producer_ids = self._producer_ids[1:]
+            return producer_id
+
+    def status(self) -> dict[str, object]:
+        """What `bradbury status` shows of this node."""
+        host = self._host
+        return {
+            "node_id": self.node_id,
+            "name": self._node_config.name,
+            "roles": list(self._node_config.roles),
+            "address": self.address,
+            "pid": os.getpid(),
+            "partitions": 0 if host is None else host.partition_count,
+            "size_bytes": 0 if host is None else host.size_in_bytes,
+            "connections": self.listener.connection_count,
+            "metadata_offset": self.image.offset,
+            "controller_epoch": self._controller_epoch,
+            "online": host is None or host.is_online,
+        }

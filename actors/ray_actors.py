@@ -1,0 +1,268 @@
+"""The processes of a cluster on Ray: thin shells around Node and Controller.
+
+Rules that Ray teaches (each was seen to bite): `__init__` never raises, or a restarted actor is
+dead for ever; nothing may let SystemExit reach the event loop, or the actor lives on as a zombie;
+the way out is os._exit, upon which Ray restarts the actor in about a second. Ray does not promise
+one instance per name: directories are locked, epochs and incarnations fence the rest.
+
+Plain classes; launch.py makes them remote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import ray
+
+from ..cluster.broker_config import BrokerConfig
+from ..cluster.controller_state import NewTopic, NodeRegistration
+from ..cluster.voter import Promise
+from ..handlers.context import CreatedTopic
+from ..protocol.errors import ConnectionFailed, KafkaError
+from ..storage.storage_failure import DataDirectoryError
+from .controller import Controller, MetadataUpdate, Registered, Superseded, Voter
+from .handles import ControllerHandle, VoterHandle
+from .listener import PortInUse
+from .node import Node, NodeConfig
+from .voter_host import VoterHost, VoterState
+
+RETRY_SECONDS = 0.5
+WATCH_SECONDS = 5.0
+EXIT_FENCED = 71
+EXIT_BUG = 70
+BROKER_PREFIX = "broker/"
+
+
+def leave(code: int, reason: str) -> None:
+    """End this process so that Ray starts it again; the only safe way out of an actor."""
+    print(f"bradbury: leaving, {reason}", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(code)
+
+
+class _Shell:
+    """Background work whose failure ends the process instead of vanishing."""
+
+    def __init__(self) -> None:
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._problem: str | None = "is starting"
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                traceback.print_exc()
+                leave(EXIT_BUG, repr(error))
+
+        task = asyncio.get_running_loop().create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def problem(self) -> str | None:
+        """None when serving, else what it waits for, in words."""
+        return self._problem
+
+
+class NodeActor(_Shell):
+    """One node. Retries for ever what may come right, and says meanwhile what is wrong."""
+
+    def __init__(self, config: NodeConfig, namespace: str) -> None:
+        super().__init__()
+        self._config = config
+        self._node = Node(
+            config,
+            ControllerHandle(namespace),
+            on_fenced=lambda reason: leave(EXIT_FENCED, reason),
+        )
+        self._spawn(self._main())
+
+    async def _main(self) -> None:
+        while True:
+            try:
+                await self._node.open()
+                break
+            except (DataDirectoryError, PortInUse) as error:
+                self._problem = str(error)
+                await self._node.close()
+                await asyncio.sleep(RETRY_SECONDS)
+        self._problem = "waits for the controller"
+        while True:
+            try:
+                await self._node.join()
+                break
+            except KafkaError as error:
+                self._problem = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self._problem = None
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the process: full collections skip it
+
+    async def address(self) -> str:
+        return self._node.address
+
+    async def status(self) -> dict[str, object]:
+        return {**self._node.status(), "problem": self._problem}
+
+    async def stop(self) -> None:
+        """Bring everything to the disk. The caller kills the process afterwards."""
+        await self._node.close()
+
+
+class PartitionActor(NodeActor):
+    """Hosts partitions of topics."""
+
+
+class GroupCoordinatorActor(NodeActor):
+    """Hosts partitions of __consumer_offsets and coordinates their groups."""
+
+
+class BrokerActor(NodeActor):
+    """The node's well-known address, its copy of the metadata log, and the watch over its actors."""
+
+    def __init__(
+        self, config: NodeConfig, namespace: str, start_siblings: Callable[[], object]
+    ) -> None:
+        super().__init__(config, namespace)
+        self._start_siblings = start_siblings
+        self._spawn(self._watch())
+
+    async def _watch(self) -> None:
+        """Ray restarts what dies; this makes anew what Ray has given up (DEAD for ever)."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await asyncio.to_thread(self._start_siblings)
+            except Exception:
+                traceback.print_exc()
+
+    def _voter(self) -> VoterHost:
+        voter = self._node.voter
+        if voter is None or not voter.is_open:
+            raise ConnectionFailed(f"the broker {self._problem}")
+        return voter
+
+    async def voter_state(self) -> VoterState:
+        return await self._voter().state()
+
+    async def voter_format(self, cluster_id: str) -> None:
+        await self._voter().format(cluster_id)
+
+    async def voter_prepare(self, asked: Promise) -> VoterState:
+        return await self._voter().prepare(asked)
+
+    async def voter_fetch(self) -> bytes:
+        return await self._voter().fetch()
+
+    async def voter_append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int:
+        return await self._voter().append(asked, previous_end_offset, batch)
+
+
+class ControllerActor(_Shell):
+    """The controller. Holds nothing that must survive: its log is on the voters' disks."""
+
+    def __init__(self, namespace: str, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self._namespace = namespace
+        self.settings = settings
+        self._controller = Controller(
+            self._voters,
+            BrokerConfig.from_kafka(settings["config"]),
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
+        )
+        self._spawn(self._main())
+
+    async def _main(self) -> None:
+        while True:
+            try:
+                await self._controller.start()
+                break
+            except (ConnectionFailed, Superseded) as error:
+                self._problem = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self._problem = None
+
+    def _voters(self) -> Sequence[Voter]:
+        names = ray.util.list_named_actors(all_namespaces=True)
+        found = []
+        for entry in sorted(names, key=lambda entry: str(entry["name"])):
+            name = str(entry["name"])
+            if entry["namespace"] == self._namespace and name.startswith(BROKER_PREFIX):
+                try:
+                    found.append(VoterHandle(ray.get_actor(name, namespace=self._namespace)))
+                except ValueError:
+                    continue
+        return found
+
+    async def problem(self) -> str | None:
+        if self._problem is None:
+            return None
+        return self._controller.waiting_for or self._problem
+
+    async def describe(self) -> dict[str, Any]:
+        """What `up` and `status` want to know: settings, epoch, nodes, counts."""
+        image = self._controller.image
+        return {
+            "settings": self.settings,
+            "cluster_id": image.cluster_id,
+            "epoch": image.epoch,
+            "active": self._controller.is_active,
+            "pid": os.getpid(),
+            "topics": len(image.topics),
+            "partitions": sum(len(topic.partitions) for topic in image.topics.values()),
+            "leaderless": sum(
+                partition.leader == -1
+                for topic in image.topics.values()
+                for partition in topic.partitions
+            ),
+            "nodes": [
+                {
+                    "node_id": node.node_id,
+                    "roles": list(node.roles),
+                    "address": f"{node.host}:{node.port}",
+                    "rack": node.rack,
+                    "fenced": node.fenced,
+                }
+                for node in image.nodes.values()
+            ],
+        }
+
+    async def bootstrap_servers(self) -> str:
+        return await self._controller.bootstrap_servers()
+
+    async def register(self, request: NodeRegistration) -> Registered:
+        return await self._controller.register(request)
+
+    async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate:
+        return await self._controller.poll(node_id, incarnation, applied)
+
+    async def create_topic(
+        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
+    ) -> CreatedTopic:
+        return await self._controller.create_topic(
+            topic, timeout_ms=timeout_ms, validate_only=validate_only
+        )
+
+    async def delete_topic(self, *, name: Any, topic_id: Any, timeout_ms: int) -> str:
+        return await self._controller.delete_topic(
+            name=name, topic_id=topic_id, timeout_ms=timeout_ms
+        )
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        return await self._controller.allocate_producer_ids()
+
+    async def stop(self) -> None:
+        await self._controller.close()
