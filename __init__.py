@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .actors.launch import Cluster, connect, up
     from .actors.local import LocalCluster, local
     from .clients.admin import Admin
     from .clients.consumer import Consumer
@@ -26,17 +27,21 @@ if TYPE_CHECKING:
 # public name -> module that owns it
 _OWNERS = {
     "Admin": ".clients.admin",
+    "Cluster": ".actors.launch",
     "Consumer": ".clients.consumer",
     "ConsumerActor": ".clients.ray_actors",
     "LocalCluster": ".actors.local",
     "Producer": ".clients.producer",
     "ProducerActor": ".clients.ray_actors",
     "TopicPartition": ".clients.topic_partition",
+    "connect": ".actors.launch",
     "local": ".actors.local",
+    "up": ".actors.launch",
 }
 
 __all__ = [
     "Admin",
+    "Cluster",
     "Consumer",
     "ConsumerActor",
     "LocalCluster",
@@ -44,7 +49,9 @@ __all__ = [
     "ProducerActor",
     "TopicPartition",
     "__version__",
+    "connect",
     "local",
+    "up",
 ]
 
 
