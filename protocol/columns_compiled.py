@@ -173,6 +173,6 @@ def _decode_headers(
         valid,
     )
     keys = _gathered(source, key_starts, key_ends, valid, 0)
-    null_values = count - int(np.unpackbits(valid, count=count).sum())
+    null_values = count - int(np.unpackbits(valid, count=count, bitorder="little").sum())
     values = _gathered(source, value_starts, value_ends, valid, null_values)
     return headers_array(header_ends, keys, values)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cramjam
 import kafka.codec
+import pyarrow as pa
 import pytest
 import snappy
 from bradbury.protocol.compression import CompressionType, compress, decompress
@@ -71,6 +72,27 @@ def test_we_read_what_kafka_python_writes(data: bytes) -> None:
     for xerial in (True, False):
         encoded = kafka.codec.snappy_encode(data, xerial_compatible=xerial)
         assert bytes(decompress(CompressionType.SNAPPY, encoded, limit=limit)) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    [
+        (CompressionType.GZIP, "gzip"),
+        (CompressionType.LZ4, "lz4"),
+        (CompressionType.ZSTD, "zstd"),
+    ],
+)
+@given(data=texts)
+def test_the_c_libraries_read_what_we_write_and_we_what_they_write(
+    codec: CompressionType, name: str, data: bytes
+) -> None:
+    """Arrow brings zlib, lz4 and zstd of its own."""
+    stream = pa.CompressedInputStream(pa.BufferReader(compress(codec, data)), name)
+    assert stream.read() == data
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, name) as output:
+        output.write(data)
+    assert bytes(decompress(codec, sink.getvalue().to_pybytes(), limit=len(data))) == data
 
 
 @given(data=texts)
