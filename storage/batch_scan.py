@@ -22,6 +22,8 @@ from .file_system import File
 HEADER_CHUNK_BYTES = 8192
 SMALL_BATCH_BYTES = 2048
 VERIFY_CHUNK_BYTES = 1024 * 1024
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""The largest offset of a segment is its base offset and this."""
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 
@@ -55,17 +57,22 @@ class BatchScan:
 
     After the iteration `position` is where the valid part ends, and `reason` says why it ended
     there, or is None at the end of the file. A batch is valid when its length fits in the file,
-    its magic is 2, its CRC matches, its base offset is at least the expected one and its leader
-    epoch at least the one before: a recycled disk block may hold a batch that was valid once.
+    its magic is 2, its CRC matches, its base offset is the expected one (or above, if compaction
+    may have left gaps) and its leader epoch is at least the one before. Offset and epoch are not
+    covered by the CRC, and a recycled disk block may hold a batch that was valid once.
 
     Cost: the file is read once, VERIFY_CHUNK_BYTES at a time; a batch larger than that is never
     held whole, so a nonsense length costs no memory.
     """
 
-    def __init__(self, file: File, *, next_offset: int, leader_epoch: int) -> None:
+    def __init__(
+        self, file: File, *, base_offset: int, leader_epoch: int, allow_gaps: bool
+    ) -> None:
         self._file = file
         self._end = file.size()
-        self.next_offset = next_offset
+        self.next_offset = base_offset
+        self._highest_offset = base_offset + MAX_RELATIVE_OFFSET
+        self._allow_gaps = allow_gaps
         self.leader_epoch = leader_epoch
         self.position = 0
         self.reason: str | None = None
@@ -103,8 +110,11 @@ class BatchScan:
             return "cut batch"
         if header.magic != MAGIC:
             return f"magic {header.magic}"
-        if header.base_offset < self.next_offset or header.last_offset_delta < 0:
+        gap = header.base_offset - self.next_offset
+        if gap < 0 or (gap and not self._allow_gaps):
             return f"base offset {header.base_offset} where {self.next_offset} was expected"
+        if header.last_offset_delta < 0 or header.last_offset > self._highest_offset:
+            return f"last offset {header.last_offset} after {header.base_offset}"
         if header.leader_epoch < self.leader_epoch:
             return f"leader epoch {header.leader_epoch} after {self.leader_epoch}"
         return None

@@ -84,6 +84,7 @@ class LogLoader:
         self._clean = clean
         self._now_ms = now_ms
         self._log_start_offset = log_start_offset
+        self._may_have_gaps = "compact" in config.cleanup_policies
         self._reasons: list[str] = []
         self._segments_scanned = 0
         self._bytes_scanned = 0
@@ -263,7 +264,7 @@ class LogLoader:
             segment = segments[number]
             # Without compaction offsets have no gaps: one between two files means that the end of
             # the first, which was not fsynced, did not survive.
-            gap = segment.base_offset > expected and "compact" not in self._config.cleanup_policies
+            gap = segment.base_offset > expected and not self._may_have_gaps
             if segment.base_offset < expected or gap:
                 self._note(f"{segment.path} begins where {expected} was expected")
                 return self._delete(segments, number)
@@ -281,7 +282,12 @@ class LogLoader:
     ) -> tuple[int, bool]:
         """Recover one segment. Returns the last leader epoch, and whether nothing was cut."""
         size = segment.size
-        scan = BatchScan(segment.file, next_offset=segment.base_offset, leader_epoch=epoch)
+        scan = BatchScan(
+            segment.file,
+            base_offset=segment.base_offset,
+            leader_epoch=epoch,
+            allow_gaps=self._may_have_gaps,
+        )
         for header in segment.recover(scan):
             if not found_epochs or header.leader_epoch != found_epochs[-1][0]:
                 found_epochs.append((header.leader_epoch, header.base_offset))

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..protocol.record_batch import NO_TIMESTAMP, Buffer, RecordBatchHeader
-from .batch_scan import BatchScan, walk_headers
+from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from .file_system import File, FileSystem
 from .log_config import LogConfig
 from .offset_index import ENTRY as OFFSET_ENTRY
@@ -38,7 +38,6 @@ TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
 BOUNDARIES = 32
 """Batch starts remembered per generation; there are two generations."""
 
@@ -324,15 +323,21 @@ class LogSegment:
 
     def _load_largest(self) -> tuple[int, int]:
         """Read the closing entry of the time index; rebuild the indexes if it is not true."""
-        largest = self.time_index.last() or (NO_TIMESTAMP, self.base_offset)
-        position = 0 if largest[0] == NO_TIMESTAMP else self.locate(largest[1])
-        for _, header in walk_headers(self.file, position, self.size):
-            if header.max_timestamp == largest[0]:
-                self._largest = largest
-                return largest
-            break
-        self.rebuild_indexes()
+        self._largest = self._indexed_largest()
+        if self._largest is None:
+            self.rebuild_indexes()
         return self._largest or (NO_TIMESTAMP, self.base_offset)
+
+    def _indexed_largest(self) -> tuple[int, int] | None:
+        """The last entry of the time index, if the batch it points at agrees, else None."""
+        last = self.time_index.last()
+        if last is None:
+            last, position = (NO_TIMESTAMP, self.base_offset), 0
+        else:
+            position = self.locate(last[1])
+        for _, header in walk_headers(self.file, position, self.size):
+            return last if header.max_timestamp == last[0] else None
+        return last if self.size == 0 else None
 
     def locate_timestamp(self, timestamp: int) -> int:
         """A position before which no batch has a timestamp >= `timestamp`, near the first one."""
@@ -350,15 +355,15 @@ class LogSegment:
     def load_tail(self) -> bool:
         """Find the end of the last batch of the active segment, whose indexes seem sound.
 
-        Returns False if the bytes behind the last index entry are not exactly whole batches: the
-        segment must then be recovered.
+        Returns False if the last index entries are not true, or the bytes behind them are not
+        exactly whole batches: the segment must then be recovered.
         Cost: a walk over the headers behind the last index entry.
         """
         last = self.offset_index.last()
         start = 0 if last is None else last[1]
         if start >= self.size > 0:
             return False
-        largest = self.time_index.last() or (NO_TIMESTAMP, self.base_offset)
+        newest = (NO_TIMESTAMP, self.base_offset)
         end, next_offset = start, self.base_offset
         for position, header in walk_headers(self.file, start, self.size):
             if position == start and last is not None and header.last_offset != last[0]:
@@ -366,12 +371,15 @@ class LogSegment:
             if header.base_offset < next_offset:
                 return False
             end, next_offset = position + header.size, header.next_offset
-            if header.max_timestamp > largest[0]:
-                largest = (header.max_timestamp, header.last_offset)
+            if header.max_timestamp > newest[0]:
+                newest = (header.max_timestamp, header.last_offset)
         if end != self.size:
             return False
         self.next_offset = next_offset
-        self._largest = largest
+        largest = newest if start == 0 else self._indexed_largest()
+        if largest is None:
+            return False
+        self._largest = newest if newest[0] > largest[0] else largest
         self._bytes_since_index_entry = end - start
         return True
 

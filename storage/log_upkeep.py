@@ -191,25 +191,38 @@ class LogUpkeep:
         base_offset = max(old.next_offset, at_offset)
         if old.size == 0 and old.base_offset == base_offset:
             return
+        segment = self._make_segment(base_offset, now_ms)
         try:
             old.close_indexes()
-            segment = self._new_segment(base_offset, now_ms)
+            segment.create()
             write_snapshot(
                 self._file_system, snapshot_path(self.directory, base_offset), self._producers
             )
-            if old.size == 0:  # its name promises offsets that it will never hold
-                self._segments.mark_deleted(self._segments.replace_last(segment), now_ms)
-            else:
-                self._segments.add(segment)
         except OSError as error:
-            if error.errno in NO_SPACE:
-                raise KafkaStorageError(f"no space left to roll {self.directory}") from error
-            raise self._health.fail(f"rolling {self.directory}", error) from error
+            raise self._undo_roll(segment, error) from error
+        if old.size == 0:  # its name promises offsets that it will never hold
+            self._mark_deleted(self._segments.replace_last(segment), now_ms)
+        else:
+            self._segments.add(segment)
         self._active = segment
         self._is_directory_dirty = True
 
-    def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
-        segment = LogSegment(
+    def _undo_roll(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
+        """Remove the segment that was begun; returns what to raise.
+
+        The old one may take smaller batches, whose offsets a left-over file would claim.
+        """
+        if error.errno not in NO_SPACE:
+            return self._health.fail(f"rolling {self.directory}", error)
+        try:
+            if self._file_system.exists(segment.path):
+                self._file_system.unlink(segment.path)
+        except OSError as second:
+            return self._health.fail(f"removing {segment.path}", second)
+        return KafkaStorageError(f"no space left to roll {self.directory}")
+
+    def _make_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        return LogSegment(
             self._file_system,
             self.directory,
             base_offset,
@@ -218,8 +231,6 @@ class LogUpkeep:
             size=0,
             next_offset=base_offset,
         )
-        segment.create()
-        return segment
 
     # Flushing
 
@@ -382,7 +393,8 @@ class LogUpkeep:
         try:
             # Renamed before the new segment is made, which may have the name of an old one.
             self._segments.mark_deleted(self.segments, DUE_AT_ONCE)
-            self._active = self._new_segment(offset, self._active.created_ms)
+            self._active = self._make_segment(offset, self._active.created_ms)
+            self._active.create()
             self._segments.replace_all(self._active)
             self.log_start_offset = offset
             self._forget_from(offset)

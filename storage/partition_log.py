@@ -21,7 +21,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..protocol.errors import KafkaStorageError, OffsetOutOfRange
+from ..protocol.errors import (
+    FencedLeaderEpoch,
+    InvalidRecord,
+    KafkaStorageError,
+    OffsetOutOfRange,
+)
 from ..protocol.record_batch import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -90,6 +95,8 @@ class PartitionLog(LogUpkeep):
             MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp,
             InvalidTxnState: the batch; see batch_validation.
             OutOfOrderSequenceNumber, InvalidProducerEpoch: see producer_state.
+            FencedLeaderEpoch: the log has records of a later epoch. Epochs never go down in a
+                log: recovery would take this batch for a stale one.
             KafkaStorageError: the disk is full; nothing was appended.
             StorageFailure: the disk failed; the directory is offline.
         Cost: O(1) in records: about 6 us, the CRC, and one write to the page cache; a roll or a new
@@ -110,6 +117,11 @@ class PartitionLog(LogUpkeep):
                     self.log_start_offset,
                     True,
                 )
+        if leader_epoch < self.epochs.latest_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.directory} has records of leader epoch {self.epochs.latest_epoch}, "
+                f"so epoch {leader_epoch} may not append"
+            )
         segment = self._active
         base_offset = segment.next_offset
         last_offset = base_offset + header.last_offset_delta
@@ -142,7 +154,8 @@ class PartitionLog(LogUpkeep):
         inside the first batch begins at that batch.
 
         Raises:
-            CorruptMessage, InvalidRecord: a batch is not sound. Nothing was appended.
+            CorruptMessage, InvalidRecord: a batch is not sound, or of an earlier epoch than the
+                log. Nothing was appended.
             OffsetOutOfRange: a batch begins below the end of the log. Nothing was appended.
             KafkaStorageError, StorageFailure: as append_as_leader; batches before it may be in.
         """
@@ -155,13 +168,17 @@ class PartitionLog(LogUpkeep):
         is_empty = self.log_start_offset == self.log_end_offset
         if is_empty and first.base_offset < self.log_end_offset <= first.last_offset:
             self.truncate_fully_and_start_at(first.base_offset)
-        expected = self.log_end_offset
+        expected, epoch = self.log_end_offset, self.epochs.latest_epoch
         for header in headers:
             if header.base_offset < expected:
                 raise OffsetOutOfRange(
                     f"the leader sent offset {header.base_offset}, our log ends at {expected}"
                 )
-            expected = header.next_offset
+            if header.leader_epoch < epoch:
+                raise InvalidRecord(
+                    f"the leader sent epoch {header.leader_epoch}, our log has epoch {epoch}"
+                )
+            expected, epoch = header.next_offset, header.leader_epoch
         self._assign_epochs(
             [(header.leader_epoch, header.base_offset) for header in headers],
         )
