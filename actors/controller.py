@@ -28,6 +28,7 @@ from ..cluster.metadata_records import (
     ClusterRecord,
     EpochRecord,
     MetadataRecord,
+    PartitionRecord,
     decode_metadata_record,
     encode_metadata_record,
 )
@@ -114,7 +115,7 @@ class Controller:
     # --- becoming active -------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Return when active. Retries for ever what can come right by itself (a voter's absence)."""
+        """Return when active. Retries for ever what can come right by itself: absent voters."""
         while not await self._try_to_start():
             await asyncio.sleep(0.1)
         self.waiting_for = None
@@ -251,7 +252,7 @@ class Controller:
         topic_id = uuid.uuid4()
         async with self._writing:
             records = self._decide_topic(topic, topic_id)
-            partitions = [r for r in records if isinstance(r, controller_state.PartitionRecord)]
+            partitions = [r for r in records if isinstance(r, PartitionRecord)]
             created = CreatedTopic(topic_id, len(partitions), len(partitions[0].replicas))
             if validate_only:
                 return created

@@ -43,14 +43,14 @@ class ControllerHandle:
         self._namespace = namespace
         self._handle: ActorHandle[Any] | None = None
 
-    async def _call(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+    async def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
         if self._handle is None:
             try:
                 self._handle = ray.get_actor(CONTROLLER, namespace=self._namespace)
             except ValueError:
                 raise ConnectionFailed("there is no controller actor (yet)") from None
         try:
-            return await call(getattr(self._handle, name), *arguments, **keywords)
+            return await call(getattr(self._handle, method), *arguments, **keywords)
         except ConnectionFailed:
             self._handle = None
             raise

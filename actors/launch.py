@@ -10,6 +10,7 @@ The environment is read here and nowhere else.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +62,7 @@ class Cluster:
     def __init__(self, namespace: str, bootstrap_servers: str, *, owns_ray: bool) -> None:
         self.namespace = namespace
         self.bootstrap_servers = bootstrap_servers
-        """ "host:port,..." of the brokers."""
+        """host:port of every broker, separated by commas."""
         self._owns_ray = owns_ray
 
     def admin(self) -> Admin:
@@ -128,7 +129,7 @@ def up(
     Raises:
         UpError: nothing is left half-started by this call that was not running before.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "data_dir": str(Path(data_dir or default_data_dir()).absolute()),
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
@@ -159,7 +160,7 @@ def up(
             if existing is None:
                 stop_actors(namespace)
             raise
-        servers = ray.get(handles[CONTROLLER].bootstrap_servers.remote())
+        servers: str = _get(handles[CONTROLLER].bootstrap_servers.remote())
     except BaseException:
         if owns_ray:
             ray.shutdown()
@@ -174,7 +175,7 @@ def connect(address: str | None = None, namespace: str = NAMESPACE) -> Cluster:
     controller = _get_actor(CONTROLLER, namespace)
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
-    servers = ray.get(controller.bootstrap_servers.remote(), timeout=READY_SECONDS)
+    servers: str = _get(controller.bootstrap_servers.remote())
     return Cluster(namespace, servers, owns_ray=False)
 
 
@@ -209,7 +210,7 @@ def _init_ray(address: str, namespace: str) -> None:
             namespace=namespace,
             log_to_driver=False,
             include_dashboard=False if address == "local" else None,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             configure_logging=True,
         )
     except ConnectionError as error:
@@ -249,7 +250,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 def _ray_nodes() -> list[RayNode]:
     return [
         RayNode(node["NodeManagerAddress"], node.get("Labels") or {}, node["Resources"])
-        for node in ray.nodes()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
 
@@ -282,11 +283,17 @@ def start_actor(actor: ActorPlan, namespace: str) -> ActorHandle[Any]:
     arguments: list[Any] = [actor.config, namespace]
     if actor.kind == "BrokerActor":
         arguments.append(partial(start_siblings, actor.siblings, namespace))
-    remote = ray.remote(_CLASSES[actor.kind])
-    handle: ActorHandle[Any] = remote.options(**_options(actor.name, namespace, **pins)).remote(
-        *arguments
-    )
+    return _create(_CLASSES[actor.kind], _options(actor.name, namespace, **pins), *arguments)
+
+
+def _create(cls: Any, options: dict[str, Any], *arguments: Any) -> ActorHandle[Any]:
+    handle: ActorHandle[Any] = ray.remote(cls).options(**options).remote(*arguments)
     return handle
+
+
+def _get(reference: Any, timeout: float = READY_SECONDS) -> Any:
+    """The value of a call on an actor of ours."""
+    return ray.get(reference, timeout=timeout)
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
@@ -302,9 +309,8 @@ def _start(
     handles: dict[str, ActorHandle[Any]] = {}
     for broker in plans:
         handles[broker.name] = start_actor(broker, namespace)
-    remote = ray.remote(ControllerActor)
-    handles[CONTROLLER] = remote.options(**_options(CONTROLLER, namespace)).remote(
-        namespace, settings
+    handles[CONTROLLER] = _create(
+        ControllerActor, _options(CONTROLLER, namespace), namespace, settings
     )
     for broker in plans:
         for actor in broker.siblings:
@@ -319,11 +325,11 @@ def _wait_until_serving(
     deadline = time.monotonic() + READY_SECONDS
     patience = time.monotonic() + PATIENCE_SECONDS
     while True:
-        problems = {}
-        asked = {name: handle.problem.remote() for name, handle in handles.items()}
+        problems: dict[str, str] = {}
+        asked: dict[str, Any] = {name: handle.problem.remote() for name, handle in handles.items()}
         for name, reference in asked.items():
             try:
-                problem = ray.get(reference, timeout=max(0.1, deadline - time.monotonic()))
+                problem = _get(reference, max(0.1, deadline - time.monotonic()))
             except (RayActorError, GetTimeoutError):
                 problem = "is starting"
             if problem is not None:
@@ -353,7 +359,7 @@ def _existing_settings(namespace: str) -> dict[str, Any] | None:
     if controller is None:
         return None
     try:
-        described: dict[str, Any] = ray.get(controller.describe.remote(), timeout=READY_SECONDS)
+        described: dict[str, Any] = _get(controller.describe.remote())
     except (RayActorError, GetTimeoutError):
         return None
     settings: dict[str, Any] = described["settings"]
@@ -377,8 +383,9 @@ def stop_actors(namespace: str) -> int:
     """
     names = _named_actors(namespace)
     handles = [handle for name in names if (handle := _get_actor(name, namespace)) is not None]
-    stopping = [handle.stop.remote() for handle in handles]
-    ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS) if stopping else None
+    stopping: list[Any] = [handle.stop.remote() for handle in handles]
+    if stopping:
+        ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
     for handle in handles:
         ray.kill(handle)
     return len(handles)
@@ -389,14 +396,14 @@ def status(namespace: str = NAMESPACE) -> dict[str, Any]:
     controller = _get_actor(CONTROLLER, namespace)
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
-    described: dict[str, Any] = ray.get(controller.describe.remote(), timeout=READY_SECONDS)
+    described: dict[str, Any] = _get(controller.describe.remote())
     described["actors"] = []
     for name in _named_actors(namespace):
         handle = _get_actor(name, namespace)
         if name == CONTROLLER or handle is None:
             continue
         try:
-            entry = ray.get(handle.status.remote(), timeout=5)
+            entry = _get(handle.status.remote(), 5)
         except (RayActorError, GetTimeoutError) as error:
             entry = {"problem": type(error).__name__}
         described["actors"].append({"actor": name, **entry})

@@ -60,7 +60,7 @@ class Listener:
                     "choose another --port (0 takes any free one) or --host"
                 ) from None
             raise
-        sock.setblocking(False)  # noqa: FBT003
+        sock.setblocking(False)
         self._socket = sock
         return self.port
 
@@ -96,7 +96,7 @@ class Listener:
                 logger.warning("refusing %s: max.connections is reached", peer)
                 sock.close()
                 continue
-            sock.setblocking(False)  # noqa: FBT003
+            sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(
                 sock, peer, self._node, self._scratch, self._connections.discard

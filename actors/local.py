@@ -68,7 +68,7 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """ "host:port,..." of all nodes."""
+        """host:port of every node, separated by commas."""
         return ",".join(node.address for node in self.nodes)
 
     def admin(self) -> Admin:

@@ -7,8 +7,8 @@
 On Ray each role is an actor of its own; local() gives one node all three. Every role answers every
 API: what it does not own, it answers with the code that moves the client on.
 
-Start: lock and recover the directories (threads), take the port, register with the controller, apply
-its metadata, then accept. The lock comes first, so a registration proves that the former
+Start: lock and recover the directories (threads), take the port, register with the controller,
+apply its metadata, then accept. The lock comes first, so a registration proves that the former
 incarnation of this directory is dead. Once fenced off by a newer incarnation the node ends itself.
 """
 

@@ -63,7 +63,7 @@ class _Shell:
                 await work
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 -- SystemExit, too, must end the process
                 traceback.print_exc()
                 leave(EXIT_BUG, repr(error))
 
@@ -130,7 +130,7 @@ class GroupCoordinatorActor(NodeActor):
 
 
 class BrokerActor(NodeActor):
-    """The node's well-known address, its copy of the metadata log, and the watch over its actors."""
+    """The node's well-known address, its copy of the metadata log, the watch over its actors."""
 
     def __init__(
         self, config: NodeConfig, namespace: str, start_siblings: Callable[[], object]
@@ -145,7 +145,7 @@ class BrokerActor(NodeActor):
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 await asyncio.to_thread(self._start_siblings)
-            except Exception:
+            except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
                 traceback.print_exc()
 
     def _voter(self) -> VoterHost:

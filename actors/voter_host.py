@@ -37,7 +37,7 @@ METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 
 class VoterState(NamedTuple):
-    """What a voter tells a starting controller. cluster_id None: an empty, unformatted directory."""
+    """What a voter tells a starting controller. cluster_id None: an unformatted directory."""
 
     name: str
     directory_id: str

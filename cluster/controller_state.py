@@ -6,7 +6,7 @@ makes the records durable on a majority of voters, applies them, and only then a
     hard state   the MetadataImage; changes only through records
     soft state   Sessions: when each node was last heard of; begins afresh with every controller
 
-Source: apache/kafka metadata/.../controller/ReplicationControlManager.java, ClusterControlManager.java.
+Source: apache/kafka metadata/.../controller/{ReplicationControl,ClusterControl}Manager.java.
 Replication factors above one, reassignment and ISR changes are not there yet; the records already
 carry replicas, ISR, leader epoch and partition epoch.
 """
@@ -297,8 +297,10 @@ class Sessions:
         self._last_contact[node_id] = now_ms
 
     def expired(self, image: MetadataImage, *, now_ms: int) -> list[int]:
-        """Unfenced nodes silent for a full session. A node not heard of yet begins its session now:
-        a fresh controller must not fence everybody."""
+        """Unfenced nodes silent for a full session.
+
+        A node not heard of yet begins its session now: a fresh controller must not fence everybody.
+        """
         silent = []
         for node_id, node in image.nodes.items():
             contact = self._last_contact.setdefault(node_id, now_ms)

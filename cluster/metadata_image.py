@@ -237,7 +237,7 @@ class _Change:
         self._writable("topics")[record.name] = replace(topic, configs=MappingProxyType(configs))
 
     def finish(self, offset: int) -> MetadataImage:
-        frozen = {
+        frozen: dict[str, Any] = {
             name: MappingProxyType(value) if isinstance(value, dict) else value
             for name, value in self._values.items()
         }

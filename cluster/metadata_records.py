@@ -114,7 +114,7 @@ MetadataRecord = (
 
 _TYPES: dict[str, Any] = {
     cls.__name__: (cls, frozenset(field.name for field in fields(cls)))
-    for cls in MetadataRecord.__args__  # type: ignore[attr-defined]
+    for cls in MetadataRecord.__args__
 }
 
 

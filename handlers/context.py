@@ -113,7 +113,7 @@ class Controller(Protocol):
     async def create_topic(
         self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
     ) -> CreatedTopic:
-        """Returns when the leaders serve the topic, or after timeout_ms (it exists all the same)."""
+        """Returns when the leaders serve the topic, or after timeout_ms; it exists either way."""
         ...
 
     async def delete_topic(

@@ -30,7 +30,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
 
 async def _create(
     topic: CreatableTopic,
-    repeated: bool,  # noqa: FBT001 -- one caller, beside it
+    repeated: bool,
     request: CreateTopicsRequest,
     context: RequestContext,
 ) -> CreatableTopicResult:

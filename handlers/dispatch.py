@@ -37,7 +37,7 @@ class PeerError(Exception):
     """The peer cannot be answered. One line for the log; the connection is closed."""
 
 
-def dispatch(frame: memoryview, node: Node, peer: str) -> Chunks | None | Awaitable[Chunks | None]:
+def dispatch(frame: memoryview, node: Node, peer: str) -> Awaitable[Chunks | None] | Chunks | None:
     """Handle one request. `frame` (without its size) may be reused once this has returned.
 
     Returns the response, now or later; None when the request has none (acks=0).

@@ -6,8 +6,8 @@ yet: a transactional id is refused with a code that clients report as it is.
 
 from __future__ import annotations
 
-from ..protocol.errors import KafkaError
 from ..protocol.error_code import ErrorCode
+from ..protocol.errors import KafkaError
 from ..protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from .context import RequestContext
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23): where a leader epoch ended, for truncation detection (KIP-320)."""
+"""OffsetForLeaderEpoch (API key 23): where a leader epoch ended; detects truncation (KIP-320)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class CloseConnection(Exception):
 
 def handle(
     request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None | Awaitable[ProduceResponse | None]:
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
     """The response, or None when acks=0. Raises CloseConnection."""
     if context.api_version < 3:
         return _refuse(request, ErrorCode.UNSUPPORTED_VERSION)

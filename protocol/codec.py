@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
 from struct import Struct as Packer
-from struct import error as StructError
+from struct import error as struct_error
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -48,9 +48,10 @@ def read_message(cls: type[M], version: int, buffer: Buffer, position: int = 0) 
     Raises:
         MalformedRequest: cut off, a length that lies, invalid UTF-8.
     """
+    key: Any = cls
     try:
-        message, _ = _reader(cls, version)(buffer, position, len(buffer))
-    except (StructError, IndexError, UnicodeDecodeError, MalformedRequest) as error:
+        message, _ = _reader(key, version)(buffer, position, len(buffer))
+    except (struct_error, IndexError, UnicodeDecodeError, MalformedRequest) as error:
         raise MalformedRequest(f"{cls.__name__} v{version}: {error}") from None
     return message  # type: ignore[no-any-return]
 
@@ -59,7 +60,8 @@ def write_message(message: Message, version: int, out: bytearray | None = None) 
     """Append the body to `out` (or a new bytearray) and return it."""
     if out is None:
         out = bytearray()
-    _writer(type(message), version)(message, out)
+    key: Any = type(message)
+    _writer(key, version)(message, out)
     return out
 
 
@@ -106,7 +108,7 @@ def _wire_fields(cls: type[Struct], version: int) -> tuple[list[tuple[str, Wire]
 class _Source:
     """Python source being written, with the names it needs."""
 
-    def __init__(self, flexible: bool, version: int) -> None:  # noqa: FBT001
+    def __init__(self, flexible: bool, version: int) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "MalformedRequest": MalformedRequest,
@@ -168,7 +170,7 @@ def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
 
 @cache
 def _reader(
-    cls: type[Struct], version: int, flexible_from: int | None = None
+    cls: Any, version: int, flexible_from: int | None = None
 ) -> Callable[[Buffer, int, int], tuple[Any, int]]:
     """reader(buffer, position, end) -> (value, position after it)."""
     if flexible_from is None:
@@ -267,11 +269,11 @@ def _read_array(source: _Source, target: str, wire: Wire, flexible_from: int, de
             depth,
             f"if n * {size} > end - position:",
             "    raise MalformedRequest('an array length lies')",
-            f"{target} = list({packer}('>' + '{FIXED[wire.kind]}' * n).unpack_from(buffer, position))",
+            f"items = {packer}('>' + '{FIXED[wire.kind]}' * n).unpack_from(buffer, position)",
             f"position += n * {size}",
         )
-        if wire.kind == "uuid":
-            source.add(depth, f"{target} = [UUID(bytes=u) for u in {target}]")
+        items = "[UUID(bytes=item) for item in items]" if wire.kind == "uuid" else "list(items)"
+        source.add(depth, f"{target} = {items}")
         return
     if wire.struct is not None:
         smallest = minimum_size(wire.struct, version, flexible=source.flexible)
@@ -330,7 +332,7 @@ def _read_tags(source: _Source, tagged: list[Any], flexible_from: int) -> None:
 
 @cache
 def _writer(
-    cls: type[Struct], version: int, flexible_from: int | None = None
+    cls: Any, version: int, flexible_from: int | None = None
 ) -> Callable[[Any, bytearray], None]:
     if flexible_from is None:
         assert issubclass(cls, Message)

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The code of an expected failure; `retriable`: whether a client should try again."""
+    """An expected failure's code; `retriable`: whether a client should try again."""
 
     retriable: bool
 

@@ -42,8 +42,8 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
     if cls is not None:
         return cls(message or cls.code.name)
     try:
-        name = ErrorCode(code).name
-    except ValueError:
+        name = ErrorCode._value2member_map_[code].name
+    except KeyError:
         name = f"error code {code}"
     return KafkaError(f"{name}: {message}" if message else name)
 

@@ -49,7 +49,7 @@ class FileSlice(Protocol):
 class FetchedPartition(NamedTuple):
     """One partition of the answer. `records`: bytes in memory or a slice of a file."""
 
-    index: int
+    partition: int
     error_code: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -115,6 +115,7 @@ def write_fetch_response(
                 size = records.size
             _write_count(out, size, flexible=flexible)
             if size:
+                # Record sets held in memory are never bytearrays, so those are all ours below.
                 total += size
                 chunks.append(records)
                 out = bytearray()
@@ -125,7 +126,7 @@ def write_fetch_response(
             out.append(0)
     if flexible:
         _write_endpoints(out, endpoints if version >= 16 else ())
-    total += sum(len(chunk) for chunk in chunks[::2])  # type: ignore[arg-type]
+    total += sum(len(chunk) for chunk in chunks if isinstance(chunk, bytearray))
     first[:4] = _I32.pack(total - 4)
     if not out:
         chunks.pop()
@@ -135,7 +136,7 @@ def write_fetch_response(
 def _write_partition(out: bytearray, partition: FetchedPartition, version: int) -> None:
     if version >= 5:
         out += _V5.pack(
-            partition.index,
+            partition.partition,
             partition.error_code,
             partition.high_watermark,
             partition.last_stable_offset,
@@ -143,7 +144,7 @@ def _write_partition(out: bytearray, partition: FetchedPartition, version: int) 
         )
     else:
         out += _V4.pack(
-            partition.index,
+            partition.partition,
             partition.error_code,
             partition.high_watermark,
             partition.last_stable_offset,
@@ -163,7 +164,7 @@ def _write_partition(out: bytearray, partition: FetchedPartition, version: int) 
 
 def _write_partition_tags(out: bytearray, partition: FetchedPartition) -> None:
     diverging, leader = partition.diverging, partition.current_leader
-    out.append((diverging is not None) + (leader is not None))
+    out.append(int(diverging is not None) + int(leader is not None))
     if diverging is not None:
         out += _DIVERGING.pack(0, 13, *diverging, 0)
     if leader is not None:

@@ -1,7 +1,7 @@
 """Request and response headers, and the frame around them.
 
     frame            int32 size (without itself), then header and body
-    request header   api_key i16, api_version i16, correlation_id i32, client_id i16-length string or
+    request header   api_key i16, api_version i16, correlation_id i32, client_id (i16 length) or
                      null; then tagged fields from the API's first flexible version on (header v2)
     response header  correlation_id i32; then tagged fields (header v1) in flexible versions, except
                      that ApiVersions answers always with header v0 (a client may not know more yet)

@@ -189,7 +189,7 @@ def generate_api(api_key: int) -> tuple[str, str]:
         structs: dict[str, FoldedStruct] = {}
         flexible = 1 << 14
         versions = sorted(schema_name_map[api])
-        root = None
+        root: Any = None
         for version in versions:
             root = resolve_name(schema_name_map[api][version][kind])
             fold(root, version, structs)
@@ -242,7 +242,7 @@ def generate_error_codes() -> str:
         "",
         "",
         "class ErrorCode(IntEnum):",
-        '    """The code of an expected failure; `retriable`: whether a client should try again."""',
+        '    """An expected failure\'s code; `retriable`: whether a client should try again."""',
         "",
         "    retriable: bool",
         "",

@@ -241,6 +241,7 @@ def parse_records(
     size = len(records)
     if not 0 <= record_count * LEAST_RECORD_BYTES <= size:
         raise CorruptMessage(f"{size} bytes cannot hold {record_count} records")
+    records = bytes(records)  # one copy of the batch, or two objects for each field of a record
     position, last_delta = 0, -1
     for _ in range(record_count):
         length, position = decode_varint(records, position)
@@ -272,7 +273,7 @@ def control_type(key: bytes | None) -> ControlType | None:
     return ControlType(kind) if kind in (ControlType.ABORT, ControlType.COMMIT) else None
 
 
-def _parse_record(records: Buffer, position: int, end: int) -> tuple[ParsedRecord, int]:
+def _parse_record(records: bytes, position: int, end: int) -> tuple[ParsedRecord, int]:
     timestamp_delta, position = decode_varlong(records, position + 1)
     offset_delta, position = decode_varint(records, position)
     key, position = _parse_bytes(records, position, end)
@@ -296,7 +297,7 @@ def _parse_record(records: Buffer, position: int, end: int) -> tuple[ParsedRecor
     return ParsedRecord(timestamp_delta, offset_delta, key, value, headers), position
 
 
-def _parse_bytes(records: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+def _parse_bytes(records: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     length, position = decode_varint(records, position)
     if length < 0:
         if length != -1:
@@ -305,7 +306,7 @@ def _parse_bytes(records: Buffer, position: int, end: int) -> tuple[bytes | None
     after = position + length
     if after > end:
         raise CorruptMessage(f"a field of {length} bytes passes the end of its record")
-    return bytes(records[position:after]), after
+    return records[position:after], after
 
 
 def wrap_int64(value: int) -> int:

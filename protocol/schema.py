@@ -23,6 +23,7 @@ class Wire:
     """The wire side of one field.
 
     kind: int8 int16 int32 int64 uint16 uint32 float64 bool string bytes records uuid, or struct.
+    struct: the element's class, a subclass of Struct, if kind is struct.
     nullable: the versions in which null is a value of its own.
     tag: the tagged-field number (flexible versions only), or None.
     """
@@ -30,7 +31,7 @@ class Wire:
     kind: str
     versions: Versions
     array: bool = False
-    struct: type[Struct] | None = None
+    struct: Any = None
     nullable: Versions | None = None
     tag: int | None = None
 

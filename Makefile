@@ -1,0 +1,58 @@
+# make demo      everything in one run: cluster, producers, consumers, Spark (see README)
+# make test      linters, types, import rules, all tests
+# make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Ray and Spark processes read compiled modules from here even where byte code is switched off.
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-fast check dev generate java clean
+
+demo: $(VENV)/.demo java
+	$(BIN)/bradbury demo $(ARGS)
+
+test: $(VENV)/.test java check
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not slow and not ray and not spark" \
+		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/test_house_rules.py
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+dev: $(VENV)/.test
+
+generate: $(VENV)/.test
+	$(BIN)/python -m bradbury.protocol.message_generator
+
+# Spark needs a JDK 17 or 21. Installed only where that can be done without asking.
+java:
+	@sh pipelines/ensure_java.sh
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# mypy and import-linter follow a link, not an editable install's import hook.
+.path/bradbury:
+	mkdir -p .path
+	ln -sfn .. .path/bradbury
+	ln -sfn ../pipelines/pyspark_bradbury .path/pyspark_bradbury
+
+$(VENV)/.demo: $(VENV)/bin/python .path/bradbury pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[spark,demo]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/bin/python .path/bradbury pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[spark,demo,test]"
+	@touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) .path .cache build *.egg-info

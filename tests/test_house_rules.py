@@ -1,0 +1,87 @@
+"""The house rules a linter cannot be told. Each failure names the file and the line."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import bradbury
+import pytest
+
+ROOT = Path(bradbury.__file__).resolve().parent
+PURE = ("protocol", "storage", "groups", "cluster")
+SOURCE = (*PURE, "handlers", "actors", "clients", "pipelines", "cli")
+OUTSIDE_WORLD = {"asyncio", "ray", "random", "secrets", "select", "socket", "threading", "time"}
+MAX_LINES = 600
+# Dev tools that live beside what they make; nothing imports them.
+TOOLS = {"protocol/message_generator.py"}
+
+
+def modules(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("path", modules(*PURE), ids=name)
+def test_pure_folders_take_time_ids_and_randomness_as_arguments(path: Path) -> None:
+    if name(path) in TOOLS:
+        return
+    leaks = [
+        f"{path}:{line}: {module}" for line, module in imported(path) if module in OUTSIDE_WORLD
+    ]
+    assert leaks == []
+
+
+@pytest.mark.parametrize("path", modules(*PURE), ids=name)
+def test_pure_folders_never_wait(path: Path) -> None:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    assert [node.lineno for node in nodes if isinstance(node, ast.AsyncFunctionDef)] == []
+
+
+@pytest.mark.parametrize("path", modules(*SOURCE, "tests", "examples", "benchmarks"), ids=name)
+def test_a_file_is_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
+def test_imports_inside_the_package_are_relative(path: Path) -> None:
+    absolute = [line for line, module in imported(path) if module == "bradbury"]
+    assert absolute == []
+
+
+def test_the_wheel_holds_every_package_and_no_other() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = set(project["tool"]["setuptools"]["packages"])
+    found = {"bradbury"}
+    for path in modules(*SOURCE):
+        if path.name == "__init__.py":
+            found.add("bradbury." + ".".join(path.parent.relative_to(ROOT).parts))
+    found.discard("bradbury.pipelines.pyspark_bradbury")
+    assert listed == found | {"pyspark_bradbury"}
+
+
+def test_importing_the_package_is_cheap_and_brings_neither_ray_nor_spark() -> None:
+    program = (
+        "import sys; before = set(sys.modules); import bradbury; "
+        "new = {m.partition('.')[0] for m in set(sys.modules) - before}; "
+        "assert not new & {'ray', 'pyspark', 'numpy', 'pyarrow', 'numba', 'uvloop'}, new"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_public_name_can_be_had() -> None:
+    for public in bradbury.__all__:
+        assert getattr(bradbury, public) is not None
