@@ -134,8 +134,8 @@ def decode_batches(
         CorruptMessage: a wrong length, CRC, count, varint or compressed block.
         InvalidRecord: a magic other than 2, or a batch beyond `decompress_limit`.
         UnsupportedCompressionType: a codec that does not exist.
-    Cost: about 5 us a batch and 60 ns a record of 100 bytes with the kernels; 5 us a record
-    without.
+    Cost: 20 us, 5 us a batch and 60 ns a record of 100 bytes with the kernels; 5 us a record
+    without them. Decompression comes on top: 0.5 ns a byte. Runs mostly without the GIL.
     """
     view = memoryview(buffer)[:MAX_COLUMN_BYTES]  # positions in it are int32
     scan = _Scan(

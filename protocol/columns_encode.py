@@ -120,7 +120,8 @@ def encode_batches(
         ValueError: see record_columns; or a row that is none.
         MessageTooLarge: a column or a record has 2 GiB or more.
         UnsupportedCompressionType: `codec` is not 0-4.
-    Cost: about 4 us a batch and 100 ns a record of 100 bytes with the kernels.
+    Cost: 15 us, 5 us a batch and 180 ns a record of 100 bytes with the kernels; 3 us a record
+    without them. Compression comes on top.
     """
     columns = record_columns(keys, values, timestamps, headers)
     row_count = len(columns.timestamps)
@@ -173,7 +174,7 @@ def columns_of(
 ) -> tuple[pa.Array, pa.Array, Int64s, pa.Array | None]:
     """(keys, values, timestamps, headers) for an encoder, from (key, value, timestamp, headers).
 
-    Cost: about 0.15 us a record without headers, 1 us with.
+    Cost: 0.2-0.4 us a record, 0.6 us with a header.
     """
     # Four walks: zip(*records) makes one call of as many arguments as records, four times as slow.
     keys, values, timestamps, headers = (list(map(itemgetter(i), records)) for i in range(4))

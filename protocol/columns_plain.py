@@ -1,7 +1,7 @@
 """Records <-> Arrow columns one record at a time, in plain Python. The twin of columns_compiled.
 
 It answers while the kernels are not loaded and the work is small, and is the oracle of their tests.
-Cost: about 3 us a record.
+Cost: 3 us to encode a record, 5 us to decode one.
 """
 
 from __future__ import annotations

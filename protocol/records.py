@@ -15,8 +15,8 @@ What always holds:
     a record ends exactly where its length says, and the last one where the batch ends;
     bytes that break a rule raise CorruptMessage, nothing else.
 
-For small uses (the broker's own topics, a timestamp look-up, `log dump`): about 1 us a record. No
-numpy, no pyarrow. Clients use columns, which does the same for whole fetches.
+For small uses (the broker's own topics, a timestamp look-up, `log dump`): 3 us to encode a record,
+5 us to decode one. No numpy, no pyarrow. Clients use columns, which takes whole fetches.
 Source: apache/kafka clients/.../common/record/DefaultRecord.java, EndTransactionMarker.java.
 """
 
