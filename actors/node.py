@@ -15,6 +15,7 @@ incarnation of this directory is dead. Once fenced off by a newer incarnation th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -40,16 +41,18 @@ from ..protocol.errors import (
     StaleBrokerEpoch,
     UnknownTopicOrPartition,
 )
-from ..storage.file_system import FileSystem, OsFileSystem
+from ..storage.checkpoint_file import write_atomically
+from ..storage.file_system import FileSystem, OsFileSystem, read_file
 from ..storage.log_directory import LogDirectory
 from .controller import MetadataUpdate, Registered
-from .listener import Listener
+from .listener import Listener, PortInUse
 from .partition_host import PartitionHost
 from .voter_host import VoterHost
 
 logger = logging.getLogger("bradbury.node")
 
 RETRY_SECONDS = 0.1
+LAST_PORT_FILE = "last-port"
 
 
 class ControllerLink(Protocol):
@@ -151,7 +154,23 @@ class Node:
             )
             await asyncio.to_thread(self._host.open)
             self.partitions = self._host
-        self.listener.bind(config.host, config.port)
+        await asyncio.to_thread(self._bind)
+
+    def _bind(self) -> None:
+        """Port 0 takes the port of the last time if it is still free.
+
+        A restarted node keeps its address, and with it the clients that began with it.
+        """
+        config = self._node_config
+        path = f"{self._directory.path}/{LAST_PORT_FILE}"
+        if config.port == 0 and self._file_system.exists(path):
+            text = read_file(self._file_system, path).decode().strip()
+            if text.isdecimal():
+                with contextlib.suppress(PortInUse):
+                    self.listener.bind(config.host, int(text))
+                    return
+        port = self.listener.bind(config.host, config.port)
+        write_atomically(self._file_system, path, f"{port}\n".encode())
 
     @property
     def _directory(self) -> LogDirectory:
