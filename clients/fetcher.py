@@ -1,0 +1,412 @@
+"""Fetches ahead of the caller: one parked request per leader, answers queued undecoded.
+
+What always holds:
+    At most `fetch_max_bytes` wait to be taken, and two answers per partition: while the caller
+    decodes one, the next is on its way.
+    An answer to a question from before a seek, a pause of the assignment or a new one is dropped.
+    A partition without a position is not fetched; `find_positions` is asked for one.
+
+The offset to ask next is read from the headers of the answer's batches, so that the next request
+leaves before anything is decoded. Two requests may be open per leader, on connections of their own:
+a request parked at the end of one partition must not hold up another that was just sought.
+
+Source: Fetcher in apache/kafka clients/.../consumer/internals.
+
+Not here: decoding, positions handed out (consumer), where to start (consumer, coordinator).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from ..protocol.error_code import ErrorCode
+from ..protocol.errors import OffsetOutOfRange, error_for
+from ..protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ..protocol.record_batch import HEADER_SIZE, read_header
+from .cluster_client import ClusterClient, is_retriable
+from .connection import Address
+from .fetch_state import UNKNOWN_OFFSET, FetchedRecords, FetchState, StartAt
+from .io_thread import Steps, Timer
+from .topic_partition import TopicPartition
+
+MAX_VERSION: Final = 12
+"""From 13 on a topic is its id; names work with every broker."""
+
+_NEVER: Final = float("inf")
+_LANES: Final = ("fetch-0", "fetch-1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConfig:
+    """reset: None means that a lost or missing position is an error. isolation_level: 0 or 1."""
+
+    min_bytes: int
+    max_wait_ms: int
+    max_bytes: int
+    max_partition_bytes: int
+    isolation_level: int
+    reset: StartAt | None
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """One open request: what it asks for, and at which generation and offset."""
+
+    lane: str
+    address: Address
+    states: dict[TopicPartition, tuple[FetchState, int, int]]
+
+
+class Fetcher:
+    """`condition` guards all of it and is notified whenever poll may go on."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        config: FetchConfig,
+        find_positions: Callable[[list[FetchState]], Steps[dict[TopicPartition, int]]],
+    ) -> None:
+        self.condition = threading.Condition(threading.RLock())
+        self._client = client
+        self._config = config
+        self._find_positions = find_positions
+        self._states: dict[TopicPartition, FetchState] = {}
+        self._completed: deque[FetchedRecords] = deque()
+        self._errors: deque[Exception] = deque()
+        self._busy: set[tuple[Address, str]] = set()
+        self._finding = False
+        self._find_at = 0.0
+        self._pumping = False
+        self._timer: Timer | None = None
+        client.on_view.append(self.wake)
+
+    # --- from the caller ---------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition], start_at: StartAt) -> None:
+        """Read exactly these from now on; those already read keep their position."""
+        with self.condition:
+            kept = self._states
+            self._states = {}
+            for key in partitions:
+                new = FetchState(key, self._config.max_partition_bytes, start_at)
+                self._states[key] = kept.pop(key, new)
+            for state in kept.values():
+                state.generation += 1
+            self._drop_stale()
+        self.wake()
+
+    def states(self) -> dict[TopicPartition, FetchState]:
+        with self.condition:
+            return dict(self._states)
+
+    def state(self, key: tuple[str, int]) -> FetchState:
+        """Raises ValueError: the partition is not assigned."""
+        state = self._states.get(TopicPartition(*key))
+        if state is None:
+            raise ValueError(f"{key[0]}-{key[1]} is not assigned to this consumer")
+        return state
+
+    def seek(self, key: tuple[str, int], offset: int) -> None:
+        with self.condition:
+            self.state(key).seek(offset)
+            self._drop_stale()
+        self.wake()
+
+    def restart(self, key: tuple[str, int], start_at: StartAt) -> None:
+        with self.condition:
+            self.state(key).restart(start_at)
+            self._drop_stale()
+        self.wake()
+
+    def refetch(self, state: FetchState, offset: int) -> None:
+        """Go on fetching at `offset`; the position stays."""
+        with self.condition:
+            position = state.position
+            state.seek(offset)
+            state.position = position
+            self._drop_stale()
+        self.wake()
+
+    def set_paused(self, key: tuple[str, int], *, paused: bool) -> None:
+        with self.condition:
+            self.state(key).paused = paused
+            self.condition.notify_all()
+        self.wake()
+
+    def take(self) -> FetchedRecords | None:
+        """The oldest answer of a partition that is not paused."""
+        with self.condition:
+            for number, fetched in enumerate(self._completed):
+                if not fetched.state.paused:
+                    del self._completed[number]
+                    fetched.state.buffered_bytes -= len(fetched.records)
+                    break
+            else:
+                return None
+        self.wake()
+        return fetched
+
+    def take_error(self) -> Exception | None:
+        with self.condition:
+            return self._errors.popleft() if self._errors else None
+
+    def has_error(self) -> bool:
+        return bool(self._errors)
+
+    def is_ready(self) -> bool:
+        """Whether `take` or `take_error` has something. Needs `condition`."""
+        return bool(self._errors) or any(not one.state.paused for one in self._completed)
+
+    def notify(self) -> None:
+        """Let a waiting poll look again."""
+        with self.condition:
+            self.condition.notify_all()
+
+    def wake(self) -> None:
+        """Look for something to fetch. From any thread."""
+        if not self._pumping:
+            self._pumping = True
+            self._client.io.call_soon(self._pump)
+
+    # --- on the I/O thread -------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        self._pumping = False
+        now = time.monotonic()
+        with self.condition:
+            self._start_finding(now)
+            asked, stale = self._plan(now)
+        for one in asked:
+            self._ask(one)
+        if stale:
+            self._refresh()
+
+    def _plan(self, now: float) -> tuple[list[_Asked], bool]:
+        """What to ask whom now, and whether the view of the cluster is too old to say."""
+        buffered = sum(state.buffered_bytes for state in self._states.values())
+        asked: dict[Address, _Asked] = {}
+        wake_at = self._find_at if not self._finding and self._find_at > now else None
+        stale = False
+        for key, state in self._states.items():
+            if state.retry_at > now:
+                wake_at = state.retry_at if wake_at is None else min(wake_at, state.retry_at)
+                continue
+            if (
+                state.paused
+                or state.fetch_offset == UNKNOWN_OFFSET
+                or state.asked == state.generation
+                or state.buffered_bytes > state.max_bytes
+                or buffered >= self._config.max_bytes
+            ):
+                continue
+            leader = self._client.view.leader(*key)
+            if leader is None:
+                stale = True
+                state.retry_at = now + self._backoff_s
+                wake_at = state.retry_at if wake_at is None else min(wake_at, state.retry_at)
+                continue
+            address = leader.address
+            if address not in asked:
+                lane = next((lane for lane in _LANES if (address, lane) not in self._busy), None)
+                if lane is None:
+                    continue
+                asked[address] = _Asked(lane, address, {})
+            asked[address].states[key] = (state, state.generation, state.fetch_offset)
+            state.asked = state.generation
+        for one in asked.values():
+            self._busy.add((one.address, one.lane))
+        self._set_timer(wake_at, now)
+        return list(asked.values()), stale
+
+    def _set_timer(self, wake_at: float | None, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake_at is not None and wake_at != _NEVER:
+            self._timer = self._client.io.call_later(max(0.001, wake_at - now), self.wake)
+
+    def _ask(self, asked: _Asked) -> None:
+        topics: dict[str, FetchTopic] = {}
+        for key, (state, _, offset) in asked.states.items():
+            view = self._client.view.partition(*key)
+            topics.setdefault(key.topic, FetchTopic(topic=key.topic)).partitions.append(
+                FetchPartition(
+                    partition=key.partition,
+                    current_leader_epoch=-1 if view is None else view.leader_epoch,
+                    fetch_offset=offset,
+                    partition_max_bytes=state.max_bytes,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=self._config.max_wait_ms,
+            min_bytes=self._config.min_bytes,
+            max_bytes=self._config.max_bytes,
+            isolation_level=self._config.isolation_level,
+            topics=list(topics.values()),
+        )
+        self._client.send(
+            asked.address,
+            request,
+            FetchResponse,
+            lane=asked.lane,
+            timeout_ms=self._client.config.request_timeout_ms + self._config.max_wait_ms,
+            max_version=MAX_VERSION,
+        ).add_done_callback(lambda future: self._on_response(asked, future))
+
+    def _on_response(self, asked: _Asked, future: Future[FetchResponse]) -> None:
+        error = future.exception()
+        refresh = False
+        with self.condition:
+            self._busy.discard((asked.address, asked.lane))
+            for state, generation, _ in asked.states.values():
+                if state.asked == generation:
+                    state.asked = -1
+            if error is None and future.result().error_code:
+                error = error_for(future.result().error_code)
+            if error is not None:
+                refresh = True
+                for state, _, _ in asked.states.values():
+                    state.retry_at = time.monotonic() + self._backoff_s
+                if isinstance(error, Exception) and not is_retriable(error):
+                    self._raise_in_poll(error)
+            else:
+                for topic in future.result().responses:
+                    for data in topic.partitions:
+                        key = TopicPartition(topic.topic, data.partition_index)
+                        if key in asked.states:
+                            refresh |= self._on_partition(*asked.states[key], data)
+        if refresh:
+            self._refresh()
+        self.wake()
+
+    def _on_partition(
+        self, state: FetchState, generation: int, fetch_offset: int, data: PartitionData
+    ) -> bool:
+        """Whether the view of the cluster proves old."""
+        if generation != state.generation:
+            return False
+        if data.error_code:
+            return self._on_partition_error(state, fetch_offset, data)
+        state.high_watermark = data.high_watermark
+        records = data.records
+        if not records:
+            return False
+        assert isinstance(records, memoryview)
+        next_offset = _next_offset(records)
+        if next_offset is None:
+            state.max_bytes *= 2  # an old broker cut the first batch
+            return False
+        state.fetch_offset = max(fetch_offset, next_offset)
+        state.max_bytes = self._config.max_partition_bytes
+        state.buffered_bytes += len(records)
+        aborted = None
+        if self._config.isolation_level:
+            aborted = [
+                (one.producer_id, one.first_offset) for one in data.aborted_transactions or ()
+            ]
+        self._completed.append(
+            FetchedRecords(state, generation, fetch_offset, next_offset, records, aborted)
+        )
+        self.condition.notify_all()
+        return False
+
+    def _on_partition_error(
+        self, state: FetchState, fetch_offset: int, data: PartitionData
+    ) -> bool:
+        code, key = data.error_code, state.topic_partition
+        state.retry_at = time.monotonic() + self._backoff_s
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.buffered_bytes or state.position != fetch_offset:
+                return False  # what is buffered comes first; then it is asked, and answered, again
+            if self._config.reset is None:
+                self._raise_in_poll(
+                    OffsetOutOfRange(
+                        f"{key}: offset {fetch_offset} is not, or no longer, in the log; seek, "
+                        'or set auto_offset_reset="earliest" or "latest"'
+                    )
+                )
+                state.retry_at = _NEVER  # until the next seek
+            else:
+                state.restart(self._config.reset)
+            return False
+        error = error_for(code)
+        if not error.retriable:
+            self._raise_in_poll(error_for(code, f"{key}: {error}"))
+        return True
+
+    def _raise_in_poll(self, error: Exception) -> None:
+        self._errors.append(error)
+        self.condition.notify_all()
+
+    # --- positions ---------------------------------------------------------------------------
+
+    def _start_finding(self, now: float) -> None:
+        if self._finding or now < self._find_at:
+            return
+        missing = [state for state in self._states.values() if state.fetch_offset == UNKNOWN_OFFSET]
+        missing = [state for state in missing if state.retry_at <= now]
+        if missing:
+            self._finding = True
+            generations = [state.generation for state in missing]
+            future = self._client.io.spawn(self._find_positions(missing))
+            future.add_done_callback(lambda done: self._on_found(missing, generations, done))
+
+    def _on_found(
+        self,
+        states: list[FetchState],
+        generations: list[int],
+        future: Future[dict[TopicPartition, int]],
+    ) -> None:
+        error = future.exception()
+        with self.condition:
+            self._finding = False
+            if isinstance(error, Exception):
+                self._find_at = time.monotonic() + self._backoff_s
+                if not is_retriable(error):
+                    self._raise_in_poll(error)
+                    for state in states:
+                        state.retry_at = _NEVER  # until the next seek or assignment
+            elif error is None:
+                for state, generation in zip(states, generations, strict=True):
+                    offset = future.result().get(state.topic_partition)
+                    if state.generation == generation and offset is not None:
+                        state.seek(offset)
+            self.condition.notify_all()
+        self.wake()
+
+    # --- shared ------------------------------------------------------------------------------
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._client.config.retry_backoff_ms / 1000
+
+    def _refresh(self) -> None:
+        self._client.refresh().add_done_callback(lambda _: self.wake())
+
+    def _drop_stale(self) -> None:
+        self._completed = deque(fetched for fetched in self._completed if fetched.is_current)
+        self.condition.notify_all()
+
+
+def _next_offset(records: memoryview) -> int | None:
+    """One past the last whole batch, or None if there is none."""
+    position, next_offset = 0, None
+    while len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if header.batch_length < HEADER_SIZE - 12 or header.size > len(records) - position:
+            break
+        next_offset = header.next_offset
+        position += header.size
+    return next_offset

@@ -1,0 +1,164 @@
+"""Fetched answers turned into tables, and tables cut to what one poll may return.
+
+What always holds:
+    A chunk is of one partition and of one generation of it; a chunk from before a seek, or of a
+    partition that was taken away, is never handed out.
+    Positions move when records are handed out, not when they are decoded.
+
+Not here: waiting (consumer), fetching (fetcher).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ..protocol.columns import decode_batches
+from ..protocol.errors import KafkaError
+from .fetch_state import FetchedRecords, FetchState
+from .fetcher import Fetcher
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. timestamp: milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Chunk(NamedTuple):
+    """Decoded records of one partition. next_offset: the position after them."""
+
+    state: FetchState
+    generation: int
+    table: pa.Table
+    next_offset: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.generation == self.state.generation
+
+    def split(self, count: int) -> tuple[Chunk, Chunk]:
+        """The first `count` rows, and the others."""
+        after = self.table.column("offset")[count].as_py()
+        first = self._replace(table=self.table.slice(0, count), next_offset=after)
+        return first, self._replace(table=self.table.slice(count))
+
+
+class RecordStream:
+    """Used by the consumer's thread only."""
+
+    def __init__(self, fetcher: Fetcher, *, check_crcs: bool) -> None:
+        self._fetcher = fetcher
+        self._check_crcs = check_crcs
+        self._chunks: list[Chunk] = []
+        self._undecoded: FetchedRecords | None = None
+
+    def take(self, max_records: int | None) -> list[Chunk]:
+        """What is there now, at most `max_records` rows of it.
+
+        Raises:
+            KafkaError: a batch is damaged. The position stays in front of it.
+        """
+        taken: list[Chunk] = []
+        room = max_records
+        kept, self._chunks = self._chunks, []
+        for chunk in kept:
+            if chunk.is_current and (chunk.state.paused or room == 0):
+                self._chunks.append(chunk)
+            elif chunk.is_current:
+                room = self._add(chunk, taken, room)
+        while room is None or room > 0:
+            fetched = self._undecoded or self._fetcher.take()
+            self._undecoded = None
+            if fetched is None:
+                break
+            if not fetched.is_current:
+                continue
+            try:
+                chunk = self._decode(fetched)
+            except KafkaError:
+                if taken:
+                    self._undecoded = fetched  # these records first, then the error
+                    break
+                self._fetcher.seek(fetched.state.topic_partition, fetched.fetch_offset)
+                raise
+            if chunk.table.num_rows:
+                room = self._add(chunk, taken, room)
+            else:
+                chunk.state.position = chunk.next_offset  # markers, or records of aborted ones
+        return taken
+
+    def is_ready(self) -> bool:
+        return self._undecoded is not None or any(
+            chunk.is_current and not chunk.state.paused for chunk in self._chunks
+        )
+
+    def put_back(self, chunks: list[Chunk]) -> None:
+        """Chunks that were taken, in order: what of them is not handed out yet."""
+        rest = []
+        for chunk in chunks:
+            if not chunk.is_current:
+                continue
+            offsets: Any = chunk.table.column("offset").to_numpy()
+            done = int(offsets.searchsorted(chunk.state.position))
+            if done < chunk.table.num_rows:
+                rest.append(chunk if not done else chunk.split(done)[1])
+        self._chunks[:0] = rest
+
+    def _add(self, chunk: Chunk, taken: list[Chunk], room: int | None) -> int | None:
+        if room is None:
+            taken.append(chunk)
+            return None
+        if chunk.table.num_rows > room:
+            chunk, rest = chunk.split(room)
+            self._chunks.append(rest)
+        taken.append(chunk)
+        count: int = chunk.table.num_rows
+        return room - count
+
+    def _decode(self, fetched: FetchedRecords) -> Chunk:
+        state = fetched.state
+        decoded = decode_batches(
+            fetched.records,
+            topic=state.topic_partition.topic,
+            partition=state.topic_partition.partition,
+            fetch_offset=fetched.fetch_offset,
+            aborted=fetched.aborted,
+            check_crc=self._check_crcs,
+        )
+        if decoded.next_offset < fetched.next_offset:
+            # More would come out of these bytes than one decoding may hold: fetch the rest again.
+            self._fetcher.refetch(state, decoded.next_offset)
+        return Chunk(state, state.generation, decoded.table, decoded.next_offset)
+
+
+def records_of(chunk: Chunk) -> Iterator[ConsumerRecord]:
+    """One record after another; the partition's position moves along, until a seek ends it."""
+    columns: Any = chunk.table
+    headers: Any = columns.column("headers")
+    rows = zip(
+        columns.column("offset").to_pylist(),
+        columns.column("timestamp").cast(pa.int64()).to_pylist(),
+        columns.column("key").to_pylist(),
+        columns.column("value").to_pylist(),
+        headers.to_pylist(),
+        strict=True,
+    )
+    state = chunk.state
+    topic, partition = state.topic_partition
+    for offset, timestamp, key, value, pairs in rows:
+        if not chunk.is_current:
+            return
+        state.position = offset + 1
+        named = [(pair["key"], pair["value"]) for pair in pairs] if pairs else []
+        yield ConsumerRecord(topic, partition, offset, timestamp, key, value, named)
+    if chunk.is_current:
+        state.position = chunk.next_offset
