@@ -30,6 +30,7 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
+from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.context import CreatedTopic, LeaderReplica
 from ..protocol.errors import (
     BrokerIdNotRegistered,
@@ -45,6 +46,7 @@ from ..storage.checkpoint_file import write_atomically
 from ..storage.file_system import FileSystem, OsFileSystem, read_file
 from ..storage.log_directory import LogDirectory
 from .controller import MetadataUpdate, Registered
+from .group_host import GroupHost
 from .listener import Listener, PortInUse
 from .partition_host import PartitionHost
 from .voter_host import VoterHost
@@ -118,7 +120,7 @@ class Node:
         self.image = MetadataImage()
         self.node_id = -1
         self._controller_epoch = -1
-        self.groups: None = None
+        self.groups: GroupHost | None = None
         self.voter: VoterHost | None = None
         self._host: PartitionHost | None = None
         self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
@@ -197,7 +199,8 @@ class Node:
         if self._host is not None:
             self._host.start(self.node_id)
             if "group" in self._node_config.roles:
-                pass  # GROUPS
+                self.groups = GroupHost(GroupCoordinatorConfig(), self.now_ms)
+                self._host.listener = self.groups
         await self._catch_up()
         self.listener.open()
         self._following = asyncio.create_task(self._follow())
@@ -234,6 +237,8 @@ class Node:
         self.listener.close()
         if self._following is not None:
             self._following.cancel()
+        if self.groups is not None:
+            self.groups.close()
         if self._host is not None:
             await self._host.close()
         if self.voter is not None:

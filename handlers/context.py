@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import MetadataImage
 from ..protocol.fetch_response import FileSlice
+
+if TYPE_CHECKING:
+    from .group_port import Groups
 
 
 class Appended(NamedTuple):
@@ -35,6 +38,20 @@ class FoundOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+class FoundSlice(FileSlice, Protocol):
+    """What a read found: whole batches, from one segment file."""
+
+    @property
+    def next_offset(self) -> int:
+        """Where a reader of the whole slice goes on; -1 when it is empty."""
+        ...
+
+    @property
+    def is_limited(self) -> bool:
+        """More could be read now; only max_bytes kept it out."""
+        ...
 
 
 class FetchWaiter(Protocol):
@@ -63,7 +80,7 @@ class LeaderReplica(Protocol):
 
     def read(
         self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
-    ) -> FileSlice:
+    ) -> FoundSlice:
         """Raises OffsetOutOfRange."""
         ...
 
@@ -137,7 +154,10 @@ class Node(Protocol):
     @property
     def controller(self) -> Controller: ...
     @property
-    def groups(self) -> Any: ...
+    def groups(self) -> Groups | None:
+        """None on a node without the group role."""
+        ...
+
     async def next_producer_id(self) -> int:
         """An id no other producer of this cluster ever had."""
         ...

@@ -18,6 +18,9 @@ from ..protocol.messages import (
     create_topics as create_topics_messages,
 )
 from ..protocol.messages import (
+    delete_groups as delete_groups_messages,
+)
+from ..protocol.messages import (
     delete_topics as delete_topics_messages,
 )
 from ..protocol.messages import (
@@ -27,13 +30,28 @@ from ..protocol.messages import (
     describe_configs as describe_configs_messages,
 )
 from ..protocol.messages import (
+    describe_groups as describe_groups_messages,
+)
+from ..protocol.messages import (
     fetch as fetch_messages,
 )
 from ..protocol.messages import (
     find_coordinator as find_coordinator_messages,
 )
 from ..protocol.messages import (
+    heartbeat as heartbeat_messages,
+)
+from ..protocol.messages import (
     init_producer_id as init_producer_id_messages,
+)
+from ..protocol.messages import (
+    join_group as join_group_messages,
+)
+from ..protocol.messages import (
+    leave_group as leave_group_messages,
+)
+from ..protocol.messages import (
+    list_groups as list_groups_messages,
 )
 from ..protocol.messages import (
     list_offsets as list_offsets_messages,
@@ -42,25 +60,43 @@ from ..protocol.messages import (
     metadata as metadata_messages,
 )
 from ..protocol.messages import (
+    offset_commit as offset_commit_messages,
+)
+from ..protocol.messages import (
+    offset_fetch as offset_fetch_messages,
+)
+from ..protocol.messages import (
     offset_for_leader_epoch as offset_for_leader_epoch_messages,
 )
 from ..protocol.messages import (
     produce as produce_messages,
 )
+from ..protocol.messages import (
+    sync_group as sync_group_messages,
+)
 from ..protocol.schema import Message
 from . import (
     api_versions,
     create_topics,
+    delete_groups,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from .context import RequestContext
 
@@ -97,7 +133,15 @@ _ROWS = [
     _row(4, 17, fetch_messages.FetchRequest, fetch.handle),
     _row(1, 10, list_offsets_messages.ListOffsetsRequest, list_offsets.handle),
     _row(0, 13, metadata_messages.MetadataRequest, metadata.handle),
+    _row(2, 9, offset_commit_messages.OffsetCommitRequest, offset_commit.handle),
+    _row(1, 9, offset_fetch_messages.OffsetFetchRequest, offset_fetch.handle),
     _row(0, 5, find_coordinator_messages.FindCoordinatorRequest, find_coordinator.handle),
+    _row(0, 9, join_group_messages.JoinGroupRequest, join_group.handle),
+    _row(0, 4, heartbeat_messages.HeartbeatRequest, heartbeat.handle),
+    _row(0, 5, leave_group_messages.LeaveGroupRequest, leave_group.handle),
+    _row(0, 5, sync_group_messages.SyncGroupRequest, sync_group.handle),
+    _row(0, 6, describe_groups_messages.DescribeGroupsRequest, describe_groups.handle),
+    _row(0, 5, list_groups_messages.ListGroupsRequest, list_groups.handle),
     _row(0, 4, api_versions_messages.ApiVersionsRequest, _respond_to_api_versions),
     _row(2, 7, create_topics_messages.CreateTopicsRequest, create_topics.handle),
     _row(1, 6, delete_topics_messages.DeleteTopicsRequest, delete_topics.handle),
@@ -109,6 +153,7 @@ _ROWS = [
         offset_for_leader_epoch.handle,
     ),
     _row(1, 4, describe_configs_messages.DescribeConfigsRequest, describe_configs.handle),
+    _row(0, 2, delete_groups_messages.DeleteGroupsRequest, delete_groups.handle),
     _row(0, 2, describe_cluster_messages.DescribeClusterRequest, describe_cluster.handle),
 ]
 

@@ -1,0 +1,114 @@
+"""What the rules of groups ask the outside to do. Performed by actors/group_shard.py.
+
+In order, and all of them: a list of effects is one decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from ..protocol.messages.delete_groups import DeleteGroupsResponse
+from ..protocol.messages.offset_commit import OffsetCommitResponse
+from ..protocol.schema import Message
+from .group_records import CoordinatorRecord
+
+
+class TimerKind(Enum):
+    SESSION = auto()
+    """A member (or a member id that was given out) was silent for its session timeout."""
+    JOIN = auto()
+    """The time to rejoin is over, or the initial rebalance delay is."""
+    SYNC = auto()
+    """The time to fetch one's assignment is over."""
+    RETENTION = auto()
+    """It is time to look for expired offsets. Of the whole coordinator: no group id."""
+
+
+class TimerKey(NamedTuple):
+    kind: TimerKind
+    group_id: str = ""
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that came with this id. Each request is answered exactly once."""
+
+    request_id: int
+    response: Message
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Call on_timer(key) in `after_ms`; replaces the timer of that key."""
+
+    key: TimerKey
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentStored:
+    """The leader's assignment of this generation is committed."""
+
+    group_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class StaticMemberStored:
+    """A static member's new member id is committed; `member_id` is the new one."""
+
+    group_id: str
+    member_id: str
+    request_id: int
+    previous_leader: str
+    may_skip_assignment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsStored:
+    """Offsets are committed, so the request can be answered with `response`."""
+
+    request_id: int
+    response: OffsetCommitResponse
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsDeleted:
+    """`request_id` is None when nobody asked: the groups expired."""
+
+    request_id: int | None
+    response: DeleteGroupsResponse
+    group_ids: tuple[str, ...]
+
+
+Completion = AssignmentStored | StaticMemberStored | OffsetsStored | GroupsDeleted
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
+
+    `completion` says what waits for it; None: nothing does.
+    """
+
+    records: tuple[CoordinatorRecord, ...]
+    completion: Completion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A line for the log: what happened to the group, and why."""
+
+    group_id: str
+    text: str
+
+
+Effect = Reply | StartTimer | CancelTimer | Append | Report

@@ -1,0 +1,23 @@
+"""Heartbeat (API key 12): a member lives, and learns whether it must rejoin."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ..protocol.errors import KafkaError
+from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from .context import RequestContext
+from .group_port import answer_or, shard_of
+
+
+def handle(
+    request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+    def ask() -> Awaitable[HeartbeatResponse]:
+        return shard_of(request.group_id, context).heartbeat(request)
+
+    return answer_or(ask, _refuse)
+
+
+def _refuse(error: KafkaError) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error.code)
