@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from ..cluster.broker_config import BrokerConfig
+from ..groups.group_config import GroupCoordinatorConfig
 from .controller import Controller
 from .node import Node, NodeConfig
 
@@ -47,7 +48,8 @@ class LocalCluster:
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
-        self._broker_config = BrokerConfig.from_kafka(config or {})
+        self._group_config, rest = GroupCoordinatorConfig.split(config or {})
+        self._broker_config = BrokerConfig.from_kafka(rest)
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
         self.data_dir = data_dir or self._temporary or ""
         self._host = host
@@ -125,6 +127,7 @@ class LocalCluster:
                     port=self._port + index if self._port else 0,
                     rack=None if self._node_count == 1 else f"node-{index}",
                     broker=self._broker_config,
+                    groups=self._group_config,
                 ),
                 controller,
                 on_fenced=lambda reason: None,
@@ -160,7 +163,8 @@ def local(
         host: the address to bind.
         port: of the first node, the next ones follow; 0 takes any free ports.
         nodes: Kafka nodes, each with every role.
-        config: broker settings by Kafka's names, e.g. {"num.partitions": 4}.
+        config: broker and group coordinator settings by Kafka's names, e.g.
+            {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}.
 
     Raises:
         DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.

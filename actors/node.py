@@ -84,6 +84,7 @@ class NodeConfig:
     advertised_host: str | None = None
     rack: str | None = None
     broker: BrokerConfig = field(default_factory=BrokerConfig)
+    groups: GroupCoordinatorConfig = field(default_factory=GroupCoordinatorConfig)
 
 
 class NoPartitions:
@@ -199,7 +200,7 @@ class Node:
         if self._host is not None:
             self._host.start(self.node_id)
             if "group" in self._node_config.roles:
-                self.groups = GroupHost(GroupCoordinatorConfig(), self.now_ms)
+                self.groups = GroupHost(self._node_config.groups, self.now_ms)
                 self._host.listener = self.groups
         await self._catch_up()
         self.listener.open()

@@ -66,6 +66,18 @@ class GroupCoordinatorConfig:
                 raise InvalidConfig(f"{name} must be an integer, not {value!r}") from None
         return cls(**arguments)
 
+    @classmethod
+    def split(cls, values: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """(the settings of groups, all other ones), for one list of both.
+
+        Raises:
+            InvalidConfig: as from_kafka; names that are none of ours are in the rest.
+        """
+        known = {kafka_name(field.name) for field in fields(cls)}
+        ours = {name: value for name, value in values.items() if name in known}
+        rest = {name: value for name, value in values.items() if name not in known}
+        return cls.from_kafka(ours), rest
+
     def to_kafka(self) -> dict[str, str]:
         """Every setting by its Kafka name, as text."""
         return {kafka_name(field.name): str(getattr(self, field.name)) for field in fields(self)}
