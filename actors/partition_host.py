@@ -76,6 +76,8 @@ class PartitionHost:
         self._unclaimed: dict[TopicPartition, PartitionLog] = {}
         self._replicas: dict[TopicPartition, Replica] = {}
         self._image = MetadataImage()
+        # A LogDirectory is for one thread at a time.
+        self._directory_lock = asyncio.Lock()
         self._node_id = -1
         self._upkeep: asyncio.Task[None] | None = None
         self.listener: LeadershipListener | None = None
@@ -115,8 +117,14 @@ class PartitionHost:
             replica.resign()
         if self._directory is not None:
             directory, self._directory = self._directory, None
-            await self.in_thread(partial(directory.close, clean=True))
+            async with self._directory_lock:
+                await self.in_thread(partial(directory.close, clean=True))
         self._threads.shutdown(wait=True)
+
+    async def _on_directory(self, call: Callable[[], T]) -> T:
+        """A change of the directory, in a thread, one at a time."""
+        async with self._directory_lock:
+            return await self.in_thread(call)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -209,7 +217,7 @@ class PartitionHost:
             return log
         if log is not None:
             await self._set_aside(topic.name, index)
-        return await self.in_thread(
+        return await self._on_directory(
             partial(self.directory.create_log, topic.name, index, topic.topic_id, config)
         )
 
@@ -219,7 +227,7 @@ class PartitionHost:
             if replica is not None:
                 replica.resign()
                 self._tell_resigned(topic.name, index)
-                await self.in_thread(
+                await self._on_directory(
                     partial(
                         self.directory.remove_log,
                         topic.name,
@@ -242,7 +250,7 @@ class PartitionHost:
             index,
             log.topic_id,
         )
-        await self.in_thread(partial(self.directory.set_aside, topic, index, unique_id=uuid4()))
+        await self._on_directory(partial(self.directory.set_aside, topic, index, unique_id=uuid4()))
 
     def _tell_resigned(self, topic: str, index: int) -> None:
         if topic in INTERNAL_TOPICS and self.listener is not None:
@@ -290,9 +298,10 @@ class PartitionHost:
                 await replica.flush()
 
     async def _checkpoint(self) -> None:
-        work = self.directory.begin_checkpoint()
-        if work is not None:
-            await self.in_thread(work.run)
+        async with self._directory_lock:
+            work = self.directory.begin_checkpoint()
+            if work is not None:
+                await self.in_thread(work.run)
 
     async def _retain(self) -> None:
         now = self._now_ms()
@@ -305,7 +314,7 @@ class PartitionHost:
         now = self._now_ms()
         for replica in list(self._replicas.values()):
             replica.log.delete_old_files(now)
-        await self.in_thread(partial(self.directory.delete_old_directories, now))
+        await self._on_directory(partial(self.directory.delete_old_directories, now))
 
     # --- what people ask -------------------------------------------------------------------------
 

@@ -22,9 +22,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ..cluster.leader_state import LeaderState
-from ..handlers.context import Appended, FetchWaiter, FoundOffset
+from ..handlers.context import Appended, FetchWaiter, FoundOffset, FoundSlice
 from ..protocol.errors import KafkaStorageError, NotLeaderOrFollower
-from ..protocol.fetch_response import FileSlice
 from ..storage.partition_log import PartitionLog
 from ..storage.storage_failure import StorageFailure
 from ..storage.timestamp_search import TimestampOffset
@@ -139,7 +138,7 @@ class Replica:
 
     def read(
         self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
-    ) -> FileSlice:
+    ) -> FoundSlice:
         return self.log.read(
             fetch_offset, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch
         )

@@ -43,7 +43,7 @@ class _Reading:
     answer: FetchAnswer
     size: int
     settled: bool
-    """An error: nothing is gained by waiting."""
+    """An error, or more to be read right after this: nothing is gained by waiting."""
     replicas: list[LeaderReplica]
 
 
@@ -139,13 +139,16 @@ def _read(
         high_watermark = replica.high_watermark
         last_stable_offset = replica.last_stable_offset
         committed = request.isolation_level == READ_COMMITTED
+        up_to = last_stable_offset if committed else high_watermark
         remaining = budget - reading.size
         records = replica.read(
             wanted.fetch_offset,
             max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
-            up_to=last_stable_offset if committed else high_watermark,
+            up_to=up_to,
             min_one_batch=reading.size == 0,
         )
+        if records.is_limited or 0 <= records.next_offset < up_to:
+            reading.settled = True
     except KafkaError as error:
         reading.settled = True
         return FetchedPartition(

@@ -1,0 +1,45 @@
+"""One Ray cluster per test run, and its hygiene: nothing of ours meets another Ray on the machine.
+
+address "local"           never join a cluster that happens to run here
+own short temp directory  socket paths have at most 107 characters
+byte code kept            or every Ray process compiles hundreds of modules anew
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+RAY_ENVIRONMENT = {
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[str]:
+    """The address of an embedded Ray, started on first use and ended with the test run."""
+    import ray
+
+    temporary = tempfile.mkdtemp(prefix="br-", dir="/tmp")
+    os.environ.update(RAY_ENVIRONMENT)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.pop("RAY_ADDRESS", None)
+    cache = Path(__file__).parent.parent / ".cache" / "pycache"
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(cache))
+    context = ray.init(
+        address="local",
+        namespace="bradbury",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        _temp_dir=temporary,
+    )
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+    shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""What does kill -9 of any actor cost? Time, never a record: acknowledged ones are there, once."""
+
+import os
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+class SteadyProducer:
+    """An idempotent librdkafka producer that sends numbers until told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+        )
+        self._topic = topic
+        self._stop = threading.Event()
+        self._progress = threading.Condition()
+        self.acknowledged: list[tuple[int, int, int]] = []
+        self.failures: list[str] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            for _ in range(100):
+                self._producer.produce(
+                    self._topic, str(number).encode(), on_delivery=self._delivered
+                )
+                number += 1
+            self._producer.poll(0.02)
+            while len(self._producer) > 20_000 and not self._stop.is_set():
+                self._producer.poll(0.05)
+
+    def _delivered(self, error, message) -> None:
+        with self._progress:
+            if error is not None:
+                self.failures.append(str(error))
+            else:
+                self.acknowledged.append(
+                    (message.partition(), message.offset(), int(message.value()))
+                )
+            self._progress.notify_all()
+
+    def wait_for_more(self, count: int) -> None:
+        """Until `count` more records are acknowledged."""
+        with self._progress:
+            goal = len(self.acknowledged) + count
+            assert self._progress.wait_for(lambda: len(self.acknowledged) >= goal, 60)
+
+    def finish(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+
+def pid_of(cluster: bradbury.Cluster, kind: str) -> int:
+    status = cluster.status()
+    if kind == "controller":
+        return status["pid"]
+    return next(actor["pid"] for actor in status["actors"] if actor["actor"].startswith(kind))
+
+
+def read_back(bootstrap: str, topic: str, partitions: int) -> list[tuple[int, int, int]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1]
+        for index in range(partitions)
+    ]
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    records = []
+    while len(records) < sum(ends):
+        messages = consumer.consume(10_000, 30)
+        assert messages, f"{len(records)} of {sum(ends)} records came back"
+        records += [(m.partition(), m.offset(), int(m.value())) for m in messages]
+    consumer.close()
+    return records
+
+
+def test_no_acknowledged_record_is_missing_or_twice_when_any_actor_is_killed(
+    cluster: bradbury.Cluster,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("crash", 2, 1)])["crash"].result(30)
+    producer = SteadyProducer(cluster.bootstrap_servers, "crash")
+    try:
+        for kind in ("partitions", "broker", "groups", "controller", "partitions"):
+            producer.wait_for_more(3_000)
+            victim = pid_of(cluster, kind)
+            os.kill(victim, signal.SIGKILL)
+            producer.wait_for_more(3_000)
+    finally:
+        producer.finish()
+    assert producer.failures == []
+    records = read_back(cluster.bootstrap_servers, "crash", 2)
+    assert set(producer.acknowledged) <= set(records), "an acknowledged record is missing or moved"
+    repeated = [number for number, count in Counter(r[2] for r in records).items() if count > 1]
+    assert repeated == []
+    for partition in range(2):
+        numbers = [number for index, _, number in records if index == partition]
+        assert numbers == sorted(numbers), "records of one producer changed their order"
+
+
+def test_a_topic_made_before_the_controller_dies_is_known_after(cluster: bradbury.Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("before-crash", 3, 1)])["before-crash"].result(30)
+    epoch = cluster.status()["epoch"]
+    os.kill(pid_of(cluster, "controller"), signal.SIGKILL)
+    # The next change is made by the next controller, which has read the former one's log.
+    created = admin.create_topics([NewTopic("after-crash", 1, 1)])["after-crash"]
+    created.result(60)
+    topics = admin.list_topics(timeout=30).topics
+    assert len(topics["before-crash"].partitions) == 3
+    assert "after-crash" in topics
+    assert cluster.status()["epoch"] > epoch

@@ -1,0 +1,137 @@
+"""Does a cluster come up on Ray, say what it is, and come back with everything it had?"""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import ray
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+from bradbury.actors.launch import UpError
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    failures = []
+    for value in values:
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: error and failures.append(error)
+        )
+    assert producer.flush(30) == 0
+    assert failures == []
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    values: list[bytes] = []
+    while len(values) < count:
+        messages = consumer.consume(1000, 20)
+        assert messages, f"only {len(values)} of {count} records came back"
+        values += [message.value() for message in messages]
+    consumer.close()
+    return values
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+
+
+def test_every_listening_actor_is_a_node_and_leaders_are_partition_actors(
+    cluster: bradbury.Cluster,
+) -> None:
+    create(cluster.bootstrap_servers, "roles", 3)
+    described = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("roles")
+    status = cluster.status()
+    roles = {node["node_id"]: node["roles"] for node in status["nodes"]}
+    assert sorted(described.brokers) == sorted(roles)
+    leaders = {partition.leader for partition in described.topics["roles"].partitions.values()}
+    assert all(roles[leader] == ["partition"] for leader in leaders)
+
+
+def test_a_second_up_is_the_same_cluster_and_a_different_one_is_refused(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    again = bradbury.up(port=0)
+    assert again.bootstrap_servers == cluster.bootstrap_servers
+    with pytest.raises(UpError, match="already up.*bradbury down"):
+        bradbury.up(str(tmp_path / "elsewhere"), port=0)
+    assert cluster.status()["active"]
+
+
+def test_two_namespaces_do_not_meet_and_down_keeps_every_topic_and_record(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    data_dir = str(tmp_path / "second")
+    values = [b"record %d" % number for number in range(500)]
+    with bradbury.up(data_dir, port=0, namespace="second") as second:
+        create(second.bootstrap_servers, "kept", 2)
+        produce(second.bootstrap_servers, "kept", values)
+        known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics().topics
+        assert "kept" not in known
+        before = second.status()
+    with bradbury.up(data_dir, port=0, namespace="second") as second:
+        assert sorted(read_all(second.bootstrap_servers, "kept", 2, 500)) == sorted(values)
+        after = second.status()
+    assert after["cluster_id"] == before["cluster_id"]
+    assert after["epoch"] > before["epoch"]
+    assert {node["node_id"] for node in after["nodes"]} == {
+        node["node_id"] for node in before["nodes"]
+    }
+
+
+def test_a_taken_port_is_one_line_and_leaves_nothing_behind(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UpError, match=f"cannot listen on 127.0.0.1:{port}.*--port"):
+            bradbury.up(str(tmp_path / "d"), port=port, namespace="third")
+    names = ray.util.list_named_actors(all_namespaces=True)
+    assert [entry for entry in names if entry["namespace"] == "third"] == []
+
+
+def test_the_directory_of_a_running_cluster_is_refused(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    data_dir = cluster.status()["settings"]["data_dir"]
+    with pytest.raises(UpError, match=r"in use by a running broker"):
+        bradbury.up(data_dir, port=0, namespace="thief")
+    assert cluster.status()["active"]
+
+
+def test_directories_of_two_clusters_are_refused(cluster: bradbury.Cluster, tmp_path: Path) -> None:
+    with bradbury.up(str(tmp_path / "one"), port=0, namespace="one"):
+        pass
+    with bradbury.up(str(tmp_path / "two"), port=0, namespace="two"):
+        pass
+    (tmp_path / "one" / "groups").rename(tmp_path / "lost")
+    (tmp_path / "two" / "groups").rename(tmp_path / "one" / "groups")
+    with pytest.raises(UpError, match="belongs to cluster"):
+        bradbury.up(str(tmp_path / "one"), port=0, namespace="one")
+    (tmp_path / "one" / "groups").rename(tmp_path / "two" / "groups")
+    (tmp_path / "lost").rename(tmp_path / "one" / "groups")
+    with bradbury.up(str(tmp_path / "one"), port=0, namespace="one") as one:
+        assert one.status()["leaderless"] == 0
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UpError, match=r"cannot be used as a data directory.*; make it writable"):
+        bradbury.up(str(tmp_path / "file"), port=0, namespace="fourth")
+
+
+def test_nothing_of_the_test_run_is_nice(cluster: bradbury.Cluster) -> None:
+    """Ray's default would put brokers behind every busy task of the machine."""
+    for actor in cluster.status()["actors"]:
+        assert os.getpriority(os.PRIO_PROCESS, actor["pid"]) == 0
