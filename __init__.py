@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .clients.producer import Producer
     from .clients.ray_actors import ConsumerActor, ProducerActor
     from .clients.topic_partition import TopicPartition
+    from .pipelines.spark.session import spark
 
 # public name -> module that owns it
 _OWNERS = {
@@ -36,6 +37,7 @@ _OWNERS = {
     "TopicPartition": ".clients.topic_partition",
     "connect": ".actors.launch",
     "local": ".actors.local",
+    "spark": ".pipelines.spark.session",
     "up": ".actors.launch",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "__version__",
     "connect",
     "local",
+    "spark",
     "up",
 ]
 

@@ -1,0 +1,175 @@
+"""The names of all options, and Kafka's own settings behind `kafka.`: what is known, what is not.
+
+What always holds:
+    A Kafka setting is taken, refused with what to use instead, or named in a warning as having no
+    effect: none is dropped in silence.
+
+Source: KafkaSourceProvider in apache/spark connector/kafka-0-10-sql.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+KAFKA_PREFIX: Final = "kafka."
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
+
+ASSIGN: Final = "assign"
+SUBSCRIBE: Final = "subscribe"
+SUBSCRIBE_PATTERN: Final = "subscribepattern"
+STRATEGIES: Final = (ASSIGN, SUBSCRIBE, SUBSCRIBE_PATTERN)
+
+READ_NAMES: Final = {
+    *STRATEGIES,
+    "startingoffsets",
+    "startingtimestamp",
+    "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "endingoffsets",
+    "endingtimestamp",
+    "endingoffsetsbytimestamp",
+    "failondataloss",
+    "maxoffsetspertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
+    "minpartitions",
+    "maxrecordsperpartition",
+    "includeheaders",
+    "groupidprefix",
+    "kafkaconsumer.polltimeoutms",
+    "fetchoffset.numretries",
+    "fetchoffset.retryintervalms",
+    "batchrows",
+}
+WRITE_NAMES: Final = {"topic", "includeheaders"}
+SPARK_NAMES: Final = {"path", "checkpointlocation", "queryname", "recursivefilelookup"}
+"""What Spark itself puts among the options of a source or sink."""
+
+NEEDS_TRANSACTIONS: Final = {
+    "commitoffsets": "commitOffsets",
+    "deliveryguarantee": "deliveryGuarantee",
+    "sinkid": "sinkId",
+}
+
+_SERIALIZED: Final = "keys and values are always binary; convert them with DataFrame operations"
+REFUSED_READING: Final = {
+    "auto.offset.reset": "use the option startingOffsets instead, 'earliest' or 'latest': it"
+    " decides where a query starts, and failOnDataLoss what happens when data is gone",
+    "key.deserializer": _SERIALIZED,
+    "value.deserializer": _SERIALIZED,
+    "enable.auto.commit": "the source never commits offsets on its own; they are in the checkpoint",
+    "interceptor.classes": "records are handed over as they are in the log",
+}
+REFUSED_WRITING: Final = {"key.serializer": _SERIALIZED, "value.serializer": _SERIALIZED}
+_SECURITY: Final = ("security.", "ssl.", "sasl.")
+
+DURATION: Final = re.compile(r"\s*(-?\d+)\s*([a-z]*)\s*")
+_DURATION_MS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+def lowered(options: Mapping[str, str]) -> dict[str, str]:
+    """Options by their lower-case name: Spark's are case-insensitive."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def kafka_settings(
+    options: Mapping[str, str], known: Mapping[str, str], refused: Mapping[str, str]
+) -> dict[str, str]:
+    """Settings given as `kafka.<name>`, by the names that `known` gives them.
+
+    Raises:
+        ValueError: one that contradicts how Spark reads or writes, or asks for TLS or SASL.
+    """
+    taken: dict[str, str] = {}
+    for option, value in options.items():
+        name = option.removeprefix(KAFKA_PREFIX)
+        if name == option or option == BOOTSTRAP:
+            continue
+        if name in refused:
+            raise ValueError(f"Kafka option '{name}' is not supported: {refused[name]}.")
+        if name == "security.protocol" and value.upper() == "PLAINTEXT":
+            continue
+        if name.startswith(_SECURITY):
+            raise ValueError(
+                f"Kafka option '{name}' is not supported: this client speaks PLAINTEXT only."
+            )
+        if name in known:
+            taken[known[name]] = value
+        else:
+            logger.warning("option '%s' has no effect on format 'bradbury'", option)
+    return taken
+
+
+def refuse_later_features(options: Mapping[str, str]) -> None:
+    """Raise for what needs transactions and group commits, which the broker does not have yet."""
+    for lower, name in NEEDS_TRANSACTIONS.items():
+        value = options.get(lower)
+        if value is None or (lower == "deliveryguarantee" and value.lower() == "at-least-once"):
+            continue
+        if lower == "commitoffsets" and value.lower() == "false":
+            continue
+        raise ValueError(
+            f"option '{name}' is not supported: it needs transactions and offset commits, which "
+            "this version does not have. The source keeps its offsets in the checkpoint; the sink "
+            "delivers at least once."
+        )
+
+
+def warn_unknown(options: Mapping[str, str], known: set[str]) -> None:
+    for name in sorted(options):
+        if name.startswith(KAFKA_PREFIX) or name in known | SPARK_NAMES | NEEDS_TRANSACTIONS.keys():
+            continue
+        logger.warning("option '%s' has no effect on format 'bradbury'", name)
+
+
+def number(options: Mapping[str, str], name: str, shown: str, lowest: int) -> int | None:
+    """A whole number of at least `lowest`; None if the option is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"option '{shown}' must be a whole number, not {text!r}") from None
+    if value < lowest:
+        raise ValueError(f"option '{shown}' must be at least {lowest}, not {value}")
+    return value
+
+
+def flag(options: Mapping[str, str], name: str, shown: str, *, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"option '{shown}' must be 'true' or 'false', not {text!r}")
+    return text.lower() == "true"
+
+
+def duration_ms(text: str, shown: str) -> int:
+    """Milliseconds of "15m", "30s", "250ms", "2h", "1d"; a bare number is milliseconds."""
+    match = DURATION.fullmatch(text.lower())
+    unit = None if match is None else _DURATION_MS.get(match[2] or "ms")
+    if match is None or unit is None:
+        raise ValueError(f"option '{shown}' must be a duration such as '15m', not {text!r}")
+    return int(match[1]) * unit
+
+
+def parsed(value: str, convert: Callable[[str], T], shown: str, wanted: str) -> T:
+    try:
+        return convert(value)
+    except ValueError:
+        raise ValueError(f"option '{shown}' must be {wanted}, not {value!r}") from None

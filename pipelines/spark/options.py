@@ -1,0 +1,459 @@
+"""What a user asks of format("bradbury"), checked: the options of Spark's Kafka connector.
+
+Names are case-insensitive, values are text; `ReadOptions.parse` and `WriteOptions.parse` give typed
+values or one sentence on what is wrong. Precedence: startingTimestamp, startingOffsetsByTimestamp,
+startingOffsets; the same for ending. Ours in addition: batchRows.
+
+What always holds:
+    both are values without pyspark in them: they travel to executors by pickle.
+
+Source: KafkaSourceProvider and the Kafka integration guide in apache/spark.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from ...clients.topic_partition import TopicPartition
+from . import option_table as table
+from .option_table import flag, number
+
+logger = logging.getLogger(__name__)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+DEFAULT_BATCH_ROWS: Final = 20_000
+NETWORK_TIMEOUT_MS: Final = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtEdge:
+    """EARLIEST or LATEST, for every partition."""
+
+    edge: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset for each partition; EARLIEST and LATEST may be among them."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The first offset whose timestamp (ms since 1970) is not before this."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamps:
+    timestamps_ms: Mapping[TopicPartition, int]
+
+
+Subscription = Assign | Subscribe | SubscribePattern
+Position = AtEdge | AtOffsets | AtTimestamp | AtTimestamps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """Kafka's consumer settings that have an effect here, under their own names.
+
+    Unlike Kafka: larger defaults. A task reads one long range and has nothing else to do; 1 MiB a
+    request leaves a third of the time to round trips.
+    """
+
+    max_partition_fetch_bytes: int = 4 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    isolation_level: int = 0
+    check_crcs: bool = True
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    metadata_max_age_ms: int = 5_000
+    client_id: str = "bradbury-spark"
+
+
+_FETCH_SETTINGS: Final = {
+    "max.partition.fetch.bytes": "max_partition_fetch_bytes",
+    "fetch.max.wait.ms": "fetch_max_wait_ms",
+    "isolation.level": "isolation_level",
+    "check.crcs": "check_crcs",
+    "request.timeout.ms": "request_timeout_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "metadata.max.age.ms": "metadata_max_age_ms",
+    "client.id": "client_id",
+}
+
+
+_MODE_NAMES: Final = {
+    name
+    for name in table.READ_NAMES
+    if name.startswith(("starting", "ending")) and name != "startingoffsetsbytimestampstrategy"
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Everything a read needs to know.
+
+    bootstrap: "host:port,...", or None: found as all clients find it.
+    ending: None in a stream, which has no end.
+    max_trigger_delay_ms: how long min_offsets_per_trigger may hold a batch back.
+    batch_rows: most rows of one Arrow batch.
+    """
+
+    bootstrap: str | None
+    subscription: Subscription
+    starting: Position
+    ending: Position | None
+    latest_without_match: bool = False
+    fail_on_data_loss: bool = True
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    include_headers: bool = False
+    poll_timeout_ms: int = NETWORK_TIMEOUT_MS
+    retry_count: int = 3
+    retry_interval_ms: int = 10
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    fetch: FetchOptions = field(default_factory=FetchOptions)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool, check_mode: bool = True) -> Self:
+        """Check and convert.
+
+        check_mode: False when it is not known yet whether this is a stream or a batch: what only
+            one of them has is left for later.
+
+        Raises:
+            ValueError: one sentence on the first option that cannot be.
+        """
+        given = table.lowered(options)
+        if not check_mode:
+            given = {name: value for name, value in given.items() if name not in _MODE_NAMES}
+        table.refuse_later_features(given)
+        table.warn_unknown(given, table.READ_NAMES)
+        if "kafka.group.id" in given or "groupidprefix" in given:
+            logger.warning("the source reads without a consumer group: a group id has no effect")
+        most = number(given, "maxoffsetspertrigger", "maxOffsetsPerTrigger", 1)
+        least = number(given, "minoffsetspertrigger", "minOffsetsPerTrigger", 1)
+        if most is not None and least is not None and least > most:
+            raise ValueError(
+                f"The value of minOffsetsPerTrigger({least}) is higher than the value of "
+                f"maxOffsetsPerTrigger({most})."
+            )
+        if not streaming and (most is not None or least is not None):
+            logger.warning(
+                "maxOffsetsPerTrigger and minOffsetsPerTrigger have no effect in a batch"
+            )
+        strategy = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+        if strategy not in ("error", "latest"):
+            raise ValueError(
+                "option 'startingOffsetsByTimestampStrategy' must be 'error' or 'latest', "
+                f"not {strategy!r}"
+            )
+        subscription = _subscription(given)
+        ending = _ending(given, streaming=streaming)
+        starting = _starting(given, streaming=streaming)
+        _check_same_partitions(starting, ending)
+        return cls(
+            bootstrap=_bootstrap(given),
+            subscription=subscription,
+            starting=starting,
+            ending=ending,
+            latest_without_match=strategy == "latest",
+            fail_on_data_loss=flag(given, "failondataloss", "failOnDataLoss", default=True),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay_ms=table.duration_ms(
+                given.get("maxtriggerdelay", "15m"), "maxTriggerDelay"
+            ),
+            min_partitions=number(given, "minpartitions", "minPartitions", 1),
+            max_records_per_partition=number(
+                given, "maxrecordsperpartition", "maxRecordsPerPartition", 1
+            ),
+            include_headers=flag(given, "includeheaders", "includeHeaders", default=False),
+            poll_timeout_ms=number(
+                given, "kafkaconsumer.polltimeoutms", "kafkaConsumer.pollTimeoutMs", 1
+            )
+            or NETWORK_TIMEOUT_MS,
+            retry_count=_or(
+                number(given, "fetchoffset.numretries", "fetchOffset.numRetries", 0), 3
+            ),
+            retry_interval_ms=_or(
+                number(given, "fetchoffset.retryintervalms", "fetchOffset.retryIntervalMs", 0), 10
+            ),
+            batch_rows=number(given, "batchrows", "batchRows", 1) or DEFAULT_BATCH_ROWS,
+            fetch=_fetch_options(given),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Everything a write needs to know. topic: None: the column `topic` says it.
+
+    producer: keyword arguments of clients.Producer.
+    """
+
+    bootstrap: str | None
+    topic: str | None
+    producer: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Raises ValueError: one sentence on the first option that cannot be."""
+        given = table.lowered(options)
+        table.refuse_later_features(given)
+        table.warn_unknown(given, table.WRITE_NAMES)
+        topic = given.get("topic", "").strip() or None
+        if "topic" in given and topic is None:
+            raise ValueError("option 'topic' must name a topic")
+        return cls(bootstrap=_bootstrap(given), topic=topic, producer=_producer_settings(given))
+
+
+_PRODUCER_INTEGERS: Final = {
+    "batch.size": "batch_size",
+    "buffer.memory": "buffer_memory",
+    "max.block.ms": "max_block_ms",
+    "max.request.size": "max_request_size",
+    "delivery.timeout.ms": "delivery_timeout_ms",
+    "request.timeout.ms": "request_timeout_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "metadata.max.age.ms": "metadata_max_age_ms",
+    "max.in.flight.requests.per.connection": "max_in_flight",
+    "linger.ms": "linger_ms",
+}
+_PRODUCER_SETTINGS: Final = {
+    **_PRODUCER_INTEGERS,
+    "acks": "acks",
+    "enable.idempotence": "enable_idempotence",
+    "compression.type": "compression_type",
+    "client.id": "client_id",
+}
+
+
+def _producer_settings(given: Mapping[str, str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {"client_id": "bradbury-spark"}
+    settings.update(table.kafka_settings(given, _PRODUCER_SETTINGS, table.REFUSED_WRITING))
+    for name, keyword in _PRODUCER_INTEGERS.items():
+        if keyword in settings:
+            settings[keyword] = table.parsed(
+                settings[keyword], int, f"kafka.{name}", "a whole number"
+            )
+    if "enable_idempotence" in settings:
+        settings["enable_idempotence"] = flag(
+            given, "kafka.enable.idempotence", "kafka.enable.idempotence", default=True
+        )
+    if "acks" in settings:
+        acks = str(settings["acks"]).lower()
+        if acks not in ("all", "-1", "1", "0"):
+            raise ValueError(f"option 'kafka.acks' must be 'all', '1' or '0', not {acks!r}")
+        settings["acks"] = "all" if acks in ("all", "-1") else int(acks)
+    return settings
+
+
+def _fetch_options(given: Mapping[str, str]) -> FetchOptions:
+    settings: dict[str, Any] = {}
+    for keyword, value in table.kafka_settings(
+        given, _FETCH_SETTINGS, table.REFUSED_READING
+    ).items():
+        shown = f"kafka.{keyword.replace('_', '.')}"
+        if keyword == "client_id":
+            settings[keyword] = value
+        elif keyword == "isolation_level":
+            levels = {"read_uncommitted": 0, "read_committed": 1}
+            if value.lower() not in levels:
+                raise ValueError(f"option '{shown}' must be one of {', '.join(levels)}")
+            settings[keyword] = levels[value.lower()]
+        elif keyword == "check_crcs":
+            settings[keyword] = flag({keyword: value}, keyword, shown, default=True)
+        else:
+            settings[keyword] = number({keyword: value}, keyword, shown, 1)
+    return FetchOptions(**settings)
+
+
+def _bootstrap(given: Mapping[str, str]) -> str | None:
+    servers = given.get(table.BOOTSTRAP)
+    if servers is not None and not servers.strip():
+        raise ValueError(
+            f"Option '{table.BOOTSTRAP}' must be specified as 'host:port,...', or left out to find "
+            "the cluster as all clients do"
+        )
+    return servers
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    chosen = [name for name in table.STRATEGIES if name in given]
+    if not chosen:
+        raise ValueError(
+            "One of the following options must be specified for the source: "
+            "subscribe, subscribePattern, assign."
+        )
+    if len(chosen) > 1:
+        raise ValueError(
+            "Only one of the following options can be specified for the source: "
+            "subscribe, subscribePattern, assign."
+        )
+    value = given[chosen[0]]
+    if chosen[0] == table.SUBSCRIBE:
+        topics = tuple(filter(None, (topic.strip() for topic in value.split(","))))
+        if not topics:
+            raise ValueError(
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
+            )
+        return Subscribe(tuple(sorted(set(topics))))
+    if chosen[0] == table.SUBSCRIBE_PATTERN:
+        if not value.strip():
+            raise ValueError(
+                f"Pattern to subscribe is empty as specified value for option 'subscribePattern' "
+                f"is '{value}'"
+            )
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(
+                f"option 'subscribePattern' is no regular expression: {error}"
+            ) from None
+        return SubscribePattern(value.strip())
+    partitions = _parse_assign(value)
+    if not partitions:
+        raise ValueError(
+            f"No topic partitions to assign as specified value for option 'assign' is '{value}'"
+        )
+    return Assign(partitions)
+
+
+def _parse_assign(value: str) -> tuple[TopicPartition, ...]:
+    wanted = 'option \'assign\' must be JSON such as {"topicA":[0,1],"topicB":[2,4]}, not '
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        raise ValueError(f"{wanted}{value!r}") from None
+    if not isinstance(parsed, dict) or not all(
+        isinstance(numbers, list) and all(_is_partition(one) for one in numbers)
+        for numbers in parsed.values()
+    ):
+        raise ValueError(f"{wanted}{value!r}")
+    return tuple(
+        sorted({TopicPartition(topic, one) for topic, numbers in parsed.items() for one in numbers})
+    )
+
+
+def _starting(given: Mapping[str, str], *, streaming: bool) -> Position:
+    position = _position(
+        given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
+    )
+    if position is None:
+        return AtEdge(LATEST if streaming else EARLIEST)
+    if not streaming:
+        if position == AtEdge(LATEST):
+            raise ValueError("starting offset can't be latest for batch queries")
+        if isinstance(position, AtOffsets):
+            _refuse(position, LATEST, "startingOffsets for {} can't be latest for batch queries")
+    return position
+
+
+def _ending(given: Mapping[str, str], *, streaming: bool) -> Position | None:
+    names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    if streaming:
+        for name in names:
+            if name.lower() in given:
+                raise ValueError(f"{name}: an ending offset is not valid in streaming queries")
+        return None
+    position = _position(given, *names)
+    if position is None:
+        return AtEdge(LATEST)
+    if position == AtEdge(EARLIEST):
+        raise ValueError("ending offset can't be earliest for batch queries")
+    if isinstance(position, AtOffsets):
+        _refuse(position, EARLIEST, "ending offset for {} can't be earliest for batch queries")
+    return position
+
+
+def _position(
+    given: Mapping[str, str], timestamp: str, by_timestamp: str, offsets: str
+) -> Position | None:
+    at = number(given, timestamp.lower(), timestamp, 0)
+    if at is not None:
+        return AtTimestamp(at)
+    if by_timestamp.lower() in given:
+        return AtTimestamps(_parse_offsets(given[by_timestamp.lower()], by_timestamp, lowest=0))
+    text = given.get(offsets.lower())
+    if text is None:
+        return None
+    edge: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
+    if text.strip().lower() in edge:
+        return AtEdge(edge[text.strip().lower()])
+    return AtOffsets(_parse_offsets(text, offsets, lowest=EARLIEST))
+
+
+def _parse_offsets(text: str, shown: str, *, lowest: int) -> dict[TopicPartition, int]:
+    try:
+        parsed = json.loads(text)
+        offsets = {
+            TopicPartition(topic, int(partition)): offset
+            for topic, partitions in parsed.items()
+            for partition, offset in partitions.items()
+        }
+        if not offsets or not all(_is_integer(one) and one >= lowest for one in offsets.values()):
+            raise ValueError
+    except (ValueError, AttributeError):
+        raise ValueError(
+            f'option \'{shown}\' must be JSON such as {{"topicA":{{"0":23,"1":-1}}}}, not {text!r}'
+        ) from None
+    return dict(sorted(offsets.items()))
+
+
+def _check_same_partitions(starting: Position, ending: Position | None) -> None:
+    if not (isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets)):
+        return
+    if starting.offsets.keys() != ending.offsets.keys():
+        raise ValueError(
+            "startingOffsets and endingOffsets must name the same partitions: "
+            f"{_names(starting.offsets)} and {_names(ending.offsets)}"
+        )
+
+
+def _refuse(position: AtOffsets, edge: int, message: str) -> None:
+    for key, offset in position.offsets.items():
+        if offset == edge:
+            raise ValueError(message.format(key))
+
+
+def _names(partitions: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(str(key) for key in sorted(partitions))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_partition(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

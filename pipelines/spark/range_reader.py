@@ -1,0 +1,320 @@
+"""Exactly the records [start, end) of some partitions, in order, fetched ahead of the caller.
+
+    with RangeReader(client, options) as reader:
+        for decoded in reader.read(ranges): ...
+
+What always holds:
+    At most BUFFER_BYTES of answers wait to be decoded; one request is on its way meanwhile.
+    A gap inside a range (compacted records, transaction markers) is normal. Data loss is only what
+    the log says: its start is above what is read next, or its end below the range's.
+    A lost connection or a moved leader is retried until `poll_timeout_ms` pass without progress.
+
+The offset to ask next is read from the headers of an answer, so that the next request leaves before
+anything is decoded.
+
+Not here: which ranges (offsets, offset_reader); rows (arrow).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from ...clients.cluster_client import DATA, ClusterClient, is_retriable
+from ...clients.io_thread import Steps, wait
+from ...clients.list_offsets import EARLIEST, LATEST, list_offsets
+from ...protocol.columns import DecodedBatches, decode_batches
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import (
+    KafkaError,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from ...protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ...protocol.record_batch import HEADER_SIZE, read_header
+from .offsets import PartitionRange
+from .options import ReadOptions
+
+logger = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 16 * 1024 * 1024
+MAX_VERSION: Final = 12
+"""From 13 on a topic is its id; names work with every broker."""
+
+
+class DataLoss(Exception):
+    """Records of a range are gone, and failOnDataLoss is true. Its text says what to do."""
+
+
+class _Answer(NamedTuple):
+    source: PartitionRange
+    position: int
+    records: memoryview
+    aborted: list[tuple[int, int]] | None
+
+
+class RangeReader:
+    """Reads once; leaving the `with` ends the fetching, wherever it is."""
+
+    def __init__(self, client: ClusterClient, options: ReadOptions) -> None:
+        self._client = client
+        self._options = options
+        self._answers: queue.SimpleQueue[_Answer | Exception | None] = queue.SimpleQueue()
+        self._buffered = 0
+        self._room: Future[None] | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        self._client.io.call_soon(self._make_room)
+
+    def read(self, ranges: Iterable[PartitionRange]) -> Iterator[DecodedBatches]:
+        """The records, in the order of `ranges`.
+
+        Raises:
+            DataLoss: some are gone, unless failOnDataLoss is false: then the rest is read.
+            RequestTimedOut: no progress for `poll_timeout_ms`.
+            KafkaError: a broker refuses, or a batch is corrupt.
+        """
+        done = self._client.io.spawn(self._fetch_all(tuple(ranges)))
+        done.add_done_callback(self._on_done)
+        while True:
+            answer = self._answers.get()
+            if answer is None:
+                return
+            if isinstance(answer, Exception):
+                raise answer
+            yield from self._decode(answer)
+            size = len(answer.records)
+            del answer
+            self._client.io.call_soon(lambda size=size: self._make_room(size))  # type: ignore[misc]
+
+    def _decode(self, answer: _Answer) -> Iterator[DecodedBatches]:
+        source, records, position = answer.source, answer.records, answer.position
+        while len(records) and position < source.end:
+            decoded = decode_batches(
+                records,
+                topic=source.topic,
+                partition=source.partition,
+                fetch_offset=position,
+                end_offset=source.end,
+                aborted=answer.aborted,
+                check_crc=self._options.fetch.check_crcs,
+            )
+            if not decoded.consumed_bytes:
+                return
+            yield decoded
+            records, position = records[decoded.consumed_bytes :], decoded.next_offset
+
+    # --- on the I/O thread -------------------------------------------------------------------
+
+    def _on_done(self, done: Future[None]) -> None:
+        error = done.exception()
+        self._answers.put(error if isinstance(error, Exception) else None)
+
+    def _make_room(self, size: int = 0) -> None:
+        self._buffered -= size
+        room, self._room = self._room, None
+        if room is not None:
+            room.set_result(None)
+
+    def _fetch_all(self, ranges: tuple[PartitionRange, ...]) -> Steps[None]:
+        for one in ranges:
+            try:
+                yield from self._client.topic(one.topic)
+            except UnknownTopicOrPartition:
+                self._lose(one, one.start, one.end, "the topic does not exist")
+            else:
+                yield from self._fetch(one)
+
+    def _fetch(self, source: PartitionRange) -> Steps[None]:
+        position = source.start
+        max_bytes = self._options.fetch.max_partition_fetch_bytes
+        progress_at = time.monotonic()
+        reason: BaseException | None = None
+        while position < source.end and not self._closed:
+            if self._buffered and self._buffered + max_bytes > BUFFER_BYTES:
+                self._room = Future()
+                yield from wait(self._room)
+                progress_at = time.monotonic()
+                continue
+            data: PartitionData | None = None
+            try:
+                data = yield from self._ask(source, position, max_bytes)
+            except Exception as error:
+                if not is_retriable(error):
+                    raise
+                reason = error
+            if data is not None and data.error_code:
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    moved = yield from self._on_out_of_range(source, position)
+                    if moved == position:
+                        reason = OffsetOutOfRange(f"offset {position} is out of range")
+                    position = moved
+                else:
+                    reason = _retriable(source, data.error_code)
+                    data = None
+            records = None if data is None else data.records
+            if records and data is not None:
+                assert isinstance(records, memoryview)
+                next_offset = _next_offset(records)
+                if next_offset is None:
+                    max_bytes *= 2  # an old broker cut the first batch
+                    continue
+                aborted = None
+                if self._options.fetch.isolation_level:
+                    aborted = [
+                        (one.producer_id, one.first_offset)
+                        for one in data.aborted_transactions or ()
+                    ]
+                self._buffered += len(records)
+                self._answers.put(_Answer(source, position, records, aborted))
+                position = max(position, next_offset)
+                progress_at = time.monotonic()
+                reason = None
+                continue
+            if position < source.end:
+                waited_ms = (time.monotonic() - progress_at) * 1000
+                if waited_ms >= self._options.poll_timeout_ms:
+                    yield from self._give_up(source, position, reason)
+                    return
+                if data is None or data.error_code:
+                    yield self._options.fetch.retry_backoff_ms / 1000
+                    yield from self._refresh()
+
+    def _ask(
+        self, source: PartitionRange, position: int, max_bytes: int
+    ) -> Steps[PartitionData | None]:
+        """The partition's part of one answer; None if nobody leads it now."""
+        view = self._client.view.partition(source.topic, source.partition)
+        leader = self._client.view.leader(source.topic, source.partition)
+        if leader is None:
+            return None
+        fetch = self._options.fetch
+        request = FetchRequest(
+            max_wait_ms=fetch.fetch_max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=fetch.isolation_level,
+            topics=[
+                FetchTopic(
+                    topic=source.topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=source.partition,
+                            current_leader_epoch=-1 if view is None else view.leader_epoch,
+                            fetch_offset=position,
+                            partition_max_bytes=max_bytes,
+                        )
+                    ],
+                )
+            ],
+        )
+        response = yield from wait(
+            self._client.send(
+                leader.address,
+                request,
+                FetchResponse,
+                lane=DATA,
+                timeout_ms=fetch.request_timeout_ms + fetch.fetch_max_wait_ms,
+                max_version=MAX_VERSION,
+            )
+        )
+        if response.error_code:
+            raise error_for(response.error_code)
+        for topic in response.responses:
+            for data in topic.partitions:
+                return data
+        return None
+
+    def _on_out_of_range(self, source: PartitionRange, position: int) -> Steps[int]:
+        """Where to go on: the log's start, the range's end, or `position` if nothing was lost."""
+        first, last = yield from self._bounds(source)
+        if first > position:
+            self._lose(source, position, min(first, source.end), f"the log begins at {first}")
+            return min(first, source.end)
+        if last < position:
+            self._lose(source, position, source.end, f"the log ends at {last}")
+            return source.end
+        return position
+
+    def _give_up(
+        self, source: PartitionRange, position: int, reason: BaseException | None
+    ) -> Steps[None]:
+        """No progress for the whole time: an end that does not exist, or nobody who answers."""
+        if reason is None:
+            _, last = yield from self._bounds(source)
+            if last < source.end:
+                self._lose(source, position, source.end, f"the log ends at {last}")
+                return
+        raise RequestTimedOut(
+            f"cannot fetch record for offset {position} of {source.topic_partition} in "
+            f"{self._options.poll_timeout_ms} milliseconds ({reason or 'no records came'}); "
+            "are its brokers up? Option kafkaConsumer.pollTimeoutMs says how long to try"
+        )
+
+    def _bounds(self, source: PartitionRange) -> Steps[tuple[int, int]]:
+        key = source.topic_partition
+        level = self._options.fetch.isolation_level
+        first = yield from list_offsets(self._client, {key: EARLIEST})
+        last = yield from list_offsets(self._client, {key: LATEST}, isolation_level=level)
+        return first[key].offset, last[key].offset
+
+    def _lose(self, source: PartitionRange, start: int, end: int, why: str) -> None:
+        text = f"records [{start}, {end}) of {source.topic_partition} are gone: {why}"
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{text}. {DATA_LOSS_REMEDY}")
+        logger.warning("%s; failOnDataLoss is false, so reading goes on without them", text)
+
+    def _refresh(self) -> Steps[None]:
+        try:
+            yield from wait(self._client.refresh())
+        except Exception as error:
+            if not is_retriable(error):
+                raise
+
+
+DATA_LOSS_REMEDY: Final = (
+    "They were removed by retention, or the topic was deleted and made again. To read on without "
+    "them set the option failOnDataLoss to false"
+)
+
+
+def _retriable(source: PartitionRange, code: int) -> KafkaError:
+    error = error_for(code)
+    if not error.retriable:
+        raise error_for(code, f"{source.topic_partition}: {error}")
+    return error
+
+
+def _next_offset(records: memoryview) -> int | None:
+    """One past the last whole batch, or None if there is none."""
+    position, next_offset = 0, None
+    while len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if header.size < HEADER_SIZE or header.size > len(records) - position:
+            break
+        next_offset = header.next_offset
+        position += header.size
+    return next_offset

@@ -1,0 +1,93 @@
+"""What lives as long as a Python worker of Spark: clients, and a heap the collector leaves alone.
+
+What always holds:
+    One client for each configuration and process. Spark reuses its workers for many tasks and
+    batches; a client for each task would spend a connection and a metadata request on each.
+    A producer that failed is closed and forgotten: the next task starts with a clean one.
+
+Spark runs a full garbage collection after every call of a Python worker; with pandas and pyarrow
+loaded that is 25-35 ms of CPU a task, more than most tasks themselves take. `freeze` moves all that
+is loaded out of its sight, once a process.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...clients.cluster_client import ClientConfig, ClusterClient
+from ...clients.producer import Producer
+from ...protocol.columns import kernels_ready, warm_up
+from .options import FetchOptions
+
+KERNEL_ROWS = 100_000
+"""Rows from which loading the compiled decoder (about a second) pays within one task."""
+
+_frozen = False
+_clients: dict[tuple[int, str | None, FetchOptions], ClusterClient] = {}
+_producers: dict[tuple[int, str | None, tuple[tuple[str, Any], ...]], Producer] = {}
+
+
+def freeze() -> None:
+    """Keep everything loaded so far out of garbage collections. Once a process; then free."""
+    global _frozen
+    if not _frozen:
+        _frozen = True
+        gc.collect()
+        gc.freeze()
+
+
+def load_kernels(row_count: int) -> None:
+    """Load the compiled decoder if `row_count` rows are worth it."""
+    if row_count >= KERNEL_ROWS and not kernels_ready():
+        warm_up()
+
+
+def reading_client(bootstrap: str | None, fetch: FetchOptions) -> ClusterClient:
+    """The client of this process for reading.
+
+    Raises:
+        ConnectionFailed: no cluster is named anywhere.
+    """
+    key = (os.getpid(), bootstrap, fetch)
+    client = _clients.get(key)
+    if client is None or client.closed:
+        client = _clients[key] = ClusterClient(
+            bootstrap,
+            config=ClientConfig(
+                client_id=fetch.client_id,
+                request_timeout_ms=fetch.request_timeout_ms,
+                retry_backoff_ms=fetch.retry_backoff_ms,
+                metadata_max_age_ms=fetch.metadata_max_age_ms,
+                allow_auto_create_topics=False,
+            ),
+        )
+    return client
+
+
+def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:
+    """The producer of this process for these settings.
+
+    Raises:
+        InvalidConfig, ConnectionFailed: as clients.Producer.
+    """
+    key = _producer_key(bootstrap, settings)
+    found = _producers.get(key)
+    if found is None:
+        found = _producers[key] = Producer(bootstrap, **settings)
+    return found
+
+
+def forget_producer(bootstrap: str | None, settings: Mapping[str, Any]) -> None:
+    """Close it without waiting for what it still holds: its task failed and will be run again."""
+    found = _producers.pop(_producer_key(bootstrap, settings), None)
+    if found is not None:
+        found.close(0)
+
+
+def _producer_key(
+    bootstrap: str | None, settings: Mapping[str, Any]
+) -> tuple[int, str | None, tuple[tuple[str, Any], ...]]:
+    return os.getpid(), bootstrap, tuple(sorted(settings.items()))
