@@ -49,6 +49,10 @@ class FetchState:
         self.buffered_bytes = 0
         self.retry_at = 0.0
 
+    def is_behind(self) -> bool:
+        """Whether a fetch is likely answered at once."""
+        return self.high_watermark > self.fetch_offset
+
     def restart(self, start_at: StartAt) -> None:
         """Forget the position; `start_at` says how to find a new one."""
         self.seek(UNKNOWN_OFFSET)

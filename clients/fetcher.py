@@ -7,8 +7,8 @@ What always holds:
     A partition without a position is not fetched; `find_positions` is asked for one.
 
 The offset to ask next is read from the headers of the answer's batches, so that the next request
-leaves before anything is decoded. Two requests may be open per leader, on connections of their own:
-a request parked at the end of one partition must not hold up another that was just sought.
+leaves before anything is decoded. Several requests may be open per leader, on connections of their
+own: requests parked at the ends of some partitions must not hold up one that is behind.
 
 Source: Fetcher in apache/kafka clients/.../consumer/internals.
 
@@ -45,7 +45,7 @@ MAX_VERSION: Final = 12
 """From 13 on a topic is its id; names work with every broker."""
 
 _NEVER: Final = float("inf")
-_LANES: Final = ("fetch-0", "fetch-1")
+_LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,11 @@ class Fetcher:
         with self.condition:
             return self._errors.popleft() if self._errors else None
 
+    def ready_count(self) -> int:
+        """How many times `take` has something now."""
+        with self.condition:
+            return sum(not one.state.paused for one in self._completed)
+
     def has_error(self) -> bool:
         return bool(self._errors)
 
@@ -219,7 +224,9 @@ class Fetcher:
                 continue
             address = leader.address
             if address not in asked:
-                lane = next((lane for lane in _LANES if (address, lane) not in self._busy), None)
+                # Where nothing is known to wait the broker parks the request: keep a lane free.
+                lanes = _LANES if state.is_behind() else _LANES[:-1]
+                lane = next((lane for lane in lanes if (address, lane) not in self._busy), None)
                 if lane is None:
                     continue
                 asked[address] = _Asked(lane, address, {})

@@ -75,7 +75,10 @@ class RecordStream:
                 self._chunks.append(chunk)
             elif chunk.is_current:
                 room = self._add(chunk, taken, room)
-        while room is None or room > 0:
+        # Not what comes meanwhile: while one answer is decoded the next arrives, without end.
+        answers = self._fetcher.ready_count() + (self._undecoded is not None)
+        while answers and (room is None or room > 0):
+            answers -= 1
             fetched = self._undecoded or self._fetcher.take()
             self._undecoded = None
             if fetched is None:

@@ -1,0 +1,42 @@
+"""One in-process cluster for these tests; topics of their own."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+import bradbury
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[bradbury.LocalCluster]:
+    with bradbury.local(config={"group.initial.rebalance.delay.ms": 0}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap(cluster: bradbury.LocalCluster) -> str:
+    return cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[bradbury.Admin]:
+    with bradbury.Admin(bootstrap) as client:
+        yield client
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def new_topic(admin: bradbury.Admin) -> Callable[..., str]:
+    """Makes a topic and gives its name."""
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        name = f"topic-{next(_numbers)}"
+        admin.create_topic(
+            name, partitions, configs={k.replace("_", "."): v for k, v in configs.items()}
+        )
+        return name
+
+    return create

@@ -1,0 +1,133 @@
+"""Does a group get the same assignment whoever leads it? kafka-python is the oracle."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+
+from bradbury.clients.assignors import (
+    Member,
+    assign_range,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from bradbury.clients.topic_partition import TopicPartition
+from bradbury.protocol.errors import MalformedRequest
+
+topics = st.sampled_from(["a", "b", "c", "flights"])
+
+
+def members_of(subscriptions: dict[str, list[str]]) -> list[Member]:
+    return [Member(member_id, tuple(names)) for member_id, names in subscriptions.items()]
+
+
+@given(
+    subscriptions=st.dictionaries(
+        st.text("abcdef", min_size=1, max_size=4),
+        st.lists(topics, unique=True, min_size=1),
+        min_size=1,
+        max_size=6,
+    ),
+    counts=st.dictionaries(topics, st.integers(1, 20), min_size=4, max_size=4),
+)
+def test_every_partition_has_one_owner_and_shares_differ_by_one(
+    subscriptions: dict[str, list[str]], counts: dict[str, int]
+) -> None:
+    assignment = assign_range(members_of(subscriptions), counts)
+    for topic, count in counts.items():
+        subscribers = [one for one, names in subscriptions.items() if topic in names]
+        shares = [
+            [partition for name, partition in assignment[one] if name == topic]
+            for one in subscribers
+        ]
+        assert sorted(sum(shares, [])) == (list(range(count)) if subscribers else [])
+        assert all(share == list(range(share[0], share[-1] + 1)) for share in shares if share)
+        if shares:
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(
+    subscriptions=st.dictionaries(
+        st.text("abcdef", min_size=1, max_size=4),
+        st.lists(topics, unique=True, min_size=1),
+        min_size=1,
+        max_size=6,
+    ),
+    counts=st.dictionaries(topics, st.integers(1, 20), min_size=4, max_size=4),
+)
+def test_kafka_python_would_assign_the_same(
+    subscriptions: dict[str, list[str]], counts: dict[str, int]
+) -> None:
+    cluster = SimpleNamespace(partitions_for_topic=lambda topic: set(range(counts[topic])))
+    theirs = RangePartitionAssignor.assign(
+        cluster,
+        [
+            SimpleNamespace(
+                member_id=one, group_instance_id=None, metadata=SimpleNamespace(topics=names)
+            )
+            for one, names in subscriptions.items()
+        ],
+    )
+    ours = assign_range(members_of(subscriptions), counts)
+    for one, owned in ours.items():
+        expected = decode_assignment(theirs[one].encode())
+        assert sorted(owned) == sorted(expected)
+
+
+def test_the_first_members_get_the_partitions_that_are_left_over() -> None:
+    assignment = assign_range(members_of({"m1": ["t"], "m2": ["t"], "m3": ["t"]}), {"t": 8})
+    assert {one: len(owned) for one, owned in assignment.items()} == {"m1": 3, "m2": 3, "m3": 2}
+
+
+def test_static_members_are_in_order_of_their_instance_and_before_others() -> None:
+    members = [
+        Member("x", ("t",), instance_id="b"),
+        Member("a", ("t",)),
+        Member("z", ("t",), instance_id="a"),
+    ]
+    assignment = assign_range(members, {"t": 3})
+    assert [assignment[one][0].partition for one in ("z", "x", "a")] == [0, 1, 2]
+
+
+def test_kafka_python_reads_our_subscription_and_assignment() -> None:
+    theirs = ConsumerProtocolSubscription.decode(
+        encode_subscription(["b", "a"], [TopicPartition("a", 3)])
+    )
+    assert list(theirs.topics) == ["a", "b"]
+    assignment = ConsumerProtocolAssignment.decode(
+        encode_assignment([TopicPartition("t", 1), TopicPartition("t", 0), TopicPartition("u", 7)])
+    )
+    found = [(one.topic, list(one.partitions)) for one in assignment.assigned_partitions]
+    assert found == [("t", [0, 1]), ("u", [7])]
+
+
+@given(st.lists(st.tuples(topics, st.integers(0, 50)), unique=True))
+def test_an_assignment_comes_back(partitions: list[tuple[str, int]]) -> None:
+    decoded = decode_assignment(encode_assignment(TopicPartition(*one) for one in partitions))
+    assert sorted(decoded) == sorted(partitions)
+
+
+def test_a_member_that_the_leader_did_not_know_has_nothing() -> None:
+    assert decode_assignment(b"") == []
+
+
+@given(st.binary(max_size=60))
+def test_garbage_from_another_member_is_only_ever_malformed(garbage: bytes) -> None:
+    for decode in (lambda data: decode_subscription(data, "m"), decode_assignment):
+        try:
+            decode(garbage)
+        except MalformedRequest:
+            continue
+
+
+def test_lengths_that_lie_are_refused_before_anything_is_allocated() -> None:
+    with pytest.raises(MalformedRequest):
+        decode_subscription(b"\x00\x00\x7f\xff\xff\xff", "m")
