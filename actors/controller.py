@@ -249,8 +249,13 @@ class Controller:
         self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
     ) -> CreatedTopic:
         self._require_active()
-        topic_id = uuid.uuid4()
+        topic_id = topic.topic_id or uuid.uuid4()
         async with self._writing:
+            made = self._image.topics.get(topic.name)
+            if made is not None and made.topic_id == topic_id:
+                return CreatedTopic(
+                    topic_id, len(made.partitions), len(made.partitions[0].replicas)
+                )
             records = self._decide_topic(topic, topic_id)
             partitions = [r for r in records if isinstance(r, PartitionRecord)]
             created = CreatedTopic(topic_id, len(partitions), len(partitions[0].replicas))

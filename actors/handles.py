@@ -7,7 +7,9 @@ No method here is called per record or per batch.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -17,11 +19,19 @@ from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTa
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.voter import Promise
 from ..handlers.context import CreatedTopic
-from ..protocol.errors import ConnectionFailed, KafkaError
+from ..protocol.errors import (
+    ConnectionFailed,
+    KafkaError,
+    NotController,
+    UnknownTopicOrPartition,
+)
 from .controller import MetadataUpdate, Registered
 from .voter_host import VoterState
 
 CONTROLLER = "controller"
+RETRY_SECONDS = 0.1
+# Clients give admin requests little time; a restarted controller is back within this.
+MIN_WAIT_MS = 10_000
 
 
 async def call(method: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -63,25 +73,54 @@ class ControllerHandle:
         update: MetadataUpdate = await self._call("poll", node_id, incarnation, applied)
         return update
 
+    async def _insist(self, method: str, *arguments: Any, timeout_ms: int, **keywords: Any) -> Any:
+        """The answer, after waiting out a controller's restart.
+
+        Raises:
+            NotController: it did not come back within timeout_ms.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(timeout_ms, MIN_WAIT_MS) / 1000
+        lost = False
+        while True:
+            try:
+                return await self._call(method, *arguments, **keywords)
+            except (ConnectionFailed, NotController) as error:
+                lost = lost or isinstance(error, ConnectionFailed)
+                if loop.time() > deadline:
+                    raise NotController(f"no controller to ask: {error}; try again") from None
+                await asyncio.sleep(RETRY_SECONDS)
+            except UnknownTopicOrPartition:
+                if lost and method == "delete_topic":
+                    return keywords["name"]  # the lost try had deleted it
+                raise
+
     async def create_topic(
         self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
     ) -> CreatedTopic:
-        created: CreatedTopic = await self._call(
-            "create_topic", topic, timeout_ms=timeout_ms, validate_only=validate_only
+        # With its id chosen here, a try whose answer was lost can be repeated.
+        created = await self._insist(
+            "create_topic",
+            replace(topic, topic_id=topic.topic_id or uuid.uuid4()),
+            timeout_ms,
+            validate_only,
+            timeout_ms=timeout_ms,
         )
+        assert isinstance(created, CreatedTopic)
         return created
 
     async def delete_topic(
         self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
     ) -> str:
-        deleted: str = await self._call(
-            "delete_topic", name=name, topic_id=topic_id, timeout_ms=timeout_ms
+        deleted = await self._insist(
+            "delete_topic", timeout_ms, name=name, topic_id=topic_id, timeout_ms=timeout_ms
         )
+        assert isinstance(deleted, str)
         return deleted
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        block: tuple[int, int] = await self._call("allocate_producer_ids")
-        return block
+        first, count = await self._insist("allocate_producer_ids", timeout_ms=MIN_WAIT_MS)
+        return first, count
 
 
 class VoterHandle:

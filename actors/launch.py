@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from ..cluster.broker_config import BrokerConfig
 from .handles import CONTROLLER
@@ -160,7 +160,7 @@ def up(
             if existing is None:
                 stop_actors(namespace)
             raise
-        servers: str = _get(handles[CONTROLLER].bootstrap_servers.remote())
+        servers: str = _ask(handles[CONTROLLER].bootstrap_servers)
     except BaseException:
         if owns_ray:
             ray.shutdown()
@@ -175,7 +175,7 @@ def connect(address: str | None = None, namespace: str = NAMESPACE) -> Cluster:
     controller = _get_actor(CONTROLLER, namespace)
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
-    servers: str = _get(controller.bootstrap_servers.remote())
+    servers: str = _ask(controller.bootstrap_servers)
     return Cluster(namespace, servers, owns_ray=False)
 
 
@@ -291,9 +291,25 @@ def _create(cls: Any, options: dict[str, Any], *arguments: Any) -> ActorHandle[A
     return handle
 
 
-def _get(reference: Any, timeout: float = READY_SECONDS) -> Any:
-    """The value of a call on an actor of ours."""
-    return ray.get(reference, timeout=timeout)
+def _ask(method: Any, timeout: float = READY_SECONDS) -> Any:
+    """The answer of an actor of ours; one that is being restarted is asked again.
+
+    Raises:
+        UpError: no answer in time, or the actor is gone for good.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return ray.get(method.remote(), timeout=max(0.1, deadline - time.monotonic()))
+        except ActorUnavailableError:
+            if time.monotonic() > deadline:
+                raise UpError("an actor of the cluster does not come back; see its log") from None
+            time.sleep(0.1)
+        except (RayActorError, GetTimeoutError) as error:
+            raise UpError(
+                f"an actor of the cluster does not answer ({type(error).__name__}); "
+                "`bradbury down` and `bradbury up` start it anew, data kept"
+            ) from None
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
@@ -329,7 +345,7 @@ def _wait_until_serving(
         asked: dict[str, Any] = {name: handle.problem.remote() for name, handle in handles.items()}
         for name, reference in asked.items():
             try:
-                problem = _get(reference, max(0.1, deadline - time.monotonic()))
+                problem = ray.get(reference, timeout=max(0.1, deadline - time.monotonic()))
             except (RayActorError, GetTimeoutError):
                 problem = "is starting"
             if problem is not None:
@@ -359,8 +375,8 @@ def _existing_settings(namespace: str) -> dict[str, Any] | None:
     if controller is None:
         return None
     try:
-        described: dict[str, Any] = _get(controller.describe.remote())
-    except (RayActorError, GetTimeoutError):
+        described: dict[str, Any] = _ask(controller.describe)
+    except UpError:
         return None
     settings: dict[str, Any] = described["settings"]
     return settings
@@ -396,15 +412,15 @@ def status(namespace: str = NAMESPACE) -> dict[str, Any]:
     controller = _get_actor(CONTROLLER, namespace)
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
-    described: dict[str, Any] = _get(controller.describe.remote())
+    described: dict[str, Any] = _ask(controller.describe)
     described["actors"] = []
     for name in _named_actors(namespace):
         handle = _get_actor(name, namespace)
         if name == CONTROLLER or handle is None:
             continue
         try:
-            entry = _get(handle.status.remote(), 5)
-        except (RayActorError, GetTimeoutError) as error:
-            entry = {"problem": type(error).__name__}
+            entry = _ask(handle.status, 5)
+        except UpError as error:
+            entry = {"problem": str(error)}
         described["actors"].append({"actor": name, **entry})
     return described

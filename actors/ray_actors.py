@@ -250,13 +250,13 @@ class ControllerActor(_Shell):
         return await self._controller.poll(node_id, incarnation, applied)
 
     async def create_topic(
-        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
+        self, topic: NewTopic, timeout_ms: int, validate_only: bool
     ) -> CreatedTopic:
         return await self._controller.create_topic(
             topic, timeout_ms=timeout_ms, validate_only=validate_only
         )
 
-    async def delete_topic(self, *, name: Any, topic_id: Any, timeout_ms: int) -> str:
+    async def delete_topic(self, timeout_ms: int, *, name: Any, topic_id: Any) -> str:
         return await self._controller.delete_topic(
             name=name, topic_id=topic_id, timeout_ms=timeout_ms
         )

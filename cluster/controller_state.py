@@ -61,13 +61,17 @@ class NodeRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """partitions and replication_factor: -1 means the broker's default. Settings are checked."""
+    """partitions and replication_factor: -1 means the broker's default. Settings are checked.
+
+    With a topic_id the request can be repeated: a topic of that name and id is the one it made.
+    """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
+    topic_id: UUID | None = None
 
 
 def create_topic(

@@ -9,7 +9,13 @@ from __future__ import annotations
 from ..cluster.metadata_image import NO_LEADER, MetadataImage, NodeImage
 from ..cluster.topic_name import OFFSETS_TOPIC
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import CoordinatorNotAvailable, InvalidGroupId, InvalidRequest, KafkaError
+from ..protocol.errors import (
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+)
 from ..protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -19,6 +25,7 @@ from ..protocol.partitioner import partition_for_group
 from .context import RequestContext
 
 GROUP = 0
+TRANSACTION = 1
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -55,8 +62,11 @@ def _find(key: str, key_type: int, image: MetadataImage) -> Coordinator:
 
 
 def _coordinator(key: str, key_type: int, image: MetadataImage) -> NodeImage:
+    if key_type == TRANSACTION:
+        # The one code that every client reports at once instead of asking for ever.
+        raise TransactionalIdAuthorizationFailed("Bradbury has no transactions yet")
     if key_type != GROUP:
-        raise InvalidRequest("only consumer groups have a coordinator for now, not transactions")
+        raise InvalidRequest(f"key type {key_type} has no coordinator here; groups have (0)")
     if not key:
         raise InvalidGroupId("a group id cannot be empty")
     topic = image.topics.get(OFFSETS_TOPIC)

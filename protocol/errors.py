@@ -394,3 +394,7 @@ class NewLeaderElected(KafkaError):
 
 class UnknownControllerId(KafkaError):
     code = ErrorCode.UNKNOWN_CONTROLLER_ID
+
+
+class TransactionalIdAuthorizationFailed(KafkaError):
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

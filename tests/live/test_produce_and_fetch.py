@@ -19,7 +19,7 @@ def read_with_librdkafka(servers: str, topic: str, count: int, *, partitions: in
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     messages = []
     while len(messages) < count:
-        got = consumer.consume(1000, 10)
+        got = consumer.consume(count - len(messages), 10)
         assert got, f"{len(messages)} of {count}"
         messages += got
     consumer.close()
@@ -177,5 +177,6 @@ def test_a_topic_that_cannot_be_is_refused_with_kafkas_code(servers: str, topic,
 
 def test_a_transactional_producer_is_refused_at_once(servers: str) -> None:
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "t"})
-    with pytest.raises(KafkaException):
-        producer.init_transactions(5)
+    with pytest.raises(KafkaException) as failure:
+        producer.init_transactions(60)
+    assert failure.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

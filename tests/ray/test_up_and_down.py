@@ -31,7 +31,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, count: int) -> list[by
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     values: list[bytes] = []
     while len(values) < count:
-        messages = consumer.consume(1000, 20)
+        messages = consumer.consume(count - len(values), 20)
         assert messages, f"only {len(values)} of {count} records came back"
         values += [message.value() for message in messages]
     consumer.close()
