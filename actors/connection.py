@@ -4,9 +4,9 @@ Plain non-blocking sockets on the loop's readiness callbacks, without asyncio's 
 go from the receive buffer straight into the log and from the file straight into the socket
 (sendfile), and reading stops while a peer does not take its answers.
 
-    receiving   whole frames are handled in the listener's shared scratch buffer; a frame that does
-                not fit gets one buffer of its own size, filled in place (its pages are untouched
-                until the bytes really come, so a length that lies costs nothing)
+    receiving   whole frames are handled in the listener's shared scratch buffer; a longer one is
+                filled into the connection's own buffer, which doubles as the bytes really come (a
+                length that lies costs nothing) and serves the next long frame, too
     answering   a slot per request keeps the order; slots are sent as soon as they are next in line
     bounds      MAX_PIPELINED requests in work and MAX_UNSENT bytes of answers, then no more reading
 
@@ -32,6 +32,7 @@ logger = logging.getLogger("bradbury.connection")
 MAX_PIPELINED = 128
 MAX_UNSENT = 8 * 1024**2
 SCRATCH_SIZE = 256 * 1024
+FIRST_BUFFER = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE = 32 * 1024
 _SIZE = Struct(">i")
@@ -68,7 +69,8 @@ class Connection:
         self._scratch = memoryview(scratch)
         self._on_close = on_close
         self._prefix = b""
-        self._frame: bytearray | None = None
+        self._buffer = bytearray()
+        self._frame_size = 0
         self._filled = 0
         self._slots: deque[_Slot] = deque()
         self._tasks: set[asyncio.Future[Chunks | None]] = set()
@@ -109,8 +111,8 @@ class Connection:
     def _on_readable(self) -> None:
         self.last_activity = self._loop.time()
         try:
-            if self._frame is not None:
-                self._continue_frame(self._frame)
+            if self._frame_size:
+                self._continue_frame()
             else:
                 self._receive()
         except (BlockingIOError, InterruptedError):
@@ -162,20 +164,33 @@ class Connection:
             raise PeerError(f"announced a request of {size} bytes, allowed are {limit}{speaks}")
 
     def _begin_frame(self, size: int, start: memoryview) -> None:
-        frame = bytearray(size)
-        frame[: len(start)] = start
-        self._frame = frame
+        """A frame that is not whole yet: its first bytes move out of the scratch buffer."""
+        self._frame_size = size
         self._filled = len(start)
+        if len(self._buffer) < len(start):
+            self._buffer = bytearray(min(size, max(FIRST_BUFFER, 2 * len(start))))
+        self._buffer[: len(start)] = start
 
-    def _continue_frame(self, frame: bytearray) -> None:
-        count = self._socket.recv_into(memoryview(frame)[self._filled :])
+    def _continue_frame(self) -> None:
+        capacity = len(self._buffer)
+        if self._filled == capacity:
+            grown = bytearray(min(self._frame_size, 2 * capacity))
+            grown[:capacity] = self._buffer
+            self._buffer = grown
+        view = memoryview(self._buffer)[: self._frame_size]
+        count = self._socket.recv_into(view[self._filled :])
         if count == 0:
             self.close()
             return
         self._filled += count
-        if self._filled == len(frame):
-            self._frame = None
-            self._handle(memoryview(frame))
+        if self._filled == self._frame_size:
+            self._frame_size = 0
+            self._handle(view)
+
+    def release_buffer(self) -> None:
+        """Give back the memory of past long frames, between frames."""
+        if not self._frame_size:
+            self._buffer = bytearray()
 
     def _handle(self, frame: memoryview) -> None:
         slot = _Slot()

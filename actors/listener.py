@@ -15,6 +15,8 @@ import socket
 from ..handlers.context import Node
 from .connection import SCRATCH_SIZE, Connection
 
+BUFFER_SECONDS = 5.0
+
 logger = logging.getLogger("bradbury.listener")
 
 
@@ -109,8 +111,12 @@ class Listener:
 
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._node.config.connections_max_idle_ms / 1000
+        now = loop.time()
+        longest = self._node.config.connections_max_idle_ms / 1000
         for connection in list(self._connections):
-            if connection.is_idle and connection.last_activity < oldest:
+            idle = now - connection.last_activity
+            if connection.is_idle and idle > longest:
                 connection.close("was idle")
+            elif idle > BUFFER_SECONDS:
+                connection.release_buffer()
         self._sweep = loop.call_later(self._sweep_seconds(), self._close_idle)

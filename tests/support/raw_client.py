@@ -1,0 +1,80 @@
+"""A socket that speaks frames: what a test needs to see the broker's very answers."""
+
+import socket
+import struct
+from typing import TypeVar
+
+from bradbury.protocol.codec import read_message, write_message
+from bradbury.protocol.header import close_frame, has_flexible_response_header, write_request_header
+from bradbury.protocol.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+
+class RawClient:
+    """One connection. `call` sends a request and reads its answer; `send` and `receive` split it."""
+
+    def __init__(self, servers: str, timeout: float = 10.0) -> None:
+        host, port = servers.split(",")[0].rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout)
+        self._number = 0
+
+    def __enter__(self) -> "RawClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def frame(self, request: Message, version: int) -> bytearray:
+        self._number += 1
+        flexible = version >= request.FLEXIBLE
+        out = write_request_header(request.API_KEY, version, self._number, "raw", flexible=flexible)
+        return close_frame(write_message(request, version, out))
+
+    def send(self, request: Message, version: int) -> int:
+        """Returns the correlation id."""
+        self.socket.sendall(self.frame(request, version))
+        return self._number
+
+    def receive_frame(self) -> bytes:
+        """The next frame without its size; b"" when the peer has closed."""
+        head = self._read(4)
+        if len(head) < 4:
+            return b""
+        (size,) = struct.unpack(">i", head)
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self.socket.recv(min(size, 1 << 20))
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def receive(self, cls: type[M], version: int) -> tuple[int, M]:
+        """(correlation id, answer)."""
+        frame = self.receive_frame()
+        flexible = has_flexible_response_header(cls.API_KEY, version, cls.FLEXIBLE)
+        position = 5 if flexible else 4
+        (number,) = struct.unpack_from(">i", frame)
+        return number, read_message(cls, version, frame, position)
+
+    def call(self, request: Message, cls: type[M], version: int) -> M:
+        sent = self.send(request, version)
+        number, answer = self.receive(cls, version)
+        assert number == sent
+        return answer
+
+    def is_closed_by_peer(self) -> bool:
+        """Waits for the end of the connection; whatever still comes is read away."""
+        try:
+            while self.socket.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+        except TimeoutError:
+            return False
+        return True
