@@ -1,0 +1,34 @@
+"""What a command says when it cannot do what it was asked: one line, the cause and the remedy.
+
+Our own exceptions are written for people and shown as they are. What the operating system refuses
+is shown with the file it is about. Anything else is a bug, and named as one.
+"""
+
+from __future__ import annotations
+
+OWN_PACKAGES = ("bradbury.", "pyspark_bradbury.")
+
+
+class CommandFailed(Exception):
+    """An expected failure of a command. `str()` is the one line for people."""
+
+
+def explain(error: BaseException) -> str:
+    """One line for `error`, whatever it is."""
+    if _is_ours(error):
+        return _one_line(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        about = f"{error.filename}: " if error.filename else ""
+        return _one_line(f"{about}{error.strerror}")
+    return _one_line(
+        f"unexpected {type(error).__name__}: {error}; run it again with --debug to see where"
+    )
+
+
+def _is_ours(error: BaseException) -> bool:
+    # By module, so that no floor (and with it Ray or pyarrow) is imported to ask.
+    return any(kind.__module__.startswith(OWN_PACKAGES) for kind in type(error).__mro__)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,116 @@
+"""`bradbury`: the command line. Parses, and turns every failure into one line on stderr.
+
+Exit codes: 0 done, 1 it could not be done (or `status` is not healthy), 2 the command line makes no
+sense, 130 Ctrl-C.
+
+What always holds:
+    Nothing heavy is imported to parse a command line: Ray, pyarrow and the clients come with the
+    command that needs them, so that --help and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from .cluster_commands import down, status, up
+from .consume_command import consume
+from .demo_command import demo
+from .failure import explain
+from .log_command import log
+from .produce_command import produce
+from .topic_commands import topics
+
+USAGE = 2
+INTERRUPTED = 130
+DEBUG = "--debug"
+
+app = typer.Typer(
+    name="bradbury",
+    help="The Kafka-compatible, replicated log that lives inside a Ray cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
+) -> None:
+    pass  # --debug is taken from anywhere on the line: see run
+
+
+def version() -> None:
+    """Show the versions of Bradbury, Python and the libraries that matter."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    from .. import __version__
+
+    typer.echo(f"bradbury {__version__}")
+    typer.echo(f"python {sys.version.split()[0]}")
+    for name in ("ray", "pyarrow", "numba", "pyspark", "raydp"):
+        try:
+            typer.echo(f"{name} {version_of(name)}")
+        except PackageNotFoundError:
+            typer.echo(f"{name} is not installed")
+
+
+app.command()(up)
+app.command()(down)
+app.command()(status)
+app.add_typer(topics, name="topics")
+app.command()(produce)
+app.command()(consume)
+app.command()(demo)
+app.add_typer(log, name="log")
+app.command()(version)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code and raises nothing."""
+    arguments = list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    debug = DEBUG in arguments[:end]
+    arguments = [word for word in arguments[:end] if word != DEBUG] + arguments[end:]
+    try:
+        result = app(args=arguments, prog_name="bradbury", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as error:  # completion leaves this way
+        return error.code if isinstance(error.code, int) else 0
+    except Exception as error:  # noqa: BLE001 -- the top loop: all that fails is told in one line
+        return _tell(error, debug=debug)
+
+
+def _tell(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    usage = getattr(error, "format_message", None)  # the parser's own errors have one
+    if usage is not None:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "bradbury"
+        message = " ".join(usage().split()).rstrip(".")
+        if message:  # empty: no arguments were given, and help has been shown
+            typer.echo(f"error: {message}; see `{command} --help`", err=True)
+        return USAGE
+    typer.echo(f"error: {explain(error)}", err=True)
+    return 1
+
+
+def main() -> None:
+    """The entry point of the `bradbury` script."""
+    code = run(sys.argv[1:])
+    sys.exit(code)

@@ -1,0 +1,212 @@
+"""`bradbury topics`: create, list, describe, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .bootstrap_address import bootstrap_servers
+from .failure import CommandFailed
+from .options import AsJson, Bootstrap, Topic, complete_topic, parse_pairs
+from .output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..clients.admin import Admin, TopicDescription
+
+topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+
+
+@topics.command()
+def create(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many.")] = 1,
+    replication_factor: Annotated[int, typer.Option(help="Copies of each partition.")] = 1,
+    config: Annotated[
+        list[str], typer.Option("--config", "-c", help="name=value, by Kafka's names; repeatable.")
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Create a topic."""
+    from ..protocol.errors import InvalidPartitions, TopicAlreadyExists
+
+    configs = parse_pairs(config, "--config")
+    if partitions < 1:
+        raise CommandFailed(f"a topic has at least 1 partition, not {partitions}; say --partitions")
+    with _admin(bootstrap) as admin:
+        try:
+            description = admin.create_topic(topic, partitions, replication_factor, configs)
+        except TopicAlreadyExists:
+            raise CommandFailed(
+                f"topic {topic!r} already exists; `bradbury topics describe {topic}` shows it, "
+                f"`bradbury topics delete {topic}` removes it with its records"
+            ) from None
+        except InvalidPartitions as error:
+            raise CommandFailed(f"{error}; say another --partitions") from None
+    if as_json:
+        print_json(_summary(description))
+    else:
+        note(f"created topic {topic!r} with {_count(partitions, 'partition')}")
+
+
+@topics.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Bradbury's own, too.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """List the topics."""
+    with _admin(bootstrap) as admin:
+        found = [
+            _summary(topic)
+            for topic in admin.describe_topics()
+            if internal or not topic.is_internal
+        ]
+    if as_json:
+        print_json(found)
+    elif not found:
+        note("there are no topics yet; `bradbury topics create NAME` makes one")
+    else:
+        print_table(
+            ("topic", "partitions", "replicas", "leaderless"),
+            [
+                (
+                    topic["topic"],
+                    topic["partitions"],
+                    topic["replication_factor"],
+                    topic["leaderless"],
+                )
+                for topic in found
+            ],
+        )
+
+
+@topics.command()
+def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
+    """Show a topic's partitions, offsets, leaders and settings."""
+    with _admin(bootstrap) as admin:
+        described = _describe(admin, topic)
+    if as_json:
+        print_json(described)
+        return
+    print_table(
+        ("partition", "leader", "address", "epoch", "isr", "first", "end", "records"),
+        [
+            (
+                partition["partition"],
+                partition["leader"],
+                partition["address"],
+                partition["leader_epoch"],
+                ",".join(map(str, partition["isr"])),
+                partition["log_start_offset"],
+                partition["log_end_offset"],
+                _records(partition),
+            )
+            for partition in described["partitions"]
+        ],
+        title=f"{topic}  (id {described['topic_id']})",
+    )
+    own = [entry for entry in described["configs"] if entry["source"] == "topic"]
+    if own:
+        print_table(("config", "value"), [(entry["name"], entry["value"]) for entry in own])
+
+
+@topics.command()
+def delete(
+    topic: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="Names.", autocompletion=complete_topic),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Delete topics and their records."""
+    from ..protocol.errors import UnknownTopicOrPartition
+
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Delete {', '.join(topic)} with all records?", abort=True, err=True)
+    with _admin(bootstrap) as admin:
+        for name in topic:
+            try:
+                admin.delete_topic(name)
+            except UnknownTopicOrPartition:
+                raise _unknown(name) from None
+            note(f"deleted topic {name!r}")
+
+
+def _admin(bootstrap: str | None) -> Admin:
+    from ..clients.admin import Admin
+
+    return Admin(bootstrap_servers(bootstrap))
+
+
+def _unknown(topic: str) -> CommandFailed:
+    return CommandFailed(
+        f"topic {topic!r} does not exist; `bradbury topics list` shows those that do, "
+        f"`bradbury topics create {topic}` makes it"
+    )
+
+
+def _summary(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": len(topic.partitions),
+        "replication_factor": max((len(one.replicas) for one in topic.partitions), default=0),
+        "leaderless": sum(one.leader < 0 for one in topic.partitions),
+        "internal": topic.is_internal,
+    }
+
+
+SOURCES = {1: "topic", 4: "broker", 5: "default"}
+"""DescribeConfigs' config_source (KIP-226)."""
+
+
+def _describe(admin: Admin, topic: str) -> dict[str, Any]:
+    if topic not in admin.list_topics(include_internal=True):
+        raise _unknown(topic)
+    (description,) = admin.describe_topics([topic])
+    addresses = {node.node_id: node.address for node in admin.describe_cluster().brokers}
+    led = [(topic, one.partition) for one in description.partitions if one.leader >= 0]
+    starts = admin.list_offsets(led, "earliest")
+    ends = admin.list_offsets(led, "latest")
+
+    def offset(found: Any, partition: int) -> int | None:
+        return found[topic, partition].offset if (topic, partition) in found else None
+
+    return {
+        **_summary(description),
+        "partitions": [
+            {
+                "partition": one.partition,
+                "leader": one.leader,
+                "address": str(addresses[one.leader]) if one.leader in addresses else None,
+                "leader_epoch": one.leader_epoch,
+                "replicas": list(one.replicas),
+                "isr": list(one.isr),
+                "log_start_offset": offset(starts, one.partition),
+                "log_end_offset": offset(ends, one.partition),
+            }
+            for one in description.partitions
+        ],
+        "configs": [
+            {
+                "name": entry.name,
+                "value": entry.value,
+                "source": SOURCES.get(entry.source, str(entry.source)),
+            }
+            for entry in admin.describe_configs(topic).values()
+        ],
+    }
+
+
+def _records(partition: dict[str, Any]) -> int | None:
+    if partition["log_end_offset"] is None:
+        return None
+    return int(partition["log_end_offset"] - partition["log_start_offset"])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
