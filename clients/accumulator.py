@@ -26,7 +26,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..protocol.columns import EncodedBatch, encode_batches, encode_by_partition, partition_rows
 from ..protocol.columns_arrow import HEADERS_TYPE
@@ -91,7 +90,7 @@ class Accumulator:
         self.condition = threading.Condition(threading.Lock())
         self.batch_size = batch_size
         self.topics: dict[str, TopicBuffer] = {}
-        self._buffer_memory = buffer_memory
+        self.buffer_memory = buffer_memory
         self._max_request_size = max_request_size
         self._max_block_s = max_block_ms / 1000
         self._delivery_timeout_s = delivery_timeout_ms / 1000
@@ -175,7 +174,7 @@ class Accumulator:
 
     def hold_locked(self, size: int) -> None:
         """`hold`, with `condition` held."""
-        if self._held + size > self._buffer_memory and self._held:
+        if self._held + size > self.buffer_memory and self._held:
             self._wait_for(size)
         if self.closed is not None:
             raise self.closed
@@ -188,13 +187,13 @@ class Accumulator:
 
     def _wait_for(self, size: int) -> None:
         def fits() -> bool:
-            free = self._held + size <= self._buffer_memory or not self._held
+            free = self._held + size <= self.buffer_memory or not self._held
             return free or self.closed is not None
 
         if not self.condition.wait_for(fits, self._max_block_s):
             raise RequestTimedOut(
                 f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "
-                f"{self._held} of buffer_memory={self._buffer_memory} are waiting to be "
+                f"{self._held} of buffer_memory={self.buffer_memory} are waiting to be "
                 "acknowledged; send slower, raise buffer_memory, or see whether the brokers are up"
             )
 
@@ -334,11 +333,3 @@ def _columns_of(run: RecordRun) -> Columns:
         None if run.partitions is None else np.array(run.partitions, np.int32),
         run.size,
     )
-
-
-def column_bytes(array: pa.Array | None) -> int:
-    """Bytes of the values of a binary column, without what a slice of it leaves out."""
-    if array is None:
-        return 0
-    total = pc.sum(pc.binary_length(array)).as_py()
-    return int(total or 0)

@@ -101,6 +101,7 @@ class Connection:
         self._connected = False
         self._connect_timeout_ms = connect_timeout_ms
         self._deadline_timer: Timer | None = None
+        self._timer_at = 0.0
         self._connect_timer = io.call_later(connect_timeout_ms / 1000, self._on_connect_timeout)
         self._connect()
 
@@ -114,6 +115,7 @@ class Connection:
         response: type[R],
         *,
         timeout_ms: int,
+        min_version: int = 0,
         max_version: int | None = None,
         encode: Encoder | None = None,
         expect_response: bool = True,
@@ -123,7 +125,7 @@ class Connection:
         Args:
             timeout_ms: when it passes without an answer the connection is closed, as in Kafka's
                 clients: later answers can only come after this one.
-            max_version: a lower limit than the message class has.
+            min_version, max_version: narrower limits than the message class has.
             encode: gives the body's buffers instead of the codec (Produce).
             expect_response: False for Produce with acks=0, which has no answer: the future is done,
                 with an empty response, once the bytes are queued.
@@ -134,7 +136,7 @@ class Connection:
 
         def send() -> None:
             try:
-                version = self._pick_version(type(message), max_version)
+                version = self._pick_version(type(message), min_version, max_version)
             except UnsupportedVersion as error:
                 future.set_exception(error)
                 return
@@ -236,9 +238,10 @@ class Connection:
             else:
                 send()
 
-    def _pick_version(self, cls: type[Message], max_version: int | None) -> int:
+    def _pick_version(self, cls: type[Message], min_version: int, max_version: int | None) -> int:
         assert self._versions is not None
         first, last = cls.VERSIONS
+        first = max(first, min_version)
         if max_version is not None:
             last = min(last, max_version)
         name = cls.__name__.removesuffix("Request")
@@ -273,8 +276,7 @@ class Connection:
         if response is not None:
             deadline = time.monotonic() + timeout_ms / 1000
             self._waiting.append(_Waiting(correlation_id, response, version, future, deadline))
-            if self._deadline_timer is None:
-                self._deadline_timer = self._io.call_later(timeout_ms / 1000, self._on_deadline)
+            self._set_deadline()
         self._out.append(memoryview(header))
         self._out += [memoryview(buffer) for buffer in body if len(buffer)]
         self._flush()
@@ -300,17 +302,31 @@ class Connection:
         else:
             self._io.watch(self._socket, READ, self._on_ready)
 
+    def _set_deadline(self) -> None:
+        """See to it that the timer fires no later than the oldest request's deadline.
+
+        The oldest decides: later ones can only be answered after it. A timer that fires early is
+        set again then, so a stream of requests costs no timer each.
+        """
+        deadline = self._waiting[0].deadline
+        if self._deadline_timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._deadline_timer.cancel()
+        self._timer_at = deadline
+        self._deadline_timer = self._io.call_later(
+            max(0.0, deadline - time.monotonic()), self._on_deadline
+        )
+
     def _on_deadline(self) -> None:
-        """The oldest request decides: later ones can only be answered after it."""
         self._deadline_timer = None
         if not self._waiting:
             return
-        left_s = self._waiting[0].deadline - time.monotonic()
-        if left_s <= 0:
+        if self._waiting[0].deadline <= time.monotonic():
             name = self._waiting[0].response.__name__.removesuffix("Response")
             self.close(f"no answer to {name} in time")
         else:
-            self._deadline_timer = self._io.call_later(left_s, self._on_deadline)
+            self._set_deadline()
 
     # --- receiving ---------------------------------------------------------------------------
 
@@ -364,6 +380,8 @@ class Connection:
             self.close(f"the answer cannot be read: {error}")
             return
         self._waiting.popleft()
+        if self._waiting:
+            self._set_deadline()
         waiting.future.set_result(response)
 
 

@@ -15,6 +15,9 @@ from ..protocol.codec import write_uvarint
 from ..protocol.messages.produce import ProduceRequest
 from ..protocol.record_batch import Buffer
 
+MIN_VERSION: Final = 3
+"""Below it records are message sets, which brokers refuse since Kafka 4.0."""
+
 MAX_VERSION: Final = 12
 """From 13 on a topic is its id; names work with every broker."""
 

@@ -28,7 +28,7 @@ from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
 from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .deliveries import HeaderPairs, RecordFuture, TableDelivery
-from .producer_columns import columns_of, pieces_of
+from .producer_columns import columns_of, pieces_of, tables_of
 from .sender import Sender, SenderConfig
 from .topic_partition import BatchMetadata
 
@@ -248,24 +248,28 @@ class Producer:
             RequestTimedOut, UnknownTopicOrPartition: as `send`.
         Cost: about 0.2 us a record of 100 bytes, on the caller's thread. It blocks for room.
         """
-        columns = columns_of(
-            data,
-            key=key,
-            value=value,
-            partition=partition,
-            timestamp=timestamp,
-            headers=headers,
-            now_ms=int(time.time() * 1000),
-        )
         buffer = self._topics.get(topic) or self._open_topic(topic)
         if isinstance(partition, int):
             self._check_partition(buffer, partition)
         accumulator = self._accumulator
-        delivery = TableDelivery(topic, len(columns.values))
+        delivery = TableDelivery(topic, len(data))
+        piece_bytes = min(
+            accumulator.batch_size * buffer.partition_count, accumulator.buffer_memory // 4 or 1
+        )
         try:
-            for piece in pieces_of(columns, accumulator.batch_size * buffer.partition_count):
-                accumulator.hold(piece.size)
-                accumulator.send_columns(buffer, piece, delivery)
+            for table in tables_of(data, key=key, value=value):
+                columns = columns_of(
+                    table,
+                    key=key,
+                    value=value,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=headers,
+                    now_ms=int(time.time() * 1000),
+                )
+                for piece in pieces_of(columns, piece_bytes):
+                    accumulator.hold(piece.size)
+                    accumulator.send_columns(buffer, piece, delivery)
         except BaseException as error:
             delivery.seal(error if isinstance(error, Exception) else None)
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from ..protocol.columns_arrow import record_columns
 from .accumulator import RECORD_OVERHEAD, Columns
 
+_TABLE_BYTES: Final = 512 * 1024 * 1024
+
 
 def columns_of(
-    data: Any,
+    table: Any,
     *,
     key: str,
     value: str,
@@ -24,12 +26,11 @@ def columns_of(
     headers: str,
     now_ms: int,
 ) -> Columns:
-    """The columns of `data`: see Producer.send_batch.
+    """The columns of `table`: see Producer.send_batch.
 
     Raises:
         ValueError: a column is missing, or of a type that cannot be sent.
     """
-    table = _table_of(data, key, value)
     if value not in table.column_names:
         raise ValueError(f"there is no column {value!r} among {table.column_names}; say value=")
     if isinstance(partition, str) and partition not in table.column_names:
@@ -39,17 +40,31 @@ def columns_of(
     def column(name: str) -> Any:
         return table.column(name) if name in table.column_names else None
 
-    times = column(timestamp)
+    times, pairs = column(timestamp), column(headers)
     rows = record_columns(
         column(key),
         column(value),
         now_ms if times is None else pc.fill_null(times, _moment(now_ms, times.type)),
-        column(headers),
+        pairs,
     )
     keys = None if rows.keys.null_count == count else rows.keys
-    return Columns(
-        keys, rows.values, rows.timestamps, rows.headers, _partitions(table, partition), 0
-    )
+    if rows.headers is None:
+        pairs = None
+    elif isinstance(pairs, pa.ChunkedArray):
+        pairs = pairs.combine_chunks()
+    return Columns(keys, rows.values, rows.timestamps, pairs, _partitions(table, partition), 0)
+
+
+def tables_of(data: Any, *, key: str, value: str) -> Iterator[Any]:
+    """`data` as tables whose columns each fit in the 2 GiB that Arrow's binary type holds.
+
+    Raises:
+        ValueError: it is neither a table nor a list of values or pairs.
+    """
+    table = _table_of(data, key, value)
+    rows = max(1, table.num_rows * _TABLE_BYTES // max(1, table.nbytes))
+    for start in range(0, max(1, table.num_rows), rows):
+        yield table.slice(start, rows)
 
 
 def pieces_of(columns: Columns, max_bytes: int) -> Iterator[Columns]:

@@ -33,7 +33,7 @@ from .connection import Connection
 from .io_thread import Steps, Timer
 from .metadata import ClusterView
 from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
-from .produce_request import MAX_VERSION, encode_produce
+from .produce_request import MAX_VERSION, MIN_VERSION, encode_produce
 from .producer_batch import Appended, ProducerBatch
 from .topic_partition import TopicPartition
 
@@ -202,6 +202,7 @@ class Sender:
             ProduceRequest(),
             ProduceResponse,
             timeout_ms=timeout_ms,
+            min_version=MIN_VERSION,
             max_version=MAX_VERSION,
             encode=lambda version: encode_produce(
                 version, topics, acks=self._config.acks, timeout_ms=timeout_ms

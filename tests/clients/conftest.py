@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterator
 from itertools import count
 
-import pytest
-
 import bradbury
+import pytest
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[bradbury.LocalCluster]:
-    with bradbury.local(config={"group.initial.rebalance.delay.ms": 0}) as running:
+    with bradbury.local(
+        config={"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": "false"}
+    ) as running:
         yield running
 
 

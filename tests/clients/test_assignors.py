@@ -1,16 +1,9 @@
 """Does a group get the same assignment whoever leads it? kafka-python is the oracle."""
 
+from itertools import chain
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
-
 from bradbury.clients.assignors import (
     Member,
     assign_range,
@@ -21,6 +14,13 @@ from bradbury.clients.assignors import (
 )
 from bradbury.clients.topic_partition import TopicPartition
 from bradbury.protocol.errors import MalformedRequest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 
 topics = st.sampled_from(["a", "b", "c", "flights"])
 
@@ -48,7 +48,7 @@ def test_every_partition_has_one_owner_and_shares_differ_by_one(
             [partition for name, partition in assignment[one] if name == topic]
             for one in subscribers
         ]
-        assert sorted(sum(shares, [])) == (list(range(count)) if subscribers else [])
+        assert sorted(chain.from_iterable(shares)) == (list(range(count)) if subscribers else [])
         assert all(share == list(range(share[0], share[-1] + 1)) for share in shares if share)
         if shares:
             assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
@@ -60,7 +61,16 @@ class Fault(Enum):
 HANG_UP, CUT_OFF, GARBAGE = Fault.HANG_UP, Fault.CUT_OFF, Fault.GARBAGE
 WRONG_CORRELATION_ID, HUGE, SILENCE = Fault.WRONG_CORRELATION_ID, Fault.HUGE, Fault.SILENCE
 
-Answer = Message | Fault | Callable[[Any], Message | Fault]
+
+@dataclass
+class AtVersion:
+    """An answer in the layout of another version than was asked for."""
+
+    message: Message
+    version: int
+
+
+Answer = Message | AtVersion | Fault | Callable[[Any], "Message | Fault | AtVersion"]
 SPOKEN: list[type[Message]] = [
     ApiVersionsRequest,
     FetchRequest,
@@ -203,9 +213,12 @@ class ScriptedBroker:
         if answer is HUGE:
             connection.sendall((2**31 - 1).to_bytes(4, "big"))
             return True
+        version = header.api_version
+        if isinstance(answer, AtVersion):
+            answer, version = answer.message, answer.version
         message = self.metadata(MetadataRequest()) if isinstance(answer, Fault) else answer
         shift = 1_000_000 if answer is WRONG_CORRELATION_ID else 0
-        data = encode_response(message, header.api_version, header.correlation_id + shift)
+        data = encode_response(message, version, header.correlation_id + shift)
         if answer is CUT_OFF:
             connection.sendall(data[: len(data) // 2])
             return False
