@@ -435,6 +435,11 @@ class ClassicGroup(Rebalance):
             self.members.leader_id = value.leader
         self.state = GroupState.STABLE if len(self.members) else GroupState.EMPTY
 
+    def continue_from(self, generation: int) -> None:
+        """A former group of this name is in the log after all: count on from its generation."""
+        if not self.generation:
+            self.generation = generation
+
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
         """Everyone gets a full session. A group that has become too large must rebalance."""
         self._now_ms = now_ms

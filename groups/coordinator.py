@@ -58,6 +58,7 @@ from .group_config import GroupCoordinatorConfig
 from .group_records import (
     NO_TIMESTAMP,
     CoordinatorRecord,
+    GroupMetadataKey,
     GroupMetadataValue,
     GroupRecord,
     OffsetCommitKey,
@@ -73,7 +74,7 @@ FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
 LONGEST_TEXT = 2**15 - 1
 """Bytes of a string in a record."""
 MOST_TOMBSTONES = 1000
-"""In one batch of expired offsets; about 100 bytes each, far below max.message.bytes."""
+"""A batch of expired offsets ends here; about 100 bytes each, far below max.message.bytes."""
 LONG_MAX = 2**63 - 1
 NO_RETENTION = -1
 NO_OFFSET = -1
@@ -88,7 +89,6 @@ class GroupCoordinator:
         self.groups: dict[str, ClassicGroup] = {}
         self._config = config
         self._offsets: dict[str, GroupOffsets] = {}
-        self._being_deleted: dict[str, GroupMetadataValue] = {}
         self._loading = True
 
     # --- membership ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class GroupCoordinator:
     def on_delete(self, request_id: int, group_ids: Iterable[str], *, now_ms: int) -> list[Effect]:
         """Empty groups go, with their offsets. Gone at once for joins, answered once committed."""
         response = DeleteGroupsResponse()
-        deleted: list[str] = []
+        before: list[GroupRecord] = []
         records: list[CoordinatorRecord] = []
         effects: list[Effect] = []
         for group_id in group_ids:
@@ -270,29 +270,24 @@ class GroupCoordinator:
             elif group.state is not GroupState.EMPTY:
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
+                before.append(group_record(group, {}))
                 records += self._delete(group, effects, now_ms)
-                deleted.append(group_id)
             response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         if not records:
             return [*effects, Reply(request_id, response)]
-        return [
-            *effects,
-            Append(tuple(records), GroupsDeleted(request_id, response, tuple(deleted))),
-        ]
+        deletion = GroupsDeleted(request_id, response, tuple(before))
+        return [*effects, Append(tuple(records), deletion)]
 
     def _delete(
         self, group: ClassicGroup, effects: list[Effect], now_ms: int
     ) -> list[CoordinatorRecord]:
         group_id = group.group_id
-        before = group_record(group, {})
         del self.groups[group_id]
         effects += group.on_deleted(now_ms=now_ms)
         offsets = self._offsets.get(group_id)
         records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
-        assert before.value is not None
-        self._being_deleted[group_id] = before.value
         if group.generation:
-            records.append(GroupRecord(before.key, None))
+            records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
         return records
 
     # --- time ------------------------------------------------------------------------------------
@@ -309,7 +304,8 @@ class GroupCoordinator:
 
     def _on_retention_timer(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        records: list[CoordinatorRecord] = []
+        batch: list[CoordinatorRecord] = []
+        before: list[GroupRecord] = []
         for group_id in list(self.groups):
             group = self.groups[group_id]
             if group.state is not GroupState.EMPTY or group.members.pending:
@@ -317,13 +313,15 @@ class GroupCoordinator:
             expired = self._expired(group, now_ms)
             offsets = self._offsets.get(group_id)
             if offsets is None or len(expired) == len(offsets.tombstones()):
-                records += self._delete(group, effects, now_ms)
+                before.append(group_record(group, {}))
+                batch += self._delete(group, effects, now_ms)
             else:
-                records += expired
-        for start in range(0, len(records), MOST_TOMBSTONES):
-            batch = tuple(records[start : start + MOST_TOMBSTONES])
-            gone = tuple({record.key.group for record in batch})
-            effects.append(Append(batch, GroupsDeleted(None, DeleteGroupsResponse(), gone)))
+                batch += expired
+            if len(batch) >= MOST_TOMBSTONES:
+                effects.append(_expiry(batch, before))
+                batch, before = [], []
+        if batch:
+            effects.append(_expiry(batch, before))
         effects.append(
             StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
         )
@@ -388,9 +386,7 @@ class GroupCoordinator:
                 group = self.groups.get(group_id)
                 if group is not None:
                     return group.on_static_member_stored(stored)
-            case GroupsDeleted(request_id, deletion, group_ids):
-                for group_id in group_ids:
-                    self._being_deleted.pop(group_id, None)
+            case GroupsDeleted(request_id, deletion):
                 if request_id is not None:
                     return [Reply(request_id, deletion)]
         return []
@@ -415,21 +411,24 @@ class GroupCoordinator:
                 group = self.groups.get(group_id)
                 if group is not None:
                     return group.on_static_member_failed(stored, _append_error(error))
-            case GroupsDeleted(request_id, deletion, group_ids):
-                self._restore_deleted(group_ids)
+            case GroupsDeleted(request_id, deletion, before):
+                self._restore_deleted(before)
                 for result in deletion.results:
                     result.error_code = result.error_code or _append_error(error)
                 if request_id is not None:
                     return [Reply(request_id, deletion)]
         return []
 
-    def _restore_deleted(self, group_ids: Iterable[str]) -> None:
-        for group_id in group_ids:
-            before = self._being_deleted.pop(group_id, None)
-            if group_id not in self.groups:
-                self.groups[group_id] = ClassicGroup(group_id, self._config)
-                self.groups[group_id].restore(before or GroupMetadataValue())
-                self._forget_if_nothing(group_id)
+    def _restore_deleted(self, before: Iterable[GroupRecord]) -> None:
+        for key, value in before:
+            assert value is not None
+            group = self.groups.get(key.group)
+            if group is None:
+                group = self.groups[key.group] = ClassicGroup(key.group, self._config)
+                group.restore(value)
+            else:
+                group.continue_from(value.generation)
+            self._forget_if_nothing(key.group)
 
     def _end(self, append: Append) -> None:
         if isinstance(append.completion, OffsetsStored):
@@ -468,6 +467,10 @@ def _offset_record(
             expire_timestamp=expire_timestamp,
         ),
     )
+
+
+def _expiry(batch: list[CoordinatorRecord], before: list[GroupRecord]) -> Append:
+    return Append(tuple(batch), GroupsDeleted(None, DeleteGroupsResponse(), tuple(before)))
 
 
 def _missing(group_id: str) -> ErrorCode:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
 from ..protocol.messages.offset_commit import OffsetCommitResponse
 from ..protocol.schema import Message
-from .group_records import CoordinatorRecord
+from .group_records import CoordinatorRecord, GroupRecord
 
 
 class TimerKind(Enum):
@@ -82,11 +82,14 @@ class OffsetsStored:
 
 @dataclass(frozen=True, slots=True)
 class GroupsDeleted:
-    """`request_id` is None when nobody asked: the groups expired."""
+    """Groups are gone for good; `before` is what to fall back to if they are not.
+
+    `request_id` is None when nobody asked: the groups expired.
+    """
 
     request_id: int | None
     response: DeleteGroupsResponse
-    group_ids: tuple[str, ...]
+    before: tuple[GroupRecord, ...]
 
 
 Completion = AssignmentStored | StaticMemberStored | OffsetsStored | GroupsDeleted

@@ -122,6 +122,7 @@ class GroupDriver:
         other.config = self.config
         other.coordinator = GroupCoordinator(self.config)
         other.timers.clear()
+        other._unique = self._unique
         other.log = list(self.log)
         for record in self.records():
             other.coordinator.apply(record)
