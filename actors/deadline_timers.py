@@ -27,38 +27,42 @@ class DeadlineTimers(Generic[K]):
         self._on_due = on_due
         self._loop = asyncio.get_running_loop()
         self._deadlines: dict[K, float] = {}
-        self._handles: dict[K, asyncio.TimerHandle] = {}
+        # With its time beside each: for a time that has come uvloop gives a handle that has none.
+        self._handles: dict[K, tuple[float, asyncio.Handle]] = {}
 
     def start(self, key: K, after_ms: int) -> None:
         deadline = self._loop.time() + after_ms / 1000
         self._deadlines[key] = deadline
-        handle = self._handles.get(key)
-        if handle is None:
-            self._handles[key] = self._loop.call_at(deadline, self._on_timer, key)
-        elif handle.when() > deadline:
-            handle.cancel()
-            self._handles[key] = self._loop.call_at(deadline, self._on_timer, key)
+        pending = self._handles.get(key)
+        if pending is None:
+            self._call_at(deadline, key)
+        elif pending[0] > deadline:
+            pending[1].cancel()
+            self._call_at(deadline, key)
 
     def cancel(self, key: K) -> None:
         self._deadlines.pop(key, None)
-        handle = self._handles.pop(key, None)
-        if handle is not None:
-            handle.cancel()
+        pending = self._handles.pop(key, None)
+        if pending is not None:
+            pending[1].cancel()
 
     def close(self) -> None:
         self._deadlines.clear()
-        for handle in self._handles.values():
+        for _, handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
 
+    def _call_at(self, when: float, key: K) -> None:
+        self._handles[key] = (when, self._loop.call_at(when, self._on_timer, key))
+
     def _on_timer(self, key: K) -> None:
-        handle = self._handles.pop(key)
+        when, _ = self._handles.pop(key)
         deadline = self._deadlines[key]
-        late = self._loop.time() - handle.when()
+        late = self._loop.time() - when
         if late > LATE_SECONDS:
             deadline = self._deadlines[key] = deadline + late
         if deadline > self._loop.time():
-            self._handles[key] = self._loop.call_at(deadline, self._on_timer, key)
+            self._call_at(deadline, key)
         else:
             self._loop.call_soon(self._on_suspect, key, deadline)
 
