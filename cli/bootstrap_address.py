@@ -18,7 +18,7 @@ RAY_VARIABLES = ("RAY_ADDRESS", "RAY_JOB_ID")
 
 
 def bootstrap_servers(option: str | None) -> str:
-    """The addresses to ask first, "host:port,...". Raises CommandFailed if an address is malformed."""
+    """The addresses to ask first, "host:port,...". Raises CommandFailed for what is none."""
     found = option or os.environ.get(ENVIRONMENT_VARIABLE)
     if not found:
         state = live_state()

@@ -1,0 +1,293 @@
+"""The five steps of `bradbury demo`, in order, and the clearing up after them.
+
+What always holds:
+    However it ends (done, failed, Ctrl-C), no process of it is left, and no file but what was asked
+    for with --plot and --keep.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..failure import CommandFailed
+from ..output import print_json
+from .screen import Screen, Step, carrier_table, step_table
+
+LOCAL = "local"
+MOST_TEMPORARY_PATH = 40
+"""Ray puts sockets deep below its temporary folder, and their paths have at most 107 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """The options of the command."""
+
+    address: str | None = None
+    rows: int | None = None
+    plot: Path | None = None
+    require_spark: bool = False
+    spark: bool = True
+    keep: bool = False
+    as_json: bool = False
+
+
+@dataclass(slots=True)
+class _Demo:
+    settings: DemoSettings
+    screen: Screen
+    folder: Path
+    namespace: str
+    steps: list[Step] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str, rows: int = 0) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.steps.append(Step(name, rows, time.monotonic() - began))
+
+
+def run_demo(settings: DemoSettings) -> int:
+    """All five steps; returns the exit code.
+
+    Raises:
+        CommandFailed: a step failed, or a check did.
+    """
+    if settings.plot is not None and not settings.plot.absolute().parent.is_dir():
+        raise CommandFailed(f"--plot {settings.plot}: there is no such folder")
+    reason = _why_no_spark(settings)
+    folder = Path(tempfile.mkdtemp(prefix="bradbury-demo-"))
+    demo = _Demo(
+        settings,
+        Screen(stderr=settings.as_json),
+        folder,
+        # Its own namespace, so that a cluster which is up in the same Ray is left alone.
+        namespace=f"bradbury-demo-{os.getpid()}",
+    )
+    try:
+        with _ray_folder(settings, folder):
+            _run(demo, reason)
+    finally:
+        if settings.keep:
+            shutil.rmtree(folder / "ray", ignore_errors=True)
+            shutil.rmtree(folder / "spark", ignore_errors=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    _tell_summary(demo, reason)
+    return 0
+
+
+def _why_no_spark(settings: DemoSettings) -> str | None:
+    """None if step 4 can run. Asked first: nobody wants to hear it after five minutes."""
+    if not settings.spark:
+        return "--no-spark was given"
+    from .spark_etl import why_not
+
+    reason = why_not()
+    if reason is not None and settings.require_spark:
+        raise CommandFailed(reason)
+    return reason
+
+
+@contextmanager
+def _ray_folder(settings: DemoSettings, folder: Path) -> Iterator[None]:
+    """An embedded Ray keeps its sessions below `folder`, and so they go with it."""
+    if settings.address is not None or len(str(folder)) > MOST_TEMPORARY_PATH:
+        yield
+        return
+    before = os.environ.get("RAY_TMPDIR")
+    os.environ["RAY_TMPDIR"] = str(folder / "ray")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("RAY_TMPDIR", None)
+        else:
+            os.environ["RAY_TMPDIR"] = before
+
+
+def _run(demo: _Demo, no_spark: str | None) -> None:
+    import ray
+
+    from ...actors import launch
+    from .delivery_check import DeliveryCheck
+    from .flights import load_airlines, load_flights
+
+    settings, screen = demo.settings, demo.screen
+    with screen.waiting("reading the flights"):
+        flights, airlines = load_flights(settings.rows), load_airlines()
+    check = DeliveryCheck(flights)
+    try:
+        with demo.step("1 start"), screen.waiting("1 starting a cluster on Ray") as on_progress:
+            cluster = launch.up(
+                str(demo.folder / "data"),
+                port=0,
+                address=settings.address or LOCAL,
+                namespace=demo.namespace,
+                on_progress=on_progress,
+            )
+        try:
+            screen.say(f"1 up: {cluster.bootstrap_servers}")
+            demo.summary["bootstrap_servers"] = cluster.bootstrap_servers
+            _produce(demo, cluster, flights)
+            _consume(demo, cluster, check, airlines)
+            if no_spark is None:
+                _etl(demo, cluster, check)
+            else:
+                screen.say(f"4 Spark is skipped: {no_spark}")
+        finally:
+            with demo.step("5 stop"), screen.waiting("5 stopping"):
+                cluster.down()
+    finally:
+        ray.shutdown()
+    _show(demo, check)
+
+
+def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
+    from .log_steps import PARTITIONS, TOPIC, produce_flights
+
+    task_count = max(2, min(8, int(_ray_cpus())))
+    count = flights.row_count
+    with cluster.admin() as admin:
+        admin.create_topic(TOPIC, partitions=PARTITIONS)
+        with (
+            demo.step("2 produce from Ray tasks", count),
+            demo.screen.counting(f"2 producing from {task_count} Ray tasks", count) as advance,
+        ):
+            acknowledged = produce_flights(flights, admin, demo.namespace, task_count, advance)
+    if acknowledged != count:
+        raise CommandFailed(f"{acknowledged:,} of {count:,} rows were acknowledged")
+    demo.screen.say(f"2 produced {count:,} rows from {task_count} Ray tasks to {TOPIC!r}")
+
+
+def _ray_cpus() -> float:
+    import ray
+
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return resources.get("CPU", 2.0)
+
+
+def _consume(demo: _Demo, cluster: Any, check: Any, airlines: dict[str, str]) -> None:
+    from .log_steps import CONSUMERS, TOPIC, consume_flights
+
+    count = demo.steps[-1].rows
+    with (
+        cluster.admin() as admin,
+        demo.step("3 consume with actors", count),
+        demo.screen.counting(
+            f"3 consuming with {CONSUMERS} actors",
+            count,
+            lambda: carrier_table(check.by_carrier, airlines),
+        ) as advance,
+    ):
+        consume_flights(check, admin, demo.namespace, advance)
+    problems = check.problems()
+    if problems:
+        raise CommandFailed(f"topic {TOPIC!r} is not what was sent: {'; '.join(problems)}")
+    demo.screen.say(carrier_table(check.by_carrier, airlines))
+    demo.screen.say(
+        f"3 consumed {check.record_count:,} rows: each exactly once, in order per key, unaltered"
+    )
+    demo.summary["carriers"] = {
+        carrier: {"flights": delays.flights, "mean_delay": delays.mean}
+        for carrier, delays in sorted(check.by_carrier.items())
+    }
+
+
+def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
+    from ...pipelines.spark.session import stop_spark
+    from . import spark_etl
+
+    rows = check.record_count
+    parquet = demo.folder / "delays.parquet"
+    with cluster.admin() as admin:
+        for topic in (spark_etl.DELAYS, spark_etl.STREAMED):
+            admin.create_topic(topic)
+    try:
+        with demo.step("4 start Spark on RayDP"), demo.screen.waiting("4 starting Spark on RayDP"):
+            session = spark_etl.start(demo.namespace, demo.folder / "spark")
+        with demo.step("4 Spark batch", rows), demo.screen.waiting("4 Spark batch"):
+            batch, carriers = spark_etl.run_batch(session, parquet)
+        with demo.step("4 Spark stream", rows), demo.screen.waiting("4 Spark stream"):
+            micro_batches = spark_etl.run_stream(
+                session, demo.folder / "spark" / "checkpoint", rows
+            )
+        with demo.step("4 compare"), demo.screen.waiting("4 comparing"):
+            servers = cluster.bootstrap_servers
+            spark_etl.compare(
+                spark_etl.EtlResult(
+                    batch, spark_etl.read_topic(spark_etl.STREAMED, servers), carriers
+                ),
+                check.by_carrier,
+                {
+                    "the Parquet file": spark_etl.read_parquet(session, parquet),
+                    f"topic {spark_etl.DELAYS!r}": spark_etl.read_topic(spark_etl.DELAYS, servers),
+                    "the actors' table": {
+                        key: (delays.flights, delays.mean) for key, delays in check.by_month.items()
+                    },
+                },
+            )
+    finally:
+        stop_spark()
+    demo.screen.say(
+        f"4 Spark agrees with itself and with the actors: {len(batch)} means of delays by batch, "
+        f"by {micro_batches} micro-batches, in Parquet and in topic {spark_etl.DELAYS!r}"
+    )
+    demo.summary["spark"] = {"groups": len(batch), "micro_batches": micro_batches}
+
+
+def _show(demo: _Demo, check: Any) -> None:
+    from .charts import chart_table, write_picture
+
+    demo.screen.say(chart_table(check.by_month))
+    plot = demo.settings.plot
+    if plot is not None:
+        write_picture(check.by_month, plot)
+        demo.summary["plot"] = str(plot)
+
+
+def _tell_summary(demo: _Demo, no_spark: str | None) -> None:
+    screen, settings = demo.screen, demo.settings
+    screen.say(step_table(demo.steps))
+    if settings.plot is not None:
+        screen.say(f"picture   {settings.plot}")
+    data = demo.folder / "data"
+    if settings.keep:
+        screen.say(f"kept      {demo.folder}")
+        screen.say(f"try next  bradbury up --detach --data-dir {data}")
+        screen.say("          bradbury consume flights --from-beginning --max 5 --format '%k %v'")
+        screen.say("          bradbury down")
+    else:
+        screen.say("try next  bradbury up --detach")
+        screen.say("          bradbury topics create events --partitions 4")
+        screen.say("          seq 1000 | bradbury produce events")
+        screen.say("          bradbury consume events --from-beginning --max 10")
+        screen.say(
+            "          bradbury down      (the data stays; `bradbury demo --keep` keeps this)"
+        )
+    if settings.as_json:
+        print_json(
+            {
+                "rows": next((step.rows for step in demo.steps if step.rows), 0),
+                "steps": [
+                    {
+                        "step": step.name,
+                        "rows": step.rows,
+                        "seconds": round(step.seconds, 3),
+                        "rows_per_second": step.rows_per_second and round(step.rows_per_second),
+                    }
+                    for step in demo.steps
+                ],
+                "spark": None if no_spark is None else {"skipped": no_spark},
+                "kept": str(demo.folder) if settings.keep else None,
+                **demo.summary,
+            }
+        )

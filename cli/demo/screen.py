@@ -1,0 +1,98 @@
+"""What the demo shows while it runs, and at the end. Decides nothing.
+
+With --json the screen is stderr, so that stdout has the summary and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .delivery_check import Delays
+
+MOST_CARRIERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of the summary. rows: 0 where a step has none."""
+
+    name: str
+    rows: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float | None:
+        return self.rows / self.seconds if self.rows and self.seconds > 0 else None
+
+
+class Screen:
+    def __init__(self, *, stderr: bool) -> None:
+        self.console = Console(stderr=stderr, highlight=False)
+
+    def say(self, text: str | RenderableType) -> None:
+        self.console.print(text, markup=False)
+
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[Callable[[str], None]]:
+        """A spinner; call what is yielded to say more."""
+        with self.console.status(text) as spinner:
+            yield lambda more: spinner.update(f"{text}: {more}")
+
+    @contextmanager
+    def counting(
+        self, text: str, total: int, below: Callable[[], RenderableType] | None = None
+    ) -> Iterator[Callable[[int], None]]:
+        """A bar; call what is yielded with the rows done so far. `below` is drawn under it."""
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+        )
+        task = progress.add_task(text, total=total)
+
+        def picture() -> RenderableType:
+            return progress if below is None else Group(progress, below())
+
+        with Live(
+            get_renderable=picture, console=self.console, refresh_per_second=5, transient=True
+        ):
+            yield lambda done: progress.update(task, completed=done)
+
+
+def carrier_table(by_carrier: Mapping[str, Delays], airlines: Mapping[str, str]) -> Table:
+    """Flights and mean delay per carrier, most flights first."""
+    table = Table(title="per carrier", title_justify="left", box=box.SIMPLE)
+    table.add_column("carrier")
+    for name in ("flights", "mean delay (min)"):
+        table.add_column(name, justify="right")
+    ranked = sorted(by_carrier.items(), key=lambda item: -item[1].flights)
+    for carrier, delays in ranked[:MOST_CARRIERS]:
+        mean = "-" if delays.mean is None else f"{delays.mean:.1f}"
+        table.add_row(f"{carrier} {airlines.get(carrier, '')}", f"{delays.flights:,}", mean)
+    return table
+
+
+def step_table(steps: list[Step]) -> Table:
+    table = Table(title="what happened", title_justify="left", box=box.SIMPLE)
+    table.add_column("step")
+    for name in ("rows", "seconds", "rows/s"):
+        table.add_column(name, justify="right")
+    for step in steps:
+        rate = step.rows_per_second
+        table.add_row(
+            step.name,
+            f"{step.rows:,}" if step.rows else "",
+            f"{step.seconds:.1f}",
+            "" if rate is None else f"{rate:,.0f}",
+        )
+    return table

@@ -1,0 +1,190 @@
+"""Step 4: the ETL job on Spark, whose executors are actors of the same Ray cluster.
+
+    flights ── batch ───> delays per origin and month ──> Parquet, and topic `delays`
+            └─ stream ──> the same, by micro-batches ───> topic `delays-streamed`
+
+Everything is read back and held against the rest: Parquet, both topics and the batch result agree,
+and Spark counts as many flights per carrier as the consumer actors did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..failure import CommandFailed
+from .delivery_check import Delays
+from .log_steps import TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DELAYS = "delays"
+STREAMED = "delays-streamed"
+FORMAT = "bradbury"
+MICRO_BATCHES = 3
+SCHEMA = "row LONG, carrier STRING, origin STRING, month INT, arr_delay INT"
+
+Result = dict[tuple[str, int], tuple[int, float | None]]
+"""(origin, month) -> flights, mean arrival delay in minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtlResult:
+    """What the job found. carriers: flights per carrier."""
+
+    batch: Result
+    streamed: Result
+    carriers: dict[str, int]
+
+
+def why_not() -> str | None:
+    """Why Spark cannot run here, in one line with the remedy; None if it can."""
+    from ...pipelines.spark.session import SparkUnavailable, check_java
+
+    for module in ("pyspark", "raydp"):
+        try:
+            __import__(module)
+        except ImportError:
+            return f"{module} is not installed: pip install 'bradbury[spark]'"
+    try:
+        check_java()
+    except SparkUnavailable as error:
+        return str(error)
+    return None
+
+
+def start(namespace: str, scratch: Path) -> SparkSession:
+    """A session with one executor; what it writes for itself goes to `scratch`."""
+    from ...pipelines.spark.session import spark
+
+    return spark(
+        "bradbury-demo",
+        num_executors=1,
+        executor_cores=1,
+        namespace=namespace,
+        configs={
+            "spark.sql.shuffle.partitions": "4",
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.local.dir": str(scratch / "local"),
+        },
+    )
+
+
+def run_batch(session: SparkSession, parquet: Path) -> tuple[Result, dict[str, int]]:
+    """The batch job: delays to Parquet and to topic `delays`; flights per carrier besides."""
+    flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC).load()).cache()
+    try:
+        delays = _delays(flights).cache()
+        delays.write.mode("overwrite").parquet(str(parquet))
+        _records(delays).write.format(FORMAT).option("topic", DELAYS).save()
+        carriers = {
+            row["carrier"]: row["count"] for row in flights.groupBy("carrier").count().collect()
+        }
+        result = _result(delays)
+        delays.unpersist()
+    finally:
+        flights.unpersist()
+    return result, carriers
+
+
+def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
+    """The same as a stream, to its end; returns how many micro-batches it took."""
+    source = (
+        session.readStream.format(FORMAT)
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(max(1, -(-rows // MICRO_BATCHES))))
+        .load()
+    )
+    query = (
+        _records(_delays(_parsed(source)))
+        .writeStream.format(FORMAT)
+        .option("topic", STREAMED)
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode("update")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    error = query.exception()
+    if error is not None:
+        raise CommandFailed(f"the stream ended with {error}")
+    return len({progress["batchId"] for progress in query.recentProgress})
+
+
+def read_parquet(session: SparkSession, path: Path) -> Result:
+    return _result(session.read.parquet(str(path)))
+
+
+def read_topic(topic: str, bootstrap: str) -> Result:
+    """The newest record of each key of a topic of delays, read by a plain consumer."""
+    from ...clients.consumer import Consumer
+
+    newest: Result = {}
+    with Consumer(topic, bootstrap=bootstrap, auto_offset_reset="earliest") as consumer:
+        ends = consumer.end_offsets()
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for value in consumer.poll(500).column("value").to_pylist():
+                row = json.loads(value)
+                newest[row["origin"], row["month"]] = (row["flights"], row.get("mean_delay"))
+    return newest
+
+
+def compare(
+    result: EtlResult, by_carrier: Mapping[str, Delays], others: Mapping[str, Result]
+) -> None:
+    """Raise CommandFailed where two ways to the same answer differ."""
+    if result.streamed != result.batch:
+        raise CommandFailed(_difference("the streaming result", result.streamed, result.batch))
+    for name, other in others.items():
+        if other != result.batch:
+            raise CommandFailed(_difference(name, other, result.batch))
+    counted = {carrier: delays.flights for carrier, delays in by_carrier.items()}
+    if result.carriers != counted:
+        raise CommandFailed(_difference("Spark's count per carrier", result.carriers, counted))
+
+
+def _difference(name: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
+    wrong = sorted(
+        key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)
+    )
+    key = wrong[0]
+    return (
+        f"{name} is not what it should be in {len(wrong)} places: for {key} it has "
+        f"{found.get(key)}, not {expected.get(key)}; run it again with --keep and compare"
+    )
+
+
+def _parsed(records: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    value = f.from_json(f.col("value").cast("string"), SCHEMA)
+    return records.select(value.alias("flight")).select("flight.*")
+
+
+def _delays(flights: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return flights.groupBy("origin", "month").agg(
+        f.count(f.lit(1)).alias("flights"), f.avg("arr_delay").alias("mean_delay")
+    )
+
+
+def _records(delays: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return delays.select(
+        f.concat_ws("-", "origin", "month").alias("key"),
+        f.to_json(f.struct("origin", "month", "flights", "mean_delay")).alias("value"),
+    )
+
+
+def _result(delays: DataFrame) -> Result:
+    return {
+        (row["origin"], row["month"]): (row["flights"], row["mean_delay"])
+        for row in delays.collect()
+    }
