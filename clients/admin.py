@@ -44,6 +44,9 @@ from .topic_partition import TopicPartition
 
 T = TypeVar("T")
 
+NEW_TOPIC_GRACE_MS: Final = 2_000
+"""How long a topic that one node just made may be unknown to another."""
+
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 
@@ -146,7 +149,9 @@ class Admin:
             ],
             timeout_ms=self._timeout_ms,
         )
-        response = self._run(self._client.send_to_any(request, CreateTopicsResponse))
+        response = self._run(
+            self._client.send_to_any(request, CreateTopicsResponse, repeatable=False)
+        )
         for result in response.topics:
             if result.error_code:
                 raise error_for(result.error_code, _text(result.name, result.error_message))
@@ -168,7 +173,9 @@ class Admin:
             topic_names=names,
             timeout_ms=self._timeout_ms,
         )
-        response = self._run(self._client.send_to_any(request, DeleteTopicsResponse))
+        response = self._run(
+            self._client.send_to_any(request, DeleteTopicsResponse, repeatable=False)
+        )
         for result in response.responses:
             if result.error_code:
                 raise error_for(result.error_code, _text(result.name or "", result.error_message))
@@ -291,7 +298,7 @@ class Admin:
         """A topic that was just created may take a moment to be known to every node."""
         described = []
         for name in names:
-            yield from self._client.topic(name)
+            yield from self._client.topic(name, grace_ms=NEW_TOPIC_GRACE_MS)
             described.append(_describe(self._client.view, name))
         return described
 

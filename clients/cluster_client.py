@@ -143,20 +143,39 @@ class ClusterClient:
         )
 
     def send_to_any(
-        self, message: Message, response: type[R], *, max_version: int | None = None
+        self,
+        message: Message,
+        response: type[R],
+        *,
+        max_version: int | None = None,
+        repeatable: bool = True,
     ) -> Steps[R]:
         """Ask node after node until one answers.
+
+        Args:
+            repeatable: False for what must not be done twice: a request that left, and whose answer
+                is lost, is not sent again.
 
         Raises:
             ConnectionFailed: none did; the text has the last reason and the remedy.
         """
         failure: ConnectionFailed | None = None
         for address in self._candidates():
+            connection = self.connection(address, CONTROL)
             try:
                 return (
-                    yield from wait(self.send(address, message, response, max_version=max_version))
+                    yield from wait(
+                        connection.request(
+                            message,
+                            response,
+                            timeout_ms=self.config.request_timeout_ms,
+                            max_version=max_version,
+                        )
+                    )
                 )
             except ConnectionFailed as error:
+                if connection.is_ready and not repeatable:
+                    raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
                 failure = error
         servers = ",".join(str(address) for address in self.bootstrap)
         raise ConnectionFailed(

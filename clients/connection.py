@@ -106,6 +106,11 @@ class Connection:
         self._connect()
 
     @property
+    def is_ready(self) -> bool:
+        """Whether requests may have been sent: versions are negotiated."""
+        return self._versions is not None
+
+    @property
     def in_flight_count(self) -> int:
         return len(self._waiting) + len(self._early)
 

@@ -1,0 +1,120 @@
+"""Can topics, settings and offsets be asked and changed from outside?"""
+
+import time
+from collections.abc import Callable
+
+import bradbury
+import pytest
+from bradbury.clients.admin import NewTopic as TopicToCreate
+from bradbury.protocol.errors import (
+    BrokerNotAvailable,
+    ConnectionFailed,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopicException,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from bradbury.protocol.messages.api_versions import ApiVersionsRequest
+from bradbury.protocol.messages.create_topics import CreateTopicsRequest
+from bradbury.protocol.messages.metadata import MetadataRequest
+from bradbury.tests.support.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
+
+NewTopic = Callable[..., str]
+
+
+def test_a_topic_is_created_described_listed_and_deleted(admin: bradbury.Admin) -> None:
+    created = admin.create_topic("life", 3, configs={"max.message.bytes": "5000"})
+    assert (created.name, len(created.partitions), created.is_internal) == ("life", 3, False)
+    assert admin.describe_topics(["life"]) == [created]
+    assert "life" in admin.list_topics()
+    assert admin.describe_configs("life")["max.message.bytes"].value == "5000"
+    admin.delete_topic("life")
+    assert "life" not in admin.list_topics()
+
+
+def test_several_topics_at_once(admin: bradbury.Admin) -> None:
+    created = admin.create_topics(["one", TopicToCreate("two", partitions=2)])
+    assert [(topic.name, len(topic.partitions)) for topic in created] == [("one", 1), ("two", 2)]
+    admin.delete_topics(["one", "two"])
+
+
+def test_refusals_name_the_topic_and_the_reason(admin: bradbury.Admin, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with pytest.raises(TopicAlreadyExists, match=topic):
+        admin.create_topic(topic)
+    with pytest.raises(InvalidPartitions):
+        admin.create_topic("none", 0)
+    with pytest.raises(InvalidTopicException):
+        admin.create_topic("no spaces please")
+    with pytest.raises(InvalidConfig):
+        admin.create_topic("odd", configs={"no.such.setting": "1"})
+    with pytest.raises(UnknownTopicOrPartition):
+        admin.delete_topic("nowhere")
+    with pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+        admin.describe_topics(["nowhere"])
+
+
+def test_the_cluster_says_who_it_is(admin: bradbury.Admin, bootstrap: str) -> None:
+    cluster = admin.describe_cluster()
+    assert cluster.cluster_id
+    assert [str(broker.address) for broker in cluster.brokers] == [bootstrap]
+    assert cluster.controller_id in {broker.node_id for broker in cluster.brokers}
+    assert admin.bootstrap_servers == bootstrap
+
+
+def test_the_settings_of_a_node_are_told(admin: bradbury.Admin) -> None:
+    node = admin.describe_cluster().brokers[0].node_id
+    assert admin.describe_configs(broker=node)
+    with pytest.raises(BrokerNotAvailable, match="no live broker 999"):
+        admin.describe_configs(broker=999)
+    with pytest.raises(ValueError, match="describe_configs"):
+        admin.describe_configs()
+
+
+def test_offsets_at_the_ends_and_at_a_time(
+    admin: bradbury.Admin, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(2)
+    with bradbury.Producer(bootstrap) as producer:
+        for number in range(10):
+            producer.send(topic, b"", partition=0, timestamp_ms=10**12 + number).result(10)
+    ends = admin.list_offsets([(topic, 0), (topic, 1)])
+    assert [ends[topic, partition].offset for partition in (0, 1)] == [10, 0]
+    assert admin.list_offsets([(topic, 0)], "earliest")[topic, 0].offset == 0
+    found = admin.list_offsets({(topic, 0): 10**12 + 4, (topic, 1): "latest"})
+    assert (found[topic, 0].offset, found[topic, 0].timestamp) == (4, 10**12 + 4)
+    assert admin.list_offsets([(topic, 0)], 10**12 + 99)[topic, 0].offset == -1
+    with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
+        admin.list_offsets([(topic, 2)])
+    with pytest.raises(ValueError, match="earliest"):
+        admin.list_offsets([(topic, 0)], "first")
+
+
+def test_a_change_whose_answer_is_lost_is_not_made_again() -> None:
+    spoken = [ApiVersionsRequest, MetadataRequest, CreateTopicsRequest]
+    with ScriptedBroker({}, spoken) as broker:
+        broker.on(CreateTopicsRequest, HANG_UP)
+        with bradbury.Admin(broker.address) as admin:
+            with pytest.raises(ConnectionFailed, match="may have been done"):
+                admin.create_topic("t")
+        assert len(broker.wait_for(CreateTopicsRequest)) == 1
+
+
+def test_a_question_is_asked_again_elsewhere(bootstrap: str) -> None:
+    with ScriptedBroker({}) as broker:
+        broker.on(MetadataRequest, HANG_UP)
+        with bradbury.Admin(f"{broker.address},{bootstrap}") as admin:
+            assert isinstance(admin.list_topics(), list)
+        broker.wait_for(MetadataRequest)
+
+
+def test_a_silent_broker_is_not_waited_for_longer_than_asked() -> None:
+    with ScriptedBroker({}) as broker:
+        broker.on(MetadataRequest, SILENCE)
+        with bradbury.Admin(broker.address, timeout_ms=300) as admin:
+            started = time.monotonic()
+            with pytest.raises((RequestTimedOut, ConnectionFailed)):
+                admin.list_topics()
+            assert time.monotonic() - started < 5
