@@ -58,6 +58,7 @@ JAVA_OPTIONS: Final = " ".join(
         "-Dio.netty.tryReflectionSetAccessible=true",
     ]
 )
+_EXECUTOR_CPU: Final = "spark.ray.raydp_spark_executor.actor.resource.cpu"
 _JAVA_OPTION_NAMES: Final = (  # RayDP starts three kinds of JVM
     "spark.driver.extraJavaOptions",
     "spark.executor.extraJavaOptions",
@@ -115,13 +116,13 @@ def spark(
 
     Raises:
         SparkMissing, JavaMissing, RayNotInitialised: one line with cause and remedy.
-        SparkUnavailable: this process has a Spark session already.
+        SparkUnavailable: the process has a Spark session already, or the cluster has too few CPUs.
     Cost: 20-60 s and about 2 GB of memory in four JVMs.
     """
     _module("pyspark")
     raydp = _module("raydp")
     check_java()
-    import ray
+    ray = _module("ray")
 
     if not ray.is_initialized():
         raise RayNotInitialised(
@@ -131,6 +132,8 @@ def spark(
     _refuse_second_session()
     servers = known_bootstrap(bootstrap, namespace)
     settings = _settings(configs, servers)
+    _check_resources(ray.cluster_resources(), num_executors, executor_cores, settings)
+    _end_idle_java()
     for name in _JAVA_OPTION_NAMES:
         settings[name] = f"{JAVA_OPTIONS} {(configs or {}).get(name, '')}".strip()
     with _environment(settings):
@@ -303,6 +306,39 @@ def _refuse_second_session() -> None:
             "this process has a Spark session already, and Spark allows one: use it with "
             "bradbury.pipelines.spark.session.register(session), or stop it first"
         )
+
+
+def _check_resources(
+    resources: Mapping[str, float], num_executors: int, cores: int, settings: Mapping[str, str]
+) -> None:
+    """Refuse what would wait for ever: RayDP says nothing when its executors find no room."""
+    each = float(settings.get(_EXECUTOR_CPU, cores))
+    wanted, there = each * num_executors, resources.get("CPU", 0.0)
+    if wanted > there:
+        raise SparkUnavailable(
+            f"{num_executors} executors of {each:g} CPUs do not fit in this Ray cluster, which has "
+            f"{there:g}: ask for fewer, add nodes, or let executors count for less with "
+            f"configs={{{_EXECUTOR_CPU!r}: '0.1'}}"
+        )
+
+
+def _end_idle_java() -> None:
+    """End the JVM that an earlier session of this process left behind.
+
+    Spark would use it again, and it was started without RayDP's classes and options.
+    """
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    gateway = context._gateway
+    if gateway is None:
+        return
+    context._gateway = context._jvm = None
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(30)
 
 
 def _module(name: str) -> ModuleType:

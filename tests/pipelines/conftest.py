@@ -1,0 +1,50 @@
+"""One in-process cluster, and one local Spark session, for the tests of this folder.
+
+The session is made on first use and ends before a session on Ray begins: a process has one.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import bradbury
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[bradbury.LocalCluster]:
+    with bradbury.local(config={"log.retention.check.interval.ms": 50}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap(cluster: bradbury.LocalCluster) -> str:
+    return cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[bradbury.Admin]:
+    with bradbury.Admin(bootstrap) as client:
+        yield client
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def new_topic(admin: bradbury.Admin) -> Callable[..., str]:
+    """Makes a topic and gives its name."""
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        name = f"topic-{next(_numbers)}"
+        admin.create_topic(
+            name, partitions, configs={k.replace("_", "."): v for k, v in configs.items()}
+        )
+        return name
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def producer(bootstrap: str) -> Iterator[bradbury.Producer]:
+    with bradbury.Producer(bootstrap) as client:
+        yield client

@@ -1,0 +1,356 @@
+"""Does Spark itself read, write and stream topics? On local[2,4]: two tasks at a time, four tries.
+
+One session for all tests here. What needs no JVM is in the other files of this folder.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bradbury
+import pytest
+from bradbury.pipelines.spark.session import local_session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def spark(bootstrap: str) -> Iterator[SparkSession]:
+    session = local_session(master="local[2,4]", bootstrap=bootstrap)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def load(spark: SparkSession, topic: str, **options: object) -> DataFrame:
+    return spark.read.format("bradbury").options(subscribe=topic, **options).load()
+
+
+def values(frame: DataFrame) -> list[bytes]:
+    return [bytes(row.value) for row in frame.select("value").collect()]
+
+
+def numbered(start: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, end)]
+
+
+@pytest.fixture
+def filled(producer: bradbury.Producer, new_topic: NewTopic) -> str:
+    """A topic of 3 partitions with 0..299 in it, number modulo 3 the partition."""
+    topic = new_topic(3)
+    for number in range(300):
+        producer.send(topic, b"%d" % number, key=b"k", partition=number % 3, headers={"n": b"1"})
+    producer.flush()
+    return topic
+
+
+# --- batch read ------------------------------------------------------------------------------
+
+
+def test_earliest_to_latest_is_what_was_produced(spark: SparkSession, filled: str) -> None:
+    frame = load(spark, filled, includeHeaders=True)
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    rows = frame.orderBy("partition", "offset").collect()
+    assert [(row.topic, row.partition, row.offset, int(row.value)) for row in rows] == [
+        (filled, partition, offset, offset * 3 + partition)
+        for partition in range(3)
+        for offset in range(100)
+    ]
+    assert {bytes(row.key) for row in rows} == {b"k"}
+    assert rows[0].headers[0].key == "n"
+    assert time.time() - rows[0].timestamp.timestamp() < 600
+
+
+def test_the_format_is_found_without_registration(
+    spark: SparkSession, bootstrap: str, filled: str
+) -> None:
+    fresh = spark.newSession()
+    frame = fresh.read.format("Bradbury").option("kafka.bootstrap.servers", bootstrap)
+    assert frame.option("subscribe", filled).load().count() == 300
+
+
+def test_a_schema_is_a_projection(spark: SparkSession, filled: str) -> None:
+    frame = spark.read.format("bradbury").option("subscribe", filled)
+    rows = frame.schema("offset long, value binary").load().collect()
+    assert len(rows) == 300
+    assert rows[0].asDict().keys() == {"offset", "value"}
+
+
+def test_filters_are_pushed_down_and_right_with_and_without_push_down(
+    spark: SparkSession, filled: str
+) -> None:
+    wanted = "partition = 1 and offset >= 98 and value is not null"
+    rows = load(spark, filled).where(wanted)
+    assert "Filter (offset" not in rows._jdf.queryExecution().executedPlan().toString()
+    assert values(rows) == [b"295", b"298"]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert values(load(spark, filled).where(wanted)) == [b"295", b"298"]
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_options_split_and_pack_tasks(spark: SparkSession, filled: str) -> None:
+    assert load(spark, filled).rdd.getNumPartitions() == 1
+    split = load(spark, filled, minPartitions=6)
+    assert split.rdd.getNumPartitions() == 6
+    assert sorted(map(int, values(split))) == list(range(300))
+    assert load(spark, filled, maxRecordsPerPartition=30).rdd.getNumPartitions() == 12
+
+
+def test_an_empty_topic_has_no_rows_and_limit_ends_early(
+    spark: SparkSession, filled: str, new_topic: NewTopic
+) -> None:
+    assert load(spark, new_topic(2)).collect() == []
+    assert len(load(spark, filled).limit(3).collect()) == 3
+    assert load(spark, filled).count() == 300
+
+
+def test_what_is_wrong_with_options_is_said(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="One of the following options must be specified"):
+        spark.read.format("bradbury").load()
+    with pytest.raises(Exception, match="can't be latest for batch queries"):
+        load(spark, "t", startingOffsets="latest").collect()
+
+
+# --- batch write -----------------------------------------------------------------------------
+
+
+def test_keys_go_where_every_kafka_client_puts_them(
+    spark: SparkSession, bootstrap: str, new_topic: NewTopic
+) -> None:
+    kafka = pytest.importorskip("kafka")
+    topic = new_topic(5)
+    frame = spark.range(200).selectExpr(
+        "concat('key-', id) as key", "cast(id as string) as value", "id as ignored"
+    )
+    frame.write.format("bradbury").option("topic", topic).mode("append").save()
+    consumer = kafka.KafkaConsumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=2_000
+    )
+    read = list(consumer)
+    consumer.close()
+    murmur2 = kafka.partitioner.murmur2
+    assert sorted(int(record.value) for record in read) == list(range(200))
+    assert all(record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 5 for record in read)
+
+
+def test_rows_may_name_topic_partition_and_headers(
+    spark: SparkSession, new_topic: NewTopic
+) -> None:
+    one, two = new_topic(2), new_topic(2)
+    frame = spark.range(20).select(
+        f.col("id").cast("string").cast("binary").alias("value"),
+        f.when(f.col("id") < 10, one).otherwise(two).alias("topic"),
+        f.when(f.col("id") % 2 == 1, 1).cast("int").alias("partition"),
+        f.expr("array(struct('h' as key, cast('x' as binary) as value))").alias("headers"),
+    )
+    frame.write.format("bradbury").mode("append").save()
+    first = load(spark, one, includeHeaders=True).collect()
+    assert sorted(int(row.value) for row in first) == list(range(10))
+    assert sorted(map(int, values(load(spark, two)))) == list(range(10, 20))
+    assert {row.partition for row in first if int(row.value) % 2} == {1}
+    assert {row.headers[0].key for row in first} == {"h"}
+
+
+def test_the_option_topic_wins_over_the_column(spark: SparkSession, new_topic: NewTopic) -> None:
+    chosen, named = new_topic(), new_topic()
+    frame = spark.range(3).selectExpr("cast(id as string) value", f"'{named}' topic")
+    frame.write.format("bradbury").option("topic", chosen).mode("append").save()
+    assert (load(spark, chosen).count(), load(spark, named).count()) == (3, 0)
+
+
+def test_rows_that_cannot_be_written_are_refused(spark: SparkSession, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+
+    def write(expressions: list[str], mode: str = "append", **options: str) -> None:
+        frame = spark.range(3).selectExpr(*expressions)
+        frame.write.format("bradbury").options(**options).mode(mode).save()
+
+    with pytest.raises(Exception, match="Required attribute 'value' not found"):
+        write(["id as body"], topic=topic)
+    with pytest.raises(Exception, match="value attribute unsupported type bigint"):
+        write(["id as value"], topic=topic)
+    with pytest.raises(Exception, match="topic option required"):
+        write(["'x' as value"])
+    with pytest.raises(Exception, match="null topic present in the data"):
+        write(["'x' as value", "cast(null as string) as topic"])
+    with pytest.raises(Exception, match="has partitions 0 to 1, not 2"):
+        write(["'x' as value", "cast(id as int) as partition"], topic=topic)
+    with pytest.raises(Exception, match=r'Say \.mode\("append"\)'):
+        write(["'x' as value"], mode="overwrite", topic=topic)
+    with pytest.raises(Exception, match=r"(?i)append"):
+        write(["'x' as value"], mode="errorifexists", topic=topic)
+
+
+def test_a_task_that_fails_once_is_run_again_and_every_row_is_there(
+    spark: SparkSession, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    mark = str(tmp_path / "died")
+
+    @f.udf("string")
+    def die_once(value: str) -> str:
+        if value == "7":
+            try:
+                os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return value
+            os._exit(1)
+        return value
+
+    frame = spark.range(0, 20, 1, 2).select(die_once(f.col("id").cast("string")).alias("value"))
+    frame.write.format("bradbury").option("topic", topic).mode("append").save()
+    assert os.path.exists(mark)
+    assert set(map(int, values(load(spark, topic)))) == set(range(20))
+
+
+# --- streams ---------------------------------------------------------------------------------
+
+
+def start(
+    spark: SparkSession, topic: str, into: str, checkpoint: Path, **options: object
+) -> StreamingQuery:
+    """A query that copies values, with everything there is now, then stops."""
+    stream = spark.readStream.format("bradbury").options(subscribe=topic, **options).load()
+    return (
+        stream.select("value")
+        .writeStream.format("bradbury")
+        .option("topic", into)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def test_available_now_copies_everything_once_in_limited_batches_and_goes_on_after(
+    spark: SparkSession,
+    producer: bradbury.Producer,
+    new_topic: NewTopic,
+    tmp_path: Path,
+    filled: str,
+) -> None:
+    into = new_topic(2)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100}
+    query = start(spark, filled, into, tmp_path, **options)
+    assert query.awaitTermination(120)
+    assert [batch["numInputRows"] for batch in query.recentProgress] == [99, 99, 99, 3]
+    source = query.recentProgress[-1]["sources"][0]
+    assert json.loads(source["endOffset"]) == {filled: {"0": 100, "1": 100, "2": 100}}
+    assert source["latestOffset"] == source["endOffset"]
+    assert sorted(map(int, values(load(spark, into)))) == list(range(300))
+
+    producer.send_batch(filled, numbered(300, 310)).result(10)
+    assert start(spark, filled, into, tmp_path, **options).awaitTermination(120)
+    assert sorted(map(int, values(load(spark, into)))) == list(range(310))
+
+
+def test_a_query_that_dies_in_its_first_batch_loses_nothing(
+    spark: SparkSession, producer: bradbury.Producer, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Spark forgets the initial offset of a Python source; asked anew, "latest" is later."""
+    topic = new_topic()
+    died = tmp_path / "died"
+    seen: list[int] = []
+
+    def process(batch: DataFrame, batch_id: int) -> None:
+        rows = [int(row.value) for row in batch.collect()]
+        if rows and not died.exists():
+            died.touch()
+            raise RuntimeError("the first batch with rows fails")
+        seen.extend(rows)
+
+    def run() -> StreamingQuery:
+        stream = spark.readStream.format("bradbury").option("subscribe", topic)
+        return (
+            stream.option("startingOffsets", "latest")
+            .option("minOffsetsPerTrigger", 1)
+            .load()
+            .writeStream.foreachBatch(process)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+
+    query = run()
+    wait_until(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists() or query.exception())
+    producer.send_batch(topic, numbered(0, 10)).result(10)
+    with pytest.raises(Exception, match="the first batch with rows fails"):
+        query.awaitTermination(60)
+    producer.send_batch(topic, numbered(10, 15)).result(10)
+    query = run()
+    wait_until(lambda: len(seen) >= 15 or query.exception())
+    query.stop()
+    assert seen == list(range(15))
+
+
+def test_an_idle_stream_runs_no_batches_and_then_takes_what_comes(
+    spark: SparkSession, producer: bradbury.Producer, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic, into = new_topic(3), new_topic()
+    query = (
+        spark.readStream.format("bradbury")
+        .option("subscribe", topic)
+        .load()
+        .select("value")
+        .writeStream.format("bradbury")
+        .option("topic", into)
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        wait_until(lambda: (tmp_path / "commits" / "0").exists() or query.exception())
+        producer.send(topic, b"1", partition=2).result(10)
+        wait_until(lambda: (tmp_path / "commits" / "1").exists() or query.exception())
+        query.processAllAvailable()
+        before = sorted(os.listdir(tmp_path / "offsets"))
+        query.processAllAvailable()  # returns once Spark has seen that nothing is new
+        assert sorted(os.listdir(tmp_path / "offsets")) == before
+        assert values(load(spark, into)) == [b"1"]
+    finally:
+        query.stop()
+
+
+def test_complete_mode_appends_every_result(
+    spark: SparkSession, new_topic: NewTopic, tmp_path: Path, filled: str
+) -> None:
+    into = new_topic()
+    stream = spark.readStream.format("bradbury").option("subscribe", filled)
+    query = (
+        stream.option("startingOffsets", "earliest")
+        .load()
+        .groupBy("partition")
+        .count()
+        .selectExpr("to_json(struct(*)) as value")
+        .writeStream.outputMode("complete")
+        .format("bradbury")
+        .option("topic", into)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    results = [json.loads(value) for value in values(load(spark, into))]
+    assert {(one["partition"], one["count"]) for one in results} == {(0, 100), (1, 100), (2, 100)}
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)

@@ -1,0 +1,232 @@
+"""Which options does format("bradbury") take, and what does it say to the others?"""
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+from bradbury.clients.topic_partition import TopicPartition
+from bradbury.pipelines.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    AtEdge,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    ReadOptions,
+    Subscribe,
+    SubscribePattern,
+    WriteOptions,
+)
+
+
+def read(streaming: bool = False, **options: str) -> ReadOptions:
+    given = {"subscribe": "t", **options}
+    return ReadOptions.parse(
+        {name.replace("_", "."): value for name, value in given.items() if value},
+        streaming=streaming,
+    )
+
+
+def test_a_batch_runs_from_earliest_to_latest_and_a_stream_from_latest_without_end() -> None:
+    assert (read().starting, read().ending) == (AtEdge(EARLIEST), AtEdge(LATEST))
+    stream = read(streaming=True)
+    assert (stream.starting, stream.ending) == (AtEdge(LATEST), None)
+
+
+def test_names_do_not_mind_upper_and_lower_case() -> None:
+    assert ReadOptions.parse(
+        {"SUBSCRIBE": "t", "StartingOffsets": "Latest"}, streaming=True
+    ) == ReadOptions.parse({"subscribe": "t", "startingoffsets": "latest"}, streaming=True)
+
+
+def test_topics_are_named_in_one_of_three_ways() -> None:
+    assert read(subscribe="b, a,b").subscription == Subscribe(("a", "b"))
+    assert read(subscribe="", subscribePattern="logs-.*").subscription == SubscribePattern(
+        "logs-.*"
+    )
+    assert read(subscribe="", assign='{"a":[1,0]}').subscription == Assign(
+        (TopicPartition("a", 0), TopicPartition("a", 1))
+    )
+
+
+def test_an_offset_for_each_partition_may_also_be_earliest_or_latest() -> None:
+    options = read(startingOffsets='{"t":{"10":5,"9":-2}}', endingOffsets='{"t":{"9":-1,"10":8}}')
+    assert options.starting == AtOffsets(
+        {TopicPartition("t", 9): EARLIEST, TopicPartition("t", 10): 5}
+    )
+
+
+def test_a_timestamp_goes_before_timestamps_by_partition_and_those_before_offsets() -> None:
+    by_partition = '{"t":{"0":7}}'
+    assert read(
+        startingTimestamp="5", startingOffsetsByTimestamp=by_partition, startingOffsets="earliest"
+    ).starting == AtTimestamp(5)
+    assert read(
+        endingOffsetsByTimestamp=by_partition, endingOffsets="latest"
+    ).ending == AtTimestamps({TopicPartition("t", 0): 7})
+
+
+def test_numbers_flags_and_durations_are_converted() -> None:
+    options = read(
+        failOnDataLoss="False",
+        includeHeaders="TRUE",
+        maxTriggerDelay="2h",
+        minPartitions="7",
+        maxRecordsPerPartition="100",
+        batchRows="500",
+        kafkaConsumer_pollTimeoutMs="9",
+        fetchOffset_numRetries="0",
+    )
+    assert (options.fail_on_data_loss, options.include_headers) == (False, True)
+    assert options.max_trigger_delay_ms == 7_200_000
+    assert (options.min_partitions, options.max_records_per_partition) == (7, 100)
+    assert (options.batch_rows, options.poll_timeout_ms, options.retry_count) == (500, 9, 0)
+
+
+def test_kafka_settings_lose_their_prefix() -> None:
+    options = read(
+        kafka_bootstrap_servers="h:1",
+        kafka_isolation_level="read_committed",
+        kafka_max_partition_fetch_bytes="1024",
+        kafka_security_protocol="PLAINTEXT",
+    )
+    assert options.bootstrap == "h:1"
+    assert options.fetch.isolation_level == 1
+    assert options.fetch.max_partition_fetch_bytes == 1024
+
+
+def test_kafka_settings_without_effect_are_named_in_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        read(kafka_session_timeout_ms="1", startingOffset="earliest", path="x")
+    assert "kafka.session.timeout.ms" in caplog.text
+    assert "startingoffset" in caplog.text
+    assert "path" not in caplog.text
+
+
+def test_options_travel_to_executors() -> None:
+    options = read(kafka_bootstrap_servers="h:1", startingOffsets='{"t":{"0":1}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+REFUSED_IN_ANY_READ = [
+    ({"subscribe": ""}, "One of the following options must be specified"),
+    ({"assign": '{"t":[0]}'}, "Only one of the following options"),
+    ({"subscribe": " , "}, "No topics to subscribe"),
+    ({"subscribe": "", "assign": "{}"}, "No topic partitions to assign"),
+    ({"subscribe": "", "assign": '{"t":0}'}, "must be JSON"),
+    ({"subscribe": "", "assign": "t"}, "must be JSON"),
+    ({"subscribe": "", "subscribePattern": " "}, "Pattern to subscribe is empty"),
+    ({"subscribe": "", "subscribePattern": "("}, "no regular expression"),
+    ({"kafka_auto_offset_reset": "latest"}, "startingOffsets"),
+    ({"kafka_key_deserializer": "x"}, "DataFrame operations"),
+    ({"kafka_value_deserializer": "x"}, "DataFrame operations"),
+    ({"kafka_enable_auto_commit": "true"}, "never commits"),
+    ({"kafka_interceptor_classes": "x"}, "not supported"),
+    ({"kafka_security_protocol": "SSL"}, "PLAINTEXT only"),
+    ({"kafka_sasl_mechanism": "PLAIN"}, "PLAINTEXT only"),
+    ({"kafka_isolation_level": "serializable"}, "read_committed"),
+    ({"kafka_bootstrap_servers": " "}, "host:port"),
+    ({"commitOffsets": "true"}, "transactions"),
+    ({"minPartitions": "0"}, "at least 1"),
+    ({"minPartitions": "many"}, "whole number"),
+    ({"maxRecordsPerPartition": "0"}, "at least 1"),
+    ({"batchRows": "0"}, "at least 1"),
+    ({"failOnDataLoss": "maybe"}, "'true' or 'false'"),
+    ({"maxTriggerDelay": "soon"}, "a duration such as '15m'"),
+    ({"startingOffsets": "now"}, "must be JSON"),
+    ({"startingOffsets": '{"t":{"0":-3}}'}, "must be JSON"),
+    ({"startingOffsets": '{"t":{"x":1}}'}, "must be JSON"),
+    ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "must be JSON"),
+    ({"startingTimestamp": "-1"}, "at least 0"),
+    ({"startingOffsetsByTimestampStrategy": "earliest"}, "'error' or 'latest'"),
+    ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
+    ({"maxOffsetsPerTrigger": "0"}, "at least 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED_IN_ANY_READ)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_refused_in_any_read(options: dict[str, Any], said: str, streaming: bool) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        read(streaming, **options)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffsets": "latest"}, "can't be latest for batch"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "t-0 can't be latest for batch"),
+        ({"endingOffsets": "earliest"}, "can't be earliest for batch"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "t-0 can't be earliest for batch"),
+        (
+            {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":2,"1":2}}'},
+            "must name the same partitions",
+        ),
+    ],
+)
+def test_refused_in_a_batch(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endingOffsets": "latest"},
+        {"endingTimestamp": "5"},
+        {"endingOffsetsByTimestamp": '{"t":{"0":1}}'},
+    ],
+)
+def test_a_stream_has_no_end(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not valid in streaming"):
+        read(streaming=True, **options)
+
+
+def write(**options: str) -> WriteOptions:
+    return WriteOptions.parse({name.replace("_", "."): value for name, value in options.items()})
+
+
+def test_producer_settings_become_the_producers_arguments() -> None:
+    options = write(
+        topic="t",
+        kafka_acks="1",
+        kafka_linger_ms="7",
+        kafka_compression_type="zstd",
+        kafka_enable_idempotence="false",
+        kafka_max_in_flight_requests_per_connection="2",
+    )
+    assert options.topic == "t"
+    assert options.producer == {
+        "client_id": "bradbury-spark",
+        "acks": 1,
+        "linger_ms": 7,
+        "compression_type": "zstd",
+        "enable_idempotence": False,
+        "max_in_flight": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": " "}, "must name a topic"),
+        ({"kafka_acks": "2"}, "kafka.acks"),
+        ({"kafka_linger_ms": "x"}, "kafka.linger.ms"),
+        ({"kafka_value_serializer": "x"}, "DataFrame operations"),
+        ({"kafka_ssl_truststore_location": "x"}, "PLAINTEXT only"),
+        ({"deliveryGuarantee": "exactly-once"}, "at least once"),
+        ({"sinkId": "a"}, "transactions"),
+    ],
+)
+def test_refused_in_a_write(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        write(**options)
+
+
+def test_at_least_once_may_be_asked_for_by_name() -> None:
+    assert write(topic="t", deliveryGuarantee="at-least-once").topic == "t"

@@ -1,0 +1,71 @@
+"""Does the same code run on RayDP's executors, with the log in the same Ray cluster?
+
+One session for all of it: four JVMs take half a minute to start. The local session of this folder
+has ended by now: a process has one.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import bradbury
+import pytest
+from bradbury.pipelines.spark.session import SparkUnavailable, stop_spark
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(420)]
+
+
+@pytest.fixture(scope="module")
+def spark(ray_cluster: str, bootstrap: str) -> Iterator[SparkSession]:
+    session = bradbury.spark("bradbury-test", executor_memory="512M", bootstrap=bootstrap)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    stop_spark()
+
+
+def numbers(spark: SparkSession, topic: str) -> list[int]:
+    frame = spark.read.format("bradbury").option("subscribe", topic).load()
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def test_read_write_and_stream_on_executors_of_the_ray_cluster(
+    spark: SparkSession,
+    admin: bradbury.Admin,
+    producer: bradbury.Producer,
+    tmp_path: Path,
+) -> None:
+    for topic in ("raydp-in", "raydp-copy", "raydp-stream"):
+        admin.create_topic(topic, 2)
+    producer.send_batch("raydp-in", [b"%d" % number for number in range(1_000)]).result(10)
+    assert numbers(spark, "raydp-in") == list(range(1_000))
+
+    frame = spark.read.format("bradbury").option("subscribe", "raydp-in").load()
+    frame.select("value").write.format("bradbury").option("topic", "raydp-copy").mode(
+        "append"
+    ).save()
+    assert numbers(spark, "raydp-copy") == list(range(1_000))
+
+    stream = spark.readStream.format("bradbury").option("subscribe", "raydp-in")
+    query = (
+        stream.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 600)
+        .load()
+        .select("value")
+        .writeStream.format("bradbury")
+        .option("topic", "raydp-stream")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert sum(batch["numInputRows"] for batch in query.recentProgress) == 1_000
+    assert numbers(spark, "raydp-stream") == list(range(1_000))
+
+
+def test_the_work_is_done_by_an_actor_of_the_ray_cluster(spark: SparkSession) -> None:
+    import ray
+
+    names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    assert [name for name in names if name.startswith("raydp-executor")]
+    with pytest.raises(SparkUnavailable, match="has a Spark session already"):
+        bradbury.spark()

@@ -1,0 +1,133 @@
+"""What is said where no Spark session can be made, and what one is given?"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bradbury
+import pytest
+from bradbury.pipelines.spark import session
+from bradbury.pipelines.spark.session import (
+    JavaMissing,
+    SparkMissing,
+    SparkUnavailable,
+    check_java,
+    import_paths,
+    known_bootstrap,
+)
+
+
+def java_saying(folder: Path, text: str) -> str:
+    """A JAVA_HOME whose java answers -version with `text`."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    program.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21"])
+def test_java_17_and_later_are_taken(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java_saying(tmp_path, f'openjdk version "{version}" 2025'))
+    assert check_java() == int(version.partition(".")[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('openjdk version "1.8.0_402"', "is 8: install a JDK 17"),
+        ('openjdk version "11.0.2" 2019-01-15', "is 11: install a JDK 17"),
+        ("no idea", "does not say its version"),
+    ],
+)
+def test_an_older_java_is_named_with_the_remedy(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java_saying(tmp_path, text))
+    with pytest.raises(JavaMissing, match=said) as refused:
+        check_java()
+    assert "\n" not in str(refused.value)
+
+
+def test_no_java_is_said_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaMissing, match="apt install openjdk-17-jre-headless"):
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissing, match="cannot be run"):
+        check_java()
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SparkMissing, match=r"pip install 'bradbury\[spark\]'"):
+        bradbury.spark()
+    with pytest.raises(SparkMissing):
+        session.local_session()
+
+
+def in_a_process_of_its_own(code: str, paths: list[str] | None = None) -> str:
+    """What it prints. A process, for Ray and Spark keep what they know of one."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths or sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.slow
+def test_outside_a_ray_cluster_it_is_said_what_to_call() -> None:
+    said = in_a_process_of_its_own(
+        "import bradbury\n"
+        "from bradbury.pipelines.spark.session import RayNotInitialised\n"
+        "try:\n    bradbury.spark()\n"
+        "except RayNotInitialised as error:\n    print(error)\n"
+    )
+    assert "call bradbury.up() or ray.init() first" in said
+
+
+def test_executors_that_can_never_be_placed_are_refused() -> None:
+    with pytest.raises(SparkUnavailable, match="3 executors of 2 CPUs do not fit") as refused:
+        session._check_resources({"CPU": 4.0}, 3, 2, {})
+    assert "which has 4" in str(refused.value)
+    session._check_resources({"CPU": 4.0}, 2, 2, {})
+    session._check_resources({"CPU": 1.0}, 3, 2, {session._EXECUTOR_CPU: "0.1"})
+
+
+def test_where_the_cluster_is_may_be_unknown_until_an_option_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("BRADBURY_BOOTSTRAP", raising=False)
+    assert known_bootstrap("a:1,b:2") == "a:1,b:2"
+    assert known_bootstrap(None, "no-such-namespace") is None
+    monkeypatch.setenv("BRADBURY_BOOTSTRAP", "c:3")
+    assert known_bootstrap(None) == "c:3"
+
+
+@pytest.mark.slow
+def test_other_processes_of_a_checkout_import_both_packages() -> None:
+    code = "import bradbury, pyspark_bradbury; print(pyspark_bradbury.DefaultSource.name())"
+    assert in_a_process_of_its_own(code, import_paths()).strip() == "bradbury"
+
+
+@pytest.mark.slow
+def test_looking_for_the_source_never_raises_and_costs_nothing_before() -> None:
+    said = in_a_process_of_its_own(
+        "import sys\n"
+        f"sys.path.append({str(Path(session.__file__).parents[1])!r})\n"
+        "import pyspark_bradbury\n"
+        "print('pyspark.sql' in sys.modules, hasattr(pyspark_bradbury, 'other'))\n"
+        "sys.modules['pyspark.sql.datasource'] = None\n"
+        "print(hasattr(pyspark_bradbury, 'DefaultSource'))\n"
+    )
+    assert said.split() == ["False", "False", "False"]
