@@ -58,6 +58,8 @@ def test_a_file_is_read_in_one_sitting(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
 def test_imports_inside_the_package_are_relative(path: Path) -> None:
+    if path.parent.name == "pyspark_bradbury":
+        return  # a top-level package of its own in the wheel
     absolute = [line for line, module in imported(path) if module == "bradbury"]
     assert absolute == []
 
