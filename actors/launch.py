@@ -25,7 +25,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from ..cluster.broker_config import BrokerConfig
 from .handles import CONTROLLER
-from .placement import ActorPlan, RayNode, plan
+from .placement import ActorPlan, PlacementError, RayNode, plan
 from .ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
 
 if TYPE_CHECKING:
@@ -144,15 +144,18 @@ def up(
                 f"a cluster is already up in namespace {namespace!r} with {existing}; "
                 "run `bradbury down` first, or leave the settings away"
             )
-        plans = plan(
-            _ray_nodes(),
-            data_dir=settings["data_dir"],
-            host=host,
-            port=port,
-            broker=broker,
-            node_label=node_label,
-            node_resource=node_resource,
-        )
+        try:
+            plans = plan(
+                _ray_nodes(),
+                data_dir=settings["data_dir"],
+                host=host,
+                port=port,
+                broker=broker,
+                node_label=node_label,
+                node_resource=node_resource,
+            )
+        except PlacementError as error:
+            raise UpError(str(error)) from None
         try:
             handles = _start(plans, namespace, settings)
             _wait_until_serving(handles, on_progress)

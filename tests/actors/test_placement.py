@@ -1,0 +1,94 @@
+"""On which Ray nodes does which actor stand, pinned by what, at which address?"""
+
+import pytest
+
+from bradbury.actors.placement import PlacementError, RayNode, plan
+from bradbury.cluster.broker_config import BrokerConfig
+
+
+def node(address: str, label: str | None = None, **resources: float) -> RayNode:
+    labels = {"log-node": label} if label else {}
+    return RayNode(address, labels, {f"node:{address}": 1.0, **resources})
+
+
+def planned(*nodes: RayNode, **options):
+    settings = {"data_dir": "/data", "host": None, "port": 9092, "broker": BrokerConfig()}
+    return plan(list(nodes), **(settings | options))
+
+
+def test_one_machine_listens_on_loopback_and_uses_the_directory_itself() -> None:
+    (broker,) = planned(node("10.0.0.1"))
+    assert broker.config.host == broker.config.advertised_host == "127.0.0.1"
+    assert broker.config.data_dir == "/data"
+    assert [broker.config.port, *(actor.config.port for actor in broker.siblings)] == [
+        9092,
+        9093,
+        9094,
+    ]
+
+
+def test_machines_listen_on_their_own_addresses() -> None:
+    brokers = planned(node("10.0.0.1"), node("10.0.0.2"))
+    assert [broker.config.host for broker in brokers] == ["10.0.0.1", "10.0.0.2"]
+    assert [broker.config.port for broker in brokers] == [9092, 9092]
+
+
+def test_a_wildcard_is_bound_but_never_advertised() -> None:
+    brokers = planned(node("10.0.0.1"), node("10.0.0.2"), host="0.0.0.0")
+    assert [broker.config.host for broker in brokers] == ["0.0.0.0", "0.0.0.0"]
+    assert [broker.config.advertised_host for broker in brokers] == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_a_label_pins_and_names_the_directory() -> None:
+    brokers = planned(node("10.0.0.1", "b"), node("10.0.0.1", "a"))
+    assert [broker.name for broker in brokers] == ["broker/a", "broker/b"]
+    assert [broker.config.data_dir for broker in brokers] == ["/data/a", "/data/b"]
+    assert [broker.config.port for broker in brokers] == [9092, 9108]
+    assert all(broker.label_selector and not broker.resources for broker in brokers)
+    assert brokers[0].siblings[0].label_selector == {"log-node": "a"}
+
+
+def test_without_a_label_the_address_pins() -> None:
+    (broker,) = planned(node("10.0.0.1"))
+    assert broker.resources == {"node:10.0.0.1": 0.001}
+    assert broker.label_selector == {}
+
+
+def test_port_zero_is_any_free_port_for_everyone() -> None:
+    (broker,) = planned(node("10.0.0.1"), port=0)
+    assert {actor.config.port for actor in (broker, *broker.siblings)} == {0}
+
+
+def test_as_many_partition_actors_as_asked_for_each_with_its_directory() -> None:
+    (broker,) = planned(
+        node("10.0.0.1"), broker=BrokerConfig.from_kafka({"bradbury.partition.actors": 3})
+    )
+    partitions = [actor for actor in broker.siblings if actor.kind == "PartitionActor"]
+    assert [actor.config.directory for actor in partitions] == [
+        "partitions-0",
+        "partitions-1",
+        "partitions-2",
+    ]
+    assert len({actor.name for actor in (broker, *broker.siblings)}) == 5
+
+
+def test_only_nodes_that_have_what_is_asked_for() -> None:
+    nodes = [node("10.0.0.1", "a"), node("10.0.0.2", "b", log_broker=1)]
+    (broker,) = planned(*nodes, node_resource="log_broker")
+    assert broker.name == "broker/b"
+    (broker,) = planned(*nodes, node_label={"log-node": "a"})
+    assert broker.name == "broker/a"
+    with pytest.raises(PlacementError, match="none of the 2 Ray nodes"):
+        planned(*nodes, node_resource="gpu")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (node("10.0.0.1"), node("10.0.0.1")),
+        (node("10.0.0.1", "a"), node("10.0.0.2", "a")),
+    ],
+)
+def test_nodes_that_cannot_be_told_apart_are_refused(nodes: tuple[RayNode, ...]) -> None:
+    with pytest.raises(PlacementError, match="give each its own name: ray start --labels"):
+        planned(*nodes)

@@ -1,0 +1,152 @@
+"""Do brokers stand on every Ray node, and does a node that comes back bring its data back?"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROLE = {"log-role": "many"}
+
+
+class RayNode:
+    """A further Ray node on this machine, as `ray start` makes it. Ended with its children."""
+
+    def __init__(self, address: str, label: str) -> None:
+        ray_command = str(Path(sys.executable).parent / "ray")
+        labels = f"log-node={label},log-role=many"
+        command = [ray_command, "start", f"--address={address}", f"--labels={labels}"]
+        self.process = psutil.Popen(
+            [*command, "--num-cpus=1", "--block"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.label = label
+
+    def wait_until_alive(self) -> "RayNode":
+        wait_for(lambda: self.label in alive_labels())
+        return self
+
+    def kill(self) -> None:
+        """kill -9 of everything on the node, as a power cut would end it."""
+        processes = [self.process, *self.process.children(recursive=True)]
+        for process in processes:
+            with_suppressed(process.kill)
+        psutil.wait_procs(processes, timeout=20)
+
+    def wait_until_dead(self) -> None:
+        """Until Ray has noticed."""
+        wait_for(lambda: self.label not in alive_labels())
+
+
+def with_suppressed(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def alive_labels() -> set[str]:
+    return {node["Labels"].get("log-node", "") for node in ray.nodes() if node["Alive"]}
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def two_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayNode]]:
+    """Besides the test run's own node, whose cluster stands already and stays out of this."""
+    nodes = []
+    try:
+        for label in ("n1", "n2"):  # one after the other: at once, they would take the same sockets
+            nodes.append(RayNode(ray_cluster, label))
+            nodes[-1].wait_until_alive()
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            node.wait_until_dead()
+
+
+def leaders(admin: AdminClient, topic: str) -> list[int]:
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return [partitions[index].leader for index in sorted(partitions)]
+
+
+def test_partitions_spread_over_nodes_and_survive_the_death_of_one(
+    two_nodes: list[RayNode], ray_cluster: str, tmp_path: Path
+) -> None:
+    with bradbury.up(str(tmp_path / "data"), port=0, namespace="many", node_label=ROLE) as cluster:
+        status = cluster.status()
+        assert len(status["nodes"]) == 6
+        assert {node["rack"] for node in status["nodes"]} == {"n1", "n2"}
+        assert (tmp_path / "data" / "n1").is_dir()
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("spread", 4, 1)])["spread"].result(20)
+        owners = leaders(admin, "spread")
+        assert len(set(owners)) == 2
+        assert sorted(owners.count(owner) for owner in set(owners)) == [2, 2]
+
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        for number in range(400):
+            producer.produce("spread", b"%d" % number, partition=number % 4)
+        assert producer.flush(20) == 0
+
+        voter = next(a for a in status["actors"] if a["actor"] == "broker/n1")
+        assert voter["metadata_offset"] > 0
+        two_nodes[1].kill()
+        wait_for(lambda: -1 in leaders(admin, "spread"))
+        assert sorted(leaders(admin, "spread"))[:2] == [-1, -1]
+        two_nodes[1] = RayNode(ray_cluster, "n2")
+        two_nodes[1].wait_until_alive()
+        wait_for(lambda: leaders(admin, "spread") == owners)
+
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "x"})
+        consumer.assign([TopicPartition("spread", index, 0) for index in range(4)])
+        values: list[int] = []
+        while len(values) < 400:
+            messages = consumer.consume(400 - len(values), 30)
+            assert messages
+            values += [int(message.value()) for message in messages]
+        consumer.close()
+        assert sorted(values) == list(range(400))
+
+
+def test_a_stopped_partition_actor_is_fenced_and_comes_back(cluster: bradbury.Cluster) -> None:
+    """SIGSTOP: alive for Ray, silent for us. Its session ends, its partitions have no leader."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("stopped", 1, 1)])["stopped"].result(20)
+    pid = next(
+        actor["pid"]
+        for actor in cluster.status()["actors"]
+        if actor["actor"].startswith("partitions")
+    )
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: leaders(admin, "stopped") == [-1])
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: leaders(admin, "stopped") != [-1])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    errors = []
+    producer.produce("stopped", b"x", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(30) == 0
+    assert errors == [None]
