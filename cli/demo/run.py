@@ -78,7 +78,7 @@ def run_demo(settings: DemoSettings) -> int:
     finally:
         if settings.keep:
             shutil.rmtree(folder / "ray", ignore_errors=True)
-            shutil.rmtree(folder / "spark", ignore_errors=True)
+            demo.screen.say(f"kept {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     _tell_summary(demo, reason)
@@ -261,7 +261,6 @@ def _tell_summary(demo: _Demo, no_spark: str | None) -> None:
         screen.say(f"picture   {settings.plot}")
     data = demo.folder / "data"
     if settings.keep:
-        screen.say(f"kept      {demo.folder}")
         screen.say(f"try next  bradbury up --detach --data-dir {data}")
         screen.say("          bradbury consume flights --from-beginning --max 5 --format '%k %v'")
         screen.say("          bradbury down")

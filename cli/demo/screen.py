@@ -5,6 +5,8 @@ With --json the screen is stderr, so that stdout has the summary and nothing els
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +37,9 @@ class Step:
 
 class Screen:
     def __init__(self, *, stderr: bool) -> None:
-        self.console = Console(stderr=stderr, highlight=False)
+        # A descriptor of its own: it goes on drawing while the two are lent to a JVM.
+        descriptor = os.dup((sys.stderr if stderr else sys.stdout).fileno())
+        self.console = Console(file=os.fdopen(descriptor, "w"), highlight=False)
 
     def say(self, text: str | RenderableType) -> None:
         self.console.print(text, markup=False)

@@ -10,7 +10,10 @@ and Spark counts as many flights per carrier as the consumer actors did.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,17 +64,47 @@ def start(namespace: str, scratch: Path) -> SparkSession:
     """A session with one executor; what it writes for itself goes to `scratch`."""
     from ...pipelines.spark.session import spark
 
-    return spark(
-        "bradbury-demo",
-        num_executors=1,
-        executor_cores=1,
-        namespace=namespace,
-        configs={
-            "spark.sql.shuffle.partitions": "4",
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            "spark.local.dir": str(scratch / "local"),
-        },
-    )
+    temporary = scratch / "tmp"
+    temporary.mkdir(parents=True)
+    java = f"-Djava.io.tmpdir={temporary}"
+    with _output_to(scratch / "spark.log"):
+        return spark(
+            "bradbury-demo",
+            num_executors=1,
+            executor_cores=1,
+            namespace=namespace,
+            configs={
+                "spark.sql.shuffle.partitions": "4",
+                "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+                "spark.local.dir": str(temporary),
+                "spark.driver.extraJavaOptions": java,
+                "spark.executor.extraJavaOptions": java,
+                "spark.ray.raydp_app_master.extraJavaOptions": java,
+            },
+        )
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """What processes started meanwhile print, for as long as they live, goes to `path`.
+
+    The JVM's warnings would run through the progress display, and through the JSON on stdout.
+    """
+    streams = (sys.stdout, sys.stderr)
+    for stream in streams:
+        stream.flush()
+    before = [os.dup(number) for number in (1, 2)]
+    try:
+        with path.open("ab") as file:
+            for number in (1, 2):
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        for stream in streams:
+            stream.flush()
+        for number, kept in enumerate(before, start=1):
+            os.dup2(kept, number)
+            os.close(kept)
 
 
 def run_batch(session: SparkSession, parquet: Path) -> tuple[Result, dict[str, int]]:
@@ -80,7 +113,7 @@ def run_batch(session: SparkSession, parquet: Path) -> tuple[Result, dict[str, i
     try:
         delays = _delays(flights).cache()
         delays.write.mode("overwrite").parquet(str(parquet))
-        _records(delays).write.format(FORMAT).option("topic", DELAYS).save()
+        _records(delays).write.format(FORMAT).option("topic", DELAYS).mode("append").save()
         carriers = {
             row["carrier"]: row["count"] for row in flights.groupBy("carrier").count().collect()
         }
@@ -105,7 +138,7 @@ def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
         .writeStream.format(FORMAT)
         .option("topic", STREAMED)
         .option("checkpointLocation", str(checkpoint))
-        .outputMode("update")
+        .outputMode("complete")  # update would do, but Spark lets no Python sink have it
         .trigger(availableNow=True)
         .start()
     )
