@@ -32,6 +32,7 @@ from ..protocol.columns_arrow import HEADERS_TYPE
 from ..protocol.errors import KafkaError, MessageTooLarge, RequestTimedOut
 from ..protocol.partitioner import StickyPartitioner
 from .deliveries import RecordRun
+from .kernels import on_records
 from .metadata import ClusterView
 from .producer_batch import Delivery, ProducerBatch, Rows
 
@@ -227,6 +228,7 @@ class Accumulator:
         self, topic: TopicBuffer, columns: Columns, delivery: Delivery, deadline: float
     ) -> list[ProducerBatch]:
         count = len(columns.values)
+        on_records(count)
         topic.partition_count = max(topic.partition_count, self._view().partition_count(topic.name))
         partitions = self._partitions(topic, columns)
         batches: list[ProducerBatch] = []

@@ -11,14 +11,17 @@ Not here: waiting (consumer), fetching (fetcher).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..protocol.columns import decode_batches
 from ..protocol.errors import KafkaError
 from .fetch_state import FetchedRecords, FetchState
 from .fetcher import Fetcher
+from .kernels import on_records
 
 
 class ConsumerRecord(NamedTuple):
@@ -137,6 +140,7 @@ class RecordStream:
             aborted=fetched.aborted,
             check_crc=self._check_crcs,
         )
+        on_records(len(decoded))
         if decoded.next_offset < fetched.next_offset:
             # More would come out of these bytes than one decoding may hold: fetch the rest again.
             self._fetcher.refetch(state, decoded.next_offset)
@@ -147,18 +151,21 @@ def records_of(chunk: Chunk) -> Iterator[ConsumerRecord]:
     """One record after another; the partition's position moves along, until a seek ends it."""
     columns: Any = chunk.table
     headers: Any = columns.column("headers")
+    any_headers = bool(pc.max(pc.list_value_length(headers)).as_py())
     rows = zip(
         columns.column("offset").to_pylist(),
         columns.column("timestamp").cast(pa.int64()).to_pylist(),
         columns.column("key").to_pylist(),
         columns.column("value").to_pylist(),
-        headers.to_pylist(),
+        # Lists of structs are slow to convert, and most records have none.
+        headers.to_pylist() if any_headers else repeat(None, columns.num_rows),
         strict=True,
     )
     state = chunk.state
+    generation = chunk.generation
     topic, partition = state.topic_partition
     for offset, timestamp, key, value, pairs in rows:
-        if not chunk.is_current:
+        if state.generation != generation:
             return
         state.position = offset + 1
         named = [(pair["key"], pair["value"]) for pair in pairs] if pairs else []
