@@ -328,7 +328,13 @@ class PartitionHost:
 
 
 def _log_config(topic: TopicImage) -> LogConfig:
-    """The topic's settings. Internal topics hold what users may not ask for yet."""
+    """The topic's settings.
+
+    An internal topic is compacted, which users may not ask for yet, and fsynced before an answer: a
+    committed offset survives a power cut. Many commits share one fsync.
+    """
     if topic.is_internal:
-        return LogConfig(cleanup_policy=topic.configs.get("cleanup.policy", "delete"))
+        return LogConfig(
+            cleanup_policy=topic.configs.get("cleanup.policy", "delete"), flush_messages=1
+        )
     return LogConfig.from_kafka(topic.configs)
