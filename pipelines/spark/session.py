@@ -136,7 +136,7 @@ def spark(
     _end_idle_java()
     for name in _JAVA_OPTION_NAMES:
         settings[name] = f"{JAVA_OPTIONS} {(configs or {}).get(name, '')}".strip()
-    with _environment(settings):
+    with _environment(settings, RAY_AUTH_MODE=_ray_auth_mode()):
         session = raydp.init_spark(
             app_name=app_name,
             num_executors=num_executors,
@@ -279,10 +279,20 @@ def _settings(configs: Mapping[str, str] | None, bootstrap: str | None) -> dict[
     return settings
 
 
+def _ray_auth_mode() -> str:
+    """How this process proves itself to Ray: the driver's JVM joins the same cluster.
+
+    Ray decides it when a cluster starts, and another process has it from the environment only.
+    """
+    raylet: Any = importlib.import_module("ray._raylet")
+    is_token = raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
+    return "token" if is_token else "disabled"
+
+
 @contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+def _environment(settings: Mapping[str, str], **more: str) -> Iterator[None]:
     """What JVMs that are started now inherit, and with them the Python workers of the driver."""
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
     if "spark.executorEnv.PYTHONPATH" in settings:
         wanted["PYTHONPATH"] = settings["spark.executorEnv.PYTHONPATH"]
     before = {name: os.environ.get(name) for name in wanted}
@@ -292,7 +302,7 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             if value is None:
-                del os.environ[name]
+                os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
