@@ -1,15 +1,16 @@
-"""pytest fixtures of a real cluster in the test process. Installed with the package.
+"""pytest fixtures for the tests of whoever uses Bradbury; pytest finds them once it is installed.
 
-    def test_my_pipeline(bradbury_cluster, bradbury_topic):
-        producer = bradbury.Producer(bootstrap=bradbury_cluster.bootstrap_servers)
+    bradbury_cluster   a LocalCluster, one per test run: real brokers and sockets, no Ray
+    bradbury_topic     the name of a topic that no other test has; not created yet
 
-Nothing heavy is imported until a test asks for the cluster.
+Loaded at every start of pytest in the environment, so nothing is imported here but pytest.
 """
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,12 +18,15 @@ import pytest
 if TYPE_CHECKING:
     from ..actors.local import LocalCluster
 
-_numbers = itertools.count(1)
+MOST_NAME = 200
+"""A topic's name has at most 249 characters, and its directory's name a suffix."""
+
+_numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def bradbury_cluster() -> Iterator[LocalCluster]:
-    """One cluster for the whole test run: real sockets, a temporary directory, no Ray."""
+    """A cluster in this process, started by the first test that asks, its data thrown away."""
     from ..actors.local import local
 
     with local() as cluster:
@@ -30,6 +34,7 @@ def bradbury_cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def bradbury_topic() -> str:
-    """The name of a topic that no other test uses; it is created by its first use."""
-    return f"topic-{next(_numbers)}"
+def bradbury_topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own, after the test's name."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name).strip("-")
+    return f"{name[:MOST_NAME]}-{next(_numbers)}"
