@@ -26,6 +26,7 @@ from struct import Struct
 from ..handlers.context import Node
 from ..handlers.dispatch import Chunks, PeerError, dispatch
 from ..protocol.fetch_response import FileSlice
+from .page_cache import bring_in, is_resident
 
 logger = logging.getLogger("bradbury.connection")
 
@@ -77,6 +78,8 @@ class Connection:
         self._unsent: deque[bytes | bytearray | memoryview | FileSlice] = deque()
         self._unsent_bytes = 0
         self._slice_sent = 0
+        self._warming = False
+        self._warmed = False
         self._reading = False
         self._writing = False
         self.closed = False
@@ -244,14 +247,14 @@ class Connection:
             for chunk in slots.popleft().chunks or ():
                 if not isinstance(chunk, bytes | bytearray | memoryview):
                     assert chunk.file is not None
-                    if chunk.size <= INLINE_SLICE:
+                    if chunk.size <= INLINE_SLICE and is_resident(chunk):
                         chunk = os.pread(chunk.file.fileno(), chunk.size, chunk.position)
                     else:
                         self._unsent.append(chunk)
                         continue
                 self._unsent.append(chunk)
                 self._unsent_bytes += len(chunk)
-        if self._unsent and not self._writing:
+        if self._unsent and not self._writing and not self._warming:
             self._write()
 
     def _on_writable(self) -> None:
@@ -270,10 +273,11 @@ class Connection:
             self.close()
             return
         self.last_activity = self._loop.time()
-        if self._unsent and not self._writing:
+        waits_for_socket = bool(self._unsent) and not self._warming
+        if waits_for_socket and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
-        elif not self._unsent and self._writing:
+        elif not waits_for_socket and self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
 
@@ -308,6 +312,10 @@ class Connection:
 
     def _write_slice(self, chunk: FileSlice) -> bool:
         assert chunk.file is not None
+        if self._slice_sent == 0 and not self._warmed and not is_resident(chunk):
+            self._warm(chunk)
+            return False
+        self._warmed = False
         remaining = chunk.size - self._slice_sent
         sent = os.sendfile(
             self._fd, chunk.file.fileno(), chunk.position + self._slice_sent, remaining
@@ -323,3 +331,22 @@ class Connection:
         self._slice_sent = 0
         self._unsent.popleft()
         return True
+
+    def _warm(self, chunk: FileSlice) -> None:
+        """Bring a cold slice into memory in a thread, then go on sending."""
+        self._warming = True
+        reading = self._loop.run_in_executor(None, bring_in, chunk)
+
+        def done(reading: asyncio.Future[None]) -> None:
+            if self.closed:
+                return
+            self._warming = False
+            if reading.exception() is not None:
+                logger.error("a log file cannot be read", exc_info=reading.exception())
+                self.close()
+                return
+            self._warmed = True  # not probed again: it must go out now
+            self._write()
+            self._regulate()
+
+        reading.add_done_callback(done)
