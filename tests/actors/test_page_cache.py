@@ -4,10 +4,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-from tests.support.raw_client import RawClient
-
 import bradbury
+import pytest
 from bradbury.actors.page_cache import bring_in, is_resident
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,
@@ -24,6 +22,8 @@ from bradbury.protocol.messages.produce import (
 )
 from bradbury.protocol.record_batch import read_size
 from bradbury.protocol.records import encode_records, iterate_records
+
+from tests.support.raw_client import RawClient
 
 
 class Slice(NamedTuple):

@@ -1,0 +1,206 @@
+"""Is a change of the metadata durable before it is answered, and can two controllers not both write?"""
+
+import asyncio
+import shutil
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bradbury.actors.controller import Controller
+from bradbury.actors.voter_host import VoterHost
+from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.cluster.controller_state import NewTopic, NodeRegistration
+from bradbury.cluster.voter import Promise
+from bradbury.protocol.errors import (
+    FencedLeaderEpoch,
+    NotController,
+    StaleBrokerEpoch,
+    TopicAlreadyExists,
+)
+from bradbury.storage.file_system import OsFileSystem
+
+NOW = 1_700_000_000_000
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+def open_voter(path: Path, name: str = "broker/a") -> VoterHost:
+    voter = VoterHost(name, str(path), OsFileSystem(), now_ms=lambda: NOW)
+    voter.open()
+    return voter
+
+
+async def start_controller(*voters: VoterHost, ended: list[str] | None = None) -> Controller:
+    controller = Controller(
+        lambda: voters,
+        BrokerConfig(),
+        now_ms=lambda: NOW,
+        on_superseded=lambda: ended.append("superseded") if ended is not None else None,
+    )
+    await controller.start()
+    return controller
+
+
+def registration(incarnation: str = "i", roles: tuple[str, ...] = ("partition",)):
+    return NodeRegistration(
+        directory_id="d1", incarnation=incarnation, roles=roles, host="h", port=1, rack=None
+    )
+
+
+async def create(controller: Controller, name: str, **options: Any):
+    return await controller.create_topic(
+        NewTopic(name=name, partitions=2, **options), timeout_ms=0, validate_only=False
+    )
+
+
+def test_everything_decided_is_there_after_the_controller_and_its_voter_died(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path / "a")
+        first = await start_controller(voter)
+        await first.register(registration())
+        await create(first, "kept")
+        ids = await first.allocate_producer_ids()
+        image = first.image
+        await first.close()
+        # No goodbye: what is on the disk now is what a power cut would leave.
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        second = await start_controller(open_voter(tmp_path / "b"))
+        assert second.image.topics == image.topics
+        assert second.image.cluster_id == image.cluster_id
+        assert second.image.epoch == image.epoch + 1
+        assert (await second.allocate_producer_ids())[0] == ids[0] + ids[1]
+        voter.close()
+
+    run(scenario())
+
+
+def test_of_two_live_controllers_only_the_newer_can_change_anything(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        ended: list[str] = []
+        older = await start_controller(voter, ended=ended)
+        await older.register(registration())
+        newer = await start_controller(voter)
+        with pytest.raises(NotController, match="newer controller"):
+            await create(older, "too-late")
+        assert ended == ["superseded"]
+        assert not older.is_active
+        await create(newer, "in-time")
+        assert set(newer.image.topics) == {"in-time"}
+        voter.close()
+
+    run(scenario())
+
+
+def test_a_promise_outlives_the_voters_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        await start_controller(voter)
+        await voter.prepare(Promise(epoch=50, owner="somebody"))
+        voter.close()
+        voter = open_voter(tmp_path)
+        with pytest.raises(FencedLeaderEpoch):
+            await voter.prepare(Promise(epoch=49, owner="an older one"))
+        controller = await start_controller(voter)
+        assert controller.image.epoch == 51
+        voter.close()
+
+    run(scenario())
+
+
+def test_a_cluster_whose_first_controller_died_right_after_formatting_is_finished(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        await voter.format("half-made")
+        voter.close()
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        assert controller.image.cluster_id == "half-made"
+        assert len(controller.image.voters) == 1
+        voter.close()
+
+    run(scenario())
+
+
+def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_begin_anew(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path / "voter")
+        other = open_voter(tmp_path / "other", "broker/b")
+        controller = await start_controller(voter, other)
+        cluster_id = controller.image.cluster_id
+        other.directory.assign_identity(cluster_id=cluster_id)
+        await controller.close()
+        alone = Controller(
+            lambda: [other], BrokerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
+        )
+        starting = asyncio.ensure_future(alone.start())
+        while "holds the metadata" not in (alone.waiting_for or ""):
+            await asyncio.sleep(0.01)
+        assert cluster_id in (alone.waiting_for or "")
+        with pytest.raises(NotController, match="holds the metadata"):
+            await create(alone, "t")
+        starting.cancel()
+        voter.close()
+        other.close()
+
+    run(scenario())
+
+
+def test_a_node_hears_what_is_new_and_a_replaced_one_is_told_to_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        registered = await controller.register(registration())
+        whole = await controller.poll(registered.node_id, "i", 0)
+        assert whole.whole is False
+        parked = asyncio.ensure_future(controller.poll(registered.node_id, "i", whole.offset))
+        await create(controller, "news")
+        news = await parked
+        assert news.offset == whole.offset + len(news.records)
+        assert b'"news"' in news.records[0]
+        await controller.register(registration("another"))
+        with pytest.raises(StaleBrokerEpoch):
+            await controller.poll(registered.node_id, "i", news.offset)
+        voter.close()
+
+    run(scenario())
+
+
+def test_a_request_repeated_after_its_answer_was_lost_is_the_same_topic(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        await controller.register(registration())
+        made = await create(controller, "once")
+        again = await create(controller, "once", topic_id=made.topic_id)
+        assert again == made
+        with pytest.raises(TopicAlreadyExists):
+            await create(controller, "once")
+        voter.close()
+
+    run(scenario())
+
+
+def test_a_check_without_creation_creates_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        await controller.register(registration())
+        before = controller.image
+        checked = await controller.create_topic(
+            NewTopic(name="t", partitions=3), timeout_ms=0, validate_only=True
+        )
+        assert checked.partitions == 3
+        assert controller.image is before
+        voter.close()
+
+    run(scenario())

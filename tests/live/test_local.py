@@ -1,0 +1,71 @@
+"""Is `local()` a whole cluster: of many nodes, keeping its data, refusing what it cannot use?"""
+
+import socket
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+from bradbury.actors.listener import PortInUse
+from bradbury.protocol.errors import InvalidConfig
+from bradbury.storage.storage_failure import DataDirectoryError
+
+
+def test_three_nodes_share_the_partitions_and_clients_find_the_owners() -> None:
+    with bradbury.local(nodes=3) as cluster:
+        first_only = cluster.bootstrap_servers.split(",")[0]
+        admin = AdminClient({"bootstrap.servers": first_only})
+        admin.create_topics([NewTopic("t", 6, 1)])["t"].result(10)
+        described = admin.list_topics("t", timeout=10)
+        leaders = [part.leader for part in described.topics["t"].partitions.values()]
+        assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
+        producer = Producer({"bootstrap.servers": first_only})
+        for number in range(60):
+            producer.produce("t", b"%d" % number, partition=number % 6)
+        assert producer.flush(10) == 0
+        consumer = Consumer({"bootstrap.servers": first_only, "group.id": "x"})
+        consumer.assign([TopicPartition("t", index, 0) for index in range(6)])
+        values = [int(message.value()) for message in consumer.consume(60, 20)]
+        consumer.close()
+        assert sorted(values) == list(range(60))
+
+
+def test_a_directory_that_is_given_keeps_topics_records_and_ids(tmp_path: Path) -> None:
+    ids = []
+    for round_number in range(3):
+        with bradbury.local(str(tmp_path)) as cluster:
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+            if round_number == 0:
+                admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(10)
+            producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+            producer.produce("kept", b"round %d" % round_number)
+            assert producer.flush(10) == 0
+            consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "x"})
+            consumer.assign([TopicPartition("kept", 0, 0)])
+            values = [m.value() for m in consumer.consume(round_number + 1, 10)]
+            consumer.close()
+            assert values == [b"round %d" % number for number in range(round_number + 1)]
+            ids.append((admin.list_topics(timeout=5).cluster_id, cluster.nodes[0].node_id))
+    assert len(set(ids)) == 1
+
+
+def test_a_temporary_directory_is_gone_afterwards() -> None:
+    with bradbury.local() as cluster:
+        path = Path(cluster.data_dir)
+        assert path.is_dir()
+    assert not path.exists()
+
+
+def test_a_directory_in_use_a_taken_port_and_a_bad_setting_are_one_line(tmp_path: Path) -> None:
+    with bradbury.local(str(tmp_path)) as cluster:
+        with pytest.raises(DataDirectoryError, match="in use by a running broker; stop it"):
+            bradbury.local(str(tmp_path))
+        taken = int(cluster.bootstrap_servers.rsplit(":", 1)[1])
+        with pytest.raises(PortInUse, match="choose another --port"):
+            bradbury.local(port=taken)
+        with socket.create_connection(("127.0.0.1", taken), 5):
+            pass
+    with pytest.raises(InvalidConfig, match="unknown broker config 'no.such'"):
+        bradbury.local(config={"no.such": 1})
