@@ -98,13 +98,15 @@ class ClusterClient:
         """Close every connection and end the thread. Safe to call twice."""
         if self.io.stopped:
             return
-        closed: Future[None] = Future()
-        self.io.call_soon(lambda: self._close_connections(closed))
-        try:
-            closed.result(5)
-        except TimeoutError:
-            pass
+        if not self.io.is_current():  # as it is when the last reference goes in a callback
+            closed: Future[None] = Future()
+            self.io.call_soon(lambda: self._close_connections(closed))
+            try:
+                closed.result(5)
+            except TimeoutError:
+                pass
         self.io.stop()
+        self._close_connections(None)  # those that the failures above have begun
 
     @property
     def closed(self) -> bool:
@@ -268,11 +270,12 @@ class ClusterClient:
         connection = self._connections.get((address, CONTROL))
         return connection is not None and connection.failure is None
 
-    def _close_connections(self, closed: Future[None]) -> None:
+    def _close_connections(self, closed: Future[None] | None) -> None:
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
-        closed.set_result(None)
+        if closed is not None:
+            closed.set_result(None)
 
 
 def is_retriable(error: BaseException) -> bool:

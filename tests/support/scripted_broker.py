@@ -158,6 +158,7 @@ class ScriptedBroker:
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._threads[0].join(5)
         for connection in self._connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
