@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from .clients.consumer import Consumer
     from .clients.producer import Producer
     from .clients.ray_actors import ConsumerActor, ProducerActor
-    from .clients.topic_partition import TopicPartition
+    from .clients.topic_partition import BatchMetadata, RecordMetadata, TopicPartition
     from .pipelines.spark.session import spark
 
 # public name -> module that owns it
 _OWNERS = {
     "Admin": ".clients.admin",
+    "BatchMetadata": ".clients.topic_partition",
     "Cluster": ".actors.launch",
     "Consumer": ".clients.consumer",
     "ConsumerActor": ".clients.ray_actors",
     "LocalCluster": ".actors.local",
     "Producer": ".clients.producer",
     "ProducerActor": ".clients.ray_actors",
+    "RecordMetadata": ".clients.topic_partition",
     "TopicPartition": ".clients.topic_partition",
     "connect": ".actors.launch",
     "local": ".actors.local",
@@ -43,12 +45,14 @@ _OWNERS = {
 
 __all__ = [
     "Admin",
+    "BatchMetadata",
     "Cluster",
     "Consumer",
     "ConsumerActor",
     "LocalCluster",
     "Producer",
     "ProducerActor",
+    "RecordMetadata",
     "TopicPartition",
     "__version__",
     "connect",
