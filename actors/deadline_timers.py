@@ -5,7 +5,7 @@ early it is set again for the rest. So a heartbeat costs no timer of the loop.
 
 Two guards against declaring the living dead (RELIABILITY: session expiry under pauses):
     what is due waits for one more turn of the loop, in which requests that have arrived are read;
-    a timer that fires late, because the process stood still, is put off by as much.
+    a timer that fires late, because the process stood still, is put off by as much as it is late.
 Time is the loop's, so a step of the wall clock moves nothing.
 """
 
@@ -58,10 +58,11 @@ class DeadlineTimers(Generic[K]):
     def _on_timer(self, key: K) -> None:
         when, _ = self._handles.pop(key)
         deadline = self._deadlines[key]
-        late = self._loop.time() - when
+        now = self._loop.time()
+        late = now - when
         if late > LATE_SECONDS:
-            deadline = self._deadlines[key] = deadline + late
-        if deadline > self._loop.time():
+            deadline = self._deadlines[key] = max(deadline, now + late)
+        if deadline > now:
             self._call_at(deadline, key)
         else:
             self._loop.call_soon(self._on_suspect, key, deadline)

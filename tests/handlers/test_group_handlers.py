@@ -1,0 +1,373 @@
+"""Does every version of every group API get an answer that its version can carry?
+
+Requests go in as frames and answers are read back from bytes, so a null where a version has none,
+or a field in the wrong place, shows here.
+"""
+
+import asyncio
+import inspect
+import struct
+from types import SimpleNamespace
+from typing import Any, Self
+from uuid import UUID
+
+import pytest
+from bradbury.actors.group_host import GroupHost
+from bradbury.cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
+from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.handlers.dispatch import dispatch
+from bradbury.handlers.table import APIS
+from bradbury.protocol.codec import read_message, write_message
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from bradbury.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from bradbury.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from bradbury.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from bradbury.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from bradbury.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from bradbury.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from bradbury.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from bradbury.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from bradbury.protocol.schema import Message
+from bradbury.tests.support.memory_replica import MemoryReplica
+
+PARTITION = PartitionImage((1,), (1,), 1, 0, 0)
+IMAGE = MetadataImage(
+    topics={
+        "__consumer_offsets": TopicImage(UUID(int=1), "__consumer_offsets", (PARTITION,)),
+        "t": TopicImage(UUID(int=2), "t", (PARTITION, PARTITION)),
+    }
+)
+CONFIG = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0)
+
+MESSAGES: dict[type[Message], type[Message]] = {
+    JoinGroupRequest: JoinGroupResponse,
+    SyncGroupRequest: SyncGroupResponse,
+    HeartbeatRequest: HeartbeatResponse,
+    LeaveGroupRequest: LeaveGroupResponse,
+    OffsetCommitRequest: OffsetCommitResponse,
+    OffsetFetchRequest: OffsetFetchResponse,
+    DescribeGroupsRequest: DescribeGroupsResponse,
+    ListGroupsRequest: ListGroupsResponse,
+    DeleteGroupsRequest: DeleteGroupsResponse,
+}
+
+
+def versions(request: type[Message]) -> list[int]:
+    api = APIS[request.API_KEY]
+    return list(range(api.lowest, api.highest + 1))
+
+
+class Broker:
+    """A node with the one partition of a small offsets topic; or one without groups."""
+
+    def __init__(self, *, leads: bool = True, has_groups: bool = True) -> None:
+        self.groups = GroupHost(CONFIG, lambda: 1_700_000_000_000) if has_groups else None
+        self.node: Any = SimpleNamespace(groups=self.groups, image=IMAGE)
+        if leads and self.groups is not None:
+            self.groups.on_leader(0, 1, MemoryReplica())
+
+    async def __aenter__(self) -> Self:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.groups is not None:
+            self.groups.close()
+
+    async def ask(self, request: Message, version: int) -> Any:
+        flexible = version >= request.FLEXIBLE
+        frame = bytearray(struct.pack(">hhih", request.API_KEY, version, 7, 4) + b"test")
+        if flexible:
+            frame.append(0)
+        write_message(request, version, frame)
+        answer = dispatch(memoryview(frame), self.node, "127.0.0.1:5000")
+        chunks = await answer if inspect.isawaitable(answer) else answer
+        body = b"".join(bytes(chunk) for chunk in chunks)
+        assert struct.unpack_from(">ii", body) == (len(body) - 4, 7)
+        return read_message(MESSAGES[type(request)], version, body, 9 if flexible else 8)
+
+    async def member(self, *, instance_id: str | None = None) -> str:
+        """A member of group g in a stable generation 1."""
+        version = 3 if instance_id is None else 9
+        joined = await self.ask(join_request(instance_id=instance_id), version)
+        given = [SyncGroupRequestAssignment(joined.member_id, b"share")]
+        await self.ask(SyncGroupRequest("g", 1, joined.member_id, assignments=given), 3)
+        return str(joined.member_id)
+
+
+def join_request(member_id: str = "", *, instance_id: str | None = None) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"topics")],
+    )
+
+
+def commit_request(group_id: str = "g", offset: int = 5) -> OffsetCommitRequest:
+    partitions = [OffsetCommitRequestPartition(0, offset), OffsetCommitRequestPartition(9, offset)]
+    return OffsetCommitRequest(
+        group_id=group_id, topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    )
+
+
+def fetch_request(version: int, *, everything: bool = False) -> OffsetFetchRequest:
+    if version >= 8:
+        topics = None if everything else [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
+    old = None if everything else [OffsetFetchRequestTopic("t", [0])]
+    return OffsetFetchRequest(group_id="g", topics=old)
+
+
+def fetched(answer: OffsetFetchResponse) -> Any:
+    topics = answer.groups[0].topics if answer.groups else answer.topics
+    return topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", versions(JoinGroupRequest))
+def test_join(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            answer = await broker.ask(join_request(), version)
+            if version >= 4:
+                assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+                answer = await broker.ask(join_request(answer.member_id), version)
+            assert (answer.error_code, answer.generation_id) == (0, 1)
+            assert answer.members[0].metadata == b"topics"
+            refused = await broker.ask(join_request("ghost"), version)
+            assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert refused.protocol_name == (None if version >= 7 else "")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(SyncGroupRequest))
+def test_sync(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            member = await broker.member()
+            answer = await broker.ask(SyncGroupRequest("g", 1, member), version)
+            assert (answer.error_code, bytes(answer.assignment)) == (0, b"share")
+            refused = await broker.ask(SyncGroupRequest("g", 1, "ghost"), version)
+            assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(HeartbeatRequest))
+def test_heartbeat(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            member = await broker.member()
+            assert (await broker.ask(HeartbeatRequest("g", 1, member), version)).error_code == 0
+            refused = await broker.ask(HeartbeatRequest("g", 3, member), version)
+            assert refused.error_code == ErrorCode.ILLEGAL_GENERATION
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(LeaveGroupRequest))
+def test_leave(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            member = await broker.member()
+            for name, error in [("ghost", ErrorCode.UNKNOWN_MEMBER_ID), (member, ErrorCode.NONE)]:
+                request = LeaveGroupRequest("g", [MemberIdentity(name)], name)
+                answer = await broker.ask(request, version)
+                if version >= 3:
+                    assert answer.error_code == 0
+                    assert answer.members[0].error_code == error
+                else:
+                    assert answer.error_code == error
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(OffsetCommitRequest))
+def test_offset_commit(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            answer = await broker.ask(commit_request(), version)
+            codes = [partition.error_code for partition in answer.topics[0].partitions]
+            assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert fetched(await broker.ask(fetch_request(7), 7)).committed_offset == 5
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(OffsetFetchRequest))
+def test_offset_fetch(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            never = fetched(await broker.ask(fetch_request(version), version))
+            assert (never.committed_offset, never.metadata, never.error_code) == (-1, "", 0)
+            await broker.ask(commit_request(), 9)
+            found = fetched(await broker.ask(fetch_request(version), version))
+            assert found.committed_offset == 5
+            if version >= 2:
+                everything = fetch_request(version, everything=True)
+                assert fetched(await broker.ask(everything, version)).committed_offset == 5
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(DescribeGroupsRequest))
+def test_describe(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            member = await broker.member(instance_id="one")
+            answer = await broker.ask(DescribeGroupsRequest(["g", "ghost"], True), version)
+            group, ghost = answer.groups
+            assert (group.group_state, group.protocol_data) == ("Stable", "range")
+            (described,) = group.members
+            assert (described.member_id, described.client_id) == (member, "test")
+            assert described.client_host == "/127.0.0.1"
+            assert bytes(described.member_assignment) == b"share"
+            assert ghost.group_state == "Dead"
+            assert ghost.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+            if version >= 3:
+                assert group.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(ListGroupsRequest))
+def test_list(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            await broker.member()
+            await broker.ask(commit_request("simple"), 9)
+            answer = await broker.ask(ListGroupsRequest(), version)
+            assert {(g.group_id, g.protocol_type) for g in answer.groups} == {
+                ("g", "consumer"),
+                ("simple", ""),
+            }
+            if version >= 4:
+                asked = ListGroupsRequest(states_filter=["stable"])
+                assert [g.group_id for g in (await broker.ask(asked, version)).groups] == ["g"]
+            if version >= 5:
+                asked = ListGroupsRequest(types_filter=["consumer"])
+                assert (await broker.ask(asked, version)).groups == []
+                asked = ListGroupsRequest(types_filter=["Classic"])
+                assert len((await broker.ask(asked, version)).groups) == 2
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("version", versions(DeleteGroupsRequest))
+def test_delete(version: int) -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            await broker.member()
+            await broker.ask(commit_request("simple"), 9)
+            asked = DeleteGroupsRequest(["simple", "g", "ghost", "simple"])
+            answer = await broker.ask(asked, version)
+            assert {result.group_id: result.error_code for result in answer.results} == {
+                "simple": 0,
+                "g": ErrorCode.NON_EMPTY_GROUP,
+                "ghost": ErrorCode.GROUP_ID_NOT_FOUND,
+            }
+
+    asyncio.run(scene())
+
+
+def requests(version: int, kind: type[Message]) -> Message:
+    match kind.__name__:
+        case "JoinGroupRequest":
+            return join_request()
+        case "OffsetCommitRequest":
+            return commit_request()
+        case "OffsetFetchRequest":
+            return fetch_request(version)
+        case "DescribeGroupsRequest":
+            return DescribeGroupsRequest(["g"])
+        case "DeleteGroupsRequest":
+            return DeleteGroupsRequest(["g"])
+        case "LeaveGroupRequest":
+            return LeaveGroupRequest("g", [MemberIdentity("m")], "m")
+        case _:
+            return kind(group_id="g")  # type: ignore[call-arg]
+
+
+def error_codes(value: Any) -> set[int]:
+    """Every error code anywhere in a response."""
+    if isinstance(value, list):
+        return set().union(*(error_codes(item) for item in value))
+    if not hasattr(value, "__slots__") or isinstance(value, bytes | str | int | memoryview):
+        return set()
+    found = {value.error_code} if hasattr(value, "error_code") else set()
+    return found.union(*(error_codes(getattr(value, name)) for name in value.__slots__))
+
+
+CASES = [
+    pytest.param(kind, version, id=f"{kind.__name__}-v{version}")
+    for kind in MESSAGES
+    if kind is not ListGroupsRequest
+    for version in versions(kind)
+]
+
+
+@pytest.mark.parametrize(("kind", "version"), CASES)
+@pytest.mark.parametrize("has_groups", [True, False])
+def test_a_group_of_another_node_moves_the_client_on(
+    kind: type[Message], version: int, has_groups: bool
+) -> None:
+    async def scene() -> None:
+        async with Broker(leads=False, has_groups=has_groups) as broker:
+            answer = await broker.ask(requests(version, kind), version)
+            assert error_codes(answer) - {0} == {ErrorCode.NOT_COORDINATOR}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("kind", "version"), CASES)
+def test_while_its_log_is_read_the_client_is_asked_to_wait(
+    kind: type[Message], version: int
+) -> None:
+    async def scene() -> None:
+        broker = Broker()
+        answer = await broker.ask(requests(version, kind), version)
+        assert error_codes(answer) - {0} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        await broker.__aexit__()
+
+    asyncio.run(scene())
+
+
+def test_a_node_without_groups_lists_none() -> None:
+    async def scene() -> None:
+        async with Broker(has_groups=False) as broker:
+            answer = await broker.ask(ListGroupsRequest(), 5)
+            assert (answer.error_code, answer.groups) == (0, [])
+
+    asyncio.run(scene())

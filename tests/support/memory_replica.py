@@ -1,0 +1,71 @@
+"""A led partition in a file of its own, whose commits the test decides: for what sits on replicas."""
+
+import asyncio
+import tempfile
+from typing import NamedTuple
+
+from bradbury.handlers.context import Appended
+from bradbury.protocol.errors import KafkaError, OffsetOutOfRange
+from bradbury.protocol.record_batch import read_header, stamp
+
+
+class Slice(NamedTuple):
+    file: object
+    position: int
+    size: int
+
+
+class MemoryReplica:
+    """Commits at once; after `hold()` each append waits for `commit()` or `fail()`."""
+
+    leader_epoch = 1
+    log_start_offset = 0
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()
+        self._batches: list[tuple[int, int, int]] = []  # (base offset, position, size)
+        self._size = 0
+        self._holds = False
+        self.refuse_with: KafkaError | None = None
+        self.waiting: list[asyncio.Future[None]] = []
+        self.log_end_offset = 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_end_offset
+
+    last_stable_offset = high_watermark
+
+    def hold(self) -> None:
+        self._holds = True
+
+    def commit(self) -> None:
+        self.waiting.pop(0).set_result(None)
+
+    def fail(self, error: KafkaError) -> None:
+        self.waiting.pop(0).set_exception(error)
+
+    def append(self, batch: memoryview) -> Appended:
+        if self.refuse_with is not None:
+            raise self.refuse_with
+        base_offset = self.log_end_offset
+        stamp(batch, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        self._file.seek(self._size)
+        self._file.write(batch)
+        self._file.flush()
+        self._batches.append((base_offset, self._size, len(batch)))
+        self._size += len(batch)
+        self.log_end_offset += read_header(batch).record_count
+        committed = None
+        if self._holds:
+            committed = asyncio.get_running_loop().create_future()
+            self.waiting.append(committed)
+        return Appended(base_offset, -1, 0, committed)
+
+    def read(self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool) -> Slice:
+        """One batch at a time, so that a reader has to come again."""
+        if not self.log_start_offset <= fetch_offset <= self.log_end_offset:
+            raise OffsetOutOfRange(f"{fetch_offset} is not in the log")
+        found = [batch for batch in self._batches if batch[0] <= fetch_offset]
+        _, position, size = found[-1]
+        return Slice(self._file, position, size)
