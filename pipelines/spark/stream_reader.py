@@ -141,8 +141,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._frozen_end is not None:
             return self._checked(begun, dict(self._frozen_end))
         waits = may_wait and bool(begun)
-        if waits and self._was_idle:
-            reader.wait_beyond(begun)
+        if waits and self._was_idle:  # beyond what is known: a batch may be held back below it
+            reader.wait_beyond({**begun, **self._latest})
         end = self._end_now(reader, begun)
         if waits and not self._was_idle and end == begun:
             reader.wait_beyond(begun)

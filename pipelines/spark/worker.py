@@ -7,7 +7,7 @@ What always holds:
 
 Spark runs a full garbage collection after every call of a Python worker; with pandas and pyarrow
 loaded that is 25-35 ms of CPU a task, more than most tasks themselves take. `freeze` moves all that
-is loaded out of its sight, once a process.
+is loaded out of its sight.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ from .options import FetchOptions
 KERNEL_ROWS = 100_000
 """Rows from which loading the compiled decoder (about a second) pays within one task."""
 
-_frozen = False
+_frozen: bool | None = None
 _clients: dict[tuple[int, str | None, FetchOptions], ClusterClient] = {}
 _producers: dict[tuple[int, str | None, tuple[tuple[str, Any], ...]], Producer] = {}
 
 
 def freeze() -> None:
-    """Keep everything loaded so far out of garbage collections. Once a process; then free."""
+    """Keep everything loaded so far out of garbage collections.
+
+    Once a process, and once more when the compiled kernels have come: they are many objects. Any
+    other call is free.
+    """
     global _frozen
-    if not _frozen:
-        _frozen = True
+    if _frozen is not kernels_ready():
+        _frozen = kernels_ready()
         gc.collect()
         gc.freeze()
 

@@ -169,6 +169,16 @@ def test_rows_may_name_topic_partition_and_headers(
     assert {row.headers[0].key for row in first} == {"h"}
 
 
+def test_keys_and_values_may_be_null(spark: SparkSession, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    frame = spark.createDataFrame(
+        [("a", "1"), ("b", None), (None, "2")], "key string, value string"
+    ).coalesce(1)
+    frame.write.format("bradbury").option("topic", topic).mode("append").save()
+    rows = load(spark, topic).orderBy("offset").select("key", "value").collect()
+    assert [(row.key, row.value) for row in rows] == [(b"a", b"1"), (b"b", None), (None, b"2")]
+
+
 def test_the_option_topic_wins_over_the_column(spark: SparkSession, new_topic: NewTopic) -> None:
     chosen, named = new_topic(), new_topic()
     frame = spark.range(3).selectExpr("cast(id as string) value", f"'{named}' topic")

@@ -485,6 +485,10 @@ def test_a_batch_is_held_back_until_enough_has_come(
     assert start == {topic: {"0": 9}}
     send(producer, topic, numbered(9, 18))
     assert reader.latestOffset(start, limit) is start
+    begun = time.monotonic()
+    for _ in range(2):
+        assert reader.latestOffset(start, limit) is start
+    assert time.monotonic() - begun >= 0.3  # at the broker, beyond what is held back
     send(producer, topic, numbered(18, 19))
     assert reader.latestOffset(start, limit) == {topic: {"0": 19}}
 
