@@ -19,6 +19,7 @@ from .bootstrap_address import bootstrap_servers
 from .failure import CommandFailed
 from .options import Bootstrap, Topic
 from .record_format import Formatter, formatter
+from .topic_commands import require_partition
 
 if TYPE_CHECKING:
     from ..clients.consumer import Consumer
@@ -73,19 +74,15 @@ def consume(
         raise CommandFailed("--offset needs --partition: every partition has its own offsets")
     if group is not None and partition is not None:
         raise CommandFailed("--group shares all partitions; leave --partition or --group away")
+    servers = bootstrap_servers(bootstrap)
+    count = require_partition(servers, topic, partition)
     reset: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"
     with Consumer(
         *(() if partition is not None else (topic,)),
-        bootstrap=bootstrap_servers(bootstrap),
+        bootstrap=servers,
         group=group,
         auto_offset_reset=reset,
     ) as consumer:
-        count = consumer.partitions_for(topic)
-        if partition is not None and partition >= count:
-            raise CommandFailed(
-                f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}; "
-                "say another --partition"
-            )
         if partition is not None:
             consumer.assign([(topic, partition)])
         if offset is not None and partition is not None:

@@ -24,6 +24,7 @@ from .bootstrap_address import bootstrap_servers
 from .failure import CommandFailed
 from .options import AsJson, Bootstrap, Topic
 from .output import note, print_json
+from .topic_commands import require_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,21 +68,18 @@ def produce(
     for path in files:
         if path != STDIN and not path.is_file():
             raise CommandFailed(f"{path}: there is no such file")
+    servers = bootstrap_servers(bootstrap)
+    require_partition(servers, topic, partition)
     count, size, began = 0, 0, time.monotonic()
     open_chunks: deque[Future[Any]] = deque()
     with (
         Producer(
-            bootstrap_servers(bootstrap),
+            servers,
             acks="all" if acks in ("all", "-1") else int(acks),
             compression_type=compression,
         ) as producer,
         _progress_bar(files) as advance,
     ):
-        if partition is not None and partition >= (known := producer.partitions_for(topic)):
-            raise CommandFailed(
-                f"topic {topic!r} has partitions 0 to {known - 1}, not {partition}; "
-                "say another --partition"
-            )
         for chunk in _chunks(files, batch):
             open_chunks.append(
                 producer.send_batch(topic, table_of(chunk, separator, count), partition=partition)

@@ -136,6 +136,33 @@ def delete(
             note(f"deleted topic {name!r}")
 
 
+def require_topic(servers: str, topic: str) -> int:
+    """How many partitions `topic` has.
+
+    A client would have the broker create a topic that is not there; a misspelt name on a command
+    line is better told.
+
+    Raises:
+        CommandFailed: there is no such topic.
+    """
+    with _admin(servers) as admin:
+        for description in admin.describe_topics():
+            if description.name == topic:
+                return len(description.partitions)
+    raise _unknown(topic)
+
+
+def require_partition(servers: str, topic: str, partition: int | None) -> int:
+    """The same, and CommandFailed if `partition` is given and none of them."""
+    count = require_topic(servers, topic)
+    if partition is not None and partition >= count:
+        raise CommandFailed(
+            f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}; "
+            "say another --partition"
+        )
+    return count
+
+
 def _admin(bootstrap: str | None) -> Admin:
     from ..clients.admin import Admin
 

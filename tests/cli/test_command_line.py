@@ -1,0 +1,103 @@
+"""What holds for every command: help, exit codes, one-line errors, --debug, completion."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from bradbury.cli.failure import CommandFailed, explain
+from bradbury.protocol.errors import TopicAlreadyExists
+from bradbury.tests.support.command_line import Command
+
+COMMANDS = ("up", "down", "status", "topics", "produce", "consume", "demo", "log", "version")
+
+
+def test_help_names_every_command(command: Command) -> None:
+    outcome = command("--help")
+    assert outcome.code == 0
+    assert all(name in outcome.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(command: Command, name: str) -> None:
+    outcome = command(name, "-h")
+    assert outcome.code == 0
+    assert "Usage: bradbury" in outcome.out
+
+
+def test_parsing_a_command_line_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from bradbury.cli.main import run; run(['--help']); "
+        "heavy = {'ray', 'pyarrow', 'numpy', 'numba', 'pyspark', 'uvloop'} & set(sys.modules); "
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_names_what_matters_in_a_report(command: Command) -> None:
+    outcome = command("version")
+    assert outcome.code == 0
+    assert {line.split()[0] for line in outcome.out.splitlines()} >= {"bradbury", "python", "ray"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (("frobnicate",), "No such command 'frobnicate'"),
+        (("topics", "frobnicate"), "No such command 'frobnicate'"),
+        (("topics", "describe"), "Missing argument 'TOPIC'"),
+        (("topics", "list", "--frobnicate"), "No such option"),
+        (("up", "--port", "70000"), "--port"),
+        (("consume", "t", "--max", "many"), "--max"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
+    command: Command, arguments: tuple[str, ...], cause: str
+) -> None:
+    outcome = command(*arguments)
+    assert outcome.code == 2
+    assert cause in outcome.err
+    assert "--help" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_the_traceback_comes_with_debug_only_wherever_it_stands(command: Command) -> None:
+    line = ("topics", "list", "--bootstrap", "nonsense:port")
+    assert "Traceback" not in command(*line).err
+    for arguments in (("--debug", *line), (*line, "--debug")):
+        outcome = command(*arguments)
+        assert outcome.code == 1
+        assert "Traceback" in outcome.err
+        assert outcome.err.splitlines()[-1].startswith("error: ")
+
+
+def test_a_malformed_address_is_one_line(command: Command) -> None:
+    assert "--bootstrap host:port" in command("topics", "list", "-b", "nonsense:port").error
+
+
+@pytest.mark.parametrize("arguments", [("topics", "list"), ("consume", "t"), ("produce", "t")])
+def test_where_nobody_listens_every_client_says_so_at_once(
+    command: Command, arguments: tuple[str, ...]
+) -> None:
+    began = time.monotonic()
+    error = command(*arguments, "--bootstrap", "127.0.0.1:1").error
+    assert "no broker of 127.0.0.1:1 answers" in error
+    assert "bradbury status" in error
+    assert time.monotonic() - began < 10
+
+
+def test_completion_is_there(process: Command) -> None:
+    outcome = process("--show-completion", "bash")
+    assert "_BRADBURY_COMPLETE" in outcome.out + outcome.err or outcome.code == 0
+
+
+def test_our_errors_are_shown_as_they_are_and_bugs_are_named_as_such() -> None:
+    assert explain(CommandFailed("cause; remedy")) == "cause; remedy"
+    assert explain(TopicAlreadyExists("it is\nthere")) == "it is there"
+    assert explain(FileNotFoundError(2, "No such file", "x.txt")) == "x.txt: No such file"
+    assert explain(KeyError("x")) == (
+        "unexpected KeyError: 'x'; run it again with --debug to see where"
+    )

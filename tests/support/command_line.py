@@ -1,0 +1,23 @@
+"""What a command line gave back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error; there is nothing else on stderr, and nothing on stdout."""
+        assert self.code == 1, (self.code, self.out, self.err)
+        assert self.out == ""
+        assert self.err.startswith("error: "), self.err
+        assert self.err.count("\n") == 1, self.err
+        return self.err.removeprefix("error: ").rstrip("\n")
+
+
+Command = Callable[..., Outcome]
