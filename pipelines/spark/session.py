@@ -131,7 +131,7 @@ def spark(
         )
     _refuse_second_session()
     servers = known_bootstrap(bootstrap, namespace)
-    settings = _settings(configs, servers)
+    settings = _settings(configs, servers, core_count=num_executors * executor_cores)
     _check_resources(ray.cluster_resources(), num_executors, executor_cores, settings)
     _end_idle_java()
     for name in _JAVA_OPTION_NAMES:
@@ -173,7 +173,9 @@ def local_session(
 
     _refuse_second_session()
     servers = known_bootstrap(bootstrap, namespace)
-    settings = _settings(configs, servers)
+    cores = re.search(r"\d+", master)
+    core_count = int(cores[0]) if cores else os.cpu_count() or 1
+    settings = _settings(configs, servers, core_count=core_count)
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -266,8 +268,14 @@ def _site_packages(root: Path) -> bool:
     return root.parent.name in ("site-packages", "dist-packages")
 
 
-def _settings(configs: Mapping[str, str] | None, bootstrap: str | None) -> dict[str, str]:
+def _settings(
+    configs: Mapping[str, str] | None, bootstrap: str | None, *, core_count: int
+) -> dict[str, str]:
     settings = dict(_SETTINGS)
+    # A stream shuffles into as many tasks as this says, however little there is: 200 by default.
+    # A batch begins with 200 as before and joins small ones.
+    settings["spark.sql.shuffle.partitions"] = str(max(4, 2 * core_count))
+    settings["spark.sql.adaptive.coalescePartitions.initialPartitionNum"] = "200"
     settings["spark.pyspark.python"] = sys.executable
     settings["spark.pyspark.driver.python"] = sys.executable
     paths = [*import_paths(), *filter(None, [os.environ.get("PYTHONPATH")])]
