@@ -24,6 +24,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from ..cluster.broker_config import BrokerConfig
+from ..groups.group_config import GroupCoordinatorConfig
 from .handles import CONTROLLER
 from .placement import ActorPlan, PlacementError, RayNode, plan
 from .ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
@@ -123,7 +124,7 @@ def up(
             new embedded one.
         namespace: two clusters on one Ray cluster live in two namespaces.
         node_label, node_resource: only on Ray nodes that have them.
-        config: broker settings by Kafka's names, e.g. {"num.partitions": 4}.
+        config: settings of brokers and groups by Kafka's names, e.g. {"num.partitions": 4}.
         on_progress: told in words what is being waited for.
 
     Raises:
@@ -133,7 +134,8 @@ def up(
         "data_dir": str(Path(data_dir or default_data_dir()).absolute()),
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
-    broker = BrokerConfig.from_kafka(settings["config"])
+    groups, rest = GroupCoordinatorConfig.split(settings["config"])
+    broker = BrokerConfig.from_kafka(rest)
     owns_ray = join_ray(address, namespace, on_progress)
     try:
         existing = _existing_settings(namespace)
@@ -151,6 +153,7 @@ def up(
                 host=host,
                 port=port,
                 broker=broker,
+                groups=groups,
                 node_label=node_label,
                 node_resource=node_resource,
             )

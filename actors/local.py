@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 START_SECONDS = 60.0
+# Nobody else is about to join a group in this process, so its first member need not wait for them.
+DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
 
 
 class LocalCluster:
@@ -48,7 +50,7 @@ class LocalCluster:
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
-        self._group_config, rest = GroupCoordinatorConfig.split(config or {})
+        self._group_config, rest = GroupCoordinatorConfig.split(DEFAULTS | dict(config or {}))
         self._broker_config = BrokerConfig.from_kafka(rest)
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
         self.data_dir = data_dir or self._temporary or ""

@@ -114,6 +114,7 @@ class Node:
     ) -> None:
         self._node_config = config
         self.config = config.broker
+        self.group_config = config.groups
         self.controller = controller
         self._on_fenced = on_fenced
         self._file_system = file_system or OsFileSystem()

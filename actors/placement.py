@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..cluster.broker_config import BrokerConfig
+from ..groups.group_config import GroupCoordinatorConfig
 from .node import NodeConfig
 
 LABEL = "log-node"
@@ -50,6 +51,7 @@ def plan(
     host: str | None,
     port: int,
     broker: BrokerConfig,
+    groups: GroupCoordinatorConfig | None = None,
     node_label: Mapping[str, str] | None = None,
     node_resource: str | None = None,
 ) -> list[ActorPlan]:
@@ -61,7 +63,7 @@ def plan(
         host: the address to bind; None: loopback if all nodes share one address, else each its own.
         port: of the broker, its siblings take the next ones; nodes at one address are
             PORTS_PER_NODE apart. 0: any free ports.
-        broker: settings of all nodes.
+        broker, groups: settings of all nodes.
         node_label, node_resource: take only nodes that have them.
 
     Raises:
@@ -89,6 +91,7 @@ def plan(
                 advertised_host=_advertised(host, node, single_address=single_address),
                 port=port + index * PORTS_PER_NODE if port else 0,
                 broker=broker,
+                groups=groups or GroupCoordinatorConfig(),
             )
         )
     return plans
@@ -124,6 +127,7 @@ def _plan_node(
     advertised_host: str,
     port: int,
     broker: BrokerConfig,
+    groups: GroupCoordinatorConfig,
 ) -> ActorPlan:
     label = node.labels.get(LABEL)
     name = label or node.address
@@ -149,6 +153,7 @@ def _plan_node(
                 port=port + offset if port else 0,
                 rack=name,
                 broker=broker,
+                groups=groups,
             ),
         )
 

@@ -25,6 +25,7 @@ import ray
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.voter import Promise
+from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.context import CreatedTopic
 from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
@@ -179,7 +180,7 @@ class ControllerActor(_Shell):
         self.settings = settings
         self._controller = Controller(
             self._voters,
-            BrokerConfig.from_kafka(settings["config"]),
+            BrokerConfig.from_kafka(GroupCoordinatorConfig.split(settings["config"])[1]),
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
         )

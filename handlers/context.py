@@ -14,6 +14,7 @@ from uuid import UUID
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import MetadataImage
+from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.fetch_response import FileSlice
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ class Node(Protocol):
     def node_id(self) -> int: ...
     @property
     def config(self) -> BrokerConfig: ...
+    @property
+    def group_config(self) -> GroupCoordinatorConfig: ...
     @property
     def image(self) -> MetadataImage: ...
     @property

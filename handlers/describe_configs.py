@@ -7,6 +7,7 @@ Unknown resource types and names are errors per resource. Sources: 1 set on the 
 from __future__ import annotations
 
 from ..cluster.broker_config import BrokerConfig
+from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -74,7 +75,9 @@ def _entries(
             raise InvalidRequest(
                 f"this is node {context.node.node_id}; ask node {resource.resource_name} itself"
             )
-        defaults = BrokerConfig().to_kafka()
+        node = context.node
+        defaults = BrokerConfig().to_kafka() | GroupCoordinatorConfig().to_kafka()
+        settings = node.config.to_kafka() | node.group_config.to_kafka()
         return [
             _entry(
                 name,
@@ -85,7 +88,7 @@ def _entries(
                 request=request,
                 read_only=True,
             )
-            for name, value in context.node.config.to_kafka().items()
+            for name, value in settings.items()
         ]
     raise InvalidRequest(f"resource type {resource.resource_type} has no settings here")
 
