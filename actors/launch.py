@@ -53,6 +53,9 @@ EMBEDDED_ENVIRONMENT = {
 }
 
 
+NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
+
+
 class UpError(Exception):
     """The cluster could not be started or reached. One line: the cause and the remedy."""
 
@@ -240,17 +243,20 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     Without byte code files every Ray process would compile some 250 modules anew, so a setting
     against them is suspended and they are kept in a cache of our own.
     """
-    before = dict(os.environ)
-    for name, value in values.items():
-        os.environ.setdefault(name, value)
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    changed = {name: value for name, value in values.items() if name not in os.environ}
+    byte_code = os.environ.pop(NO_BYTE_CODE, None)
+    if byte_code and "PYTHONPYCACHEPREFIX" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(cache) / "bradbury" / "pycache"))
+        changed["PYTHONPYCACHEPREFIX"] = str(Path(cache) / "bradbury" / "pycache")
+    os.environ.update(changed)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        # Only what was changed here: what Ray itself sets for its children (its token) must stay.
+        for name in changed:
+            os.environ.pop(name, None)
+        if byte_code is not None:
+            os.environ[NO_BYTE_CODE] = byte_code
 
 
 def _ray_nodes() -> list[RayNode]:

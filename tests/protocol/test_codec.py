@@ -170,4 +170,6 @@ def test_uuids_are_never_none() -> None:
 
 def test_the_generated_files_are_current() -> None:
     for name, text in generate().items():
-        assert (MESSAGES.parent / name).read_text() == formatted(text), f"{name}: run `make generate`"
+        assert (MESSAGES.parent / name).read_text() == formatted(text), (
+            f"{name}: run `make generate`"
+        )
