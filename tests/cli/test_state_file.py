@@ -1,0 +1,138 @@
+"""Which cluster is up here: the file that says so, and when it is not believed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bradbury.cli.background import stop_process
+from bradbury.cli.bootstrap_address import bootstrap_servers
+from bradbury.cli.state_file import (
+    ClusterState,
+    live_state,
+    read_state,
+    remove_state,
+    start_time,
+    state_path,
+    write_state,
+)
+from bradbury.tests.support.command_line import Command
+
+
+def state(pid: int | None = None, started: int | None = None, **changes: str) -> ClusterState:
+    values = {
+        "namespace": "bradbury",
+        "ray_address": "127.0.0.1:6379",
+        "bootstrap": "127.0.0.1:7777",
+        "data_dir": "/data",
+        **changes,
+    }
+    return ClusterState(pid=pid, started=started, **values)
+
+
+@pytest.fixture
+def mine() -> ClusterState:
+    return state(os.getpid(), start_time(os.getpid()))
+
+
+def test_what_was_written_is_read_and_nothing_else_is_left(mine: ClusterState) -> None:
+    write_state(mine)
+    assert read_state() == live_state() == mine
+    assert [path.name for path in state_path().parent.iterdir()] == ["cluster.json"]
+    remove_state()
+    assert read_state() is None
+    remove_state()
+
+
+def test_two_namespaces_are_two_files(mine: ClusterState) -> None:
+    other = state(namespace="other")
+    write_state(mine)
+    write_state(other)
+    assert (read_state(), read_state("other")) == (mine, other)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"namespace": 1}'])
+def test_a_damaged_file_is_no_state(content: str) -> None:
+    state_path().parent.mkdir(parents=True)
+    state_path().write_text(content)
+    assert read_state() is None
+
+
+def test_a_later_version_may_add_fields(mine: ClusterState) -> None:
+    write_state(mine)
+    state_path().write_text(state_path().read_text().replace("{", '{"later": 1,', 1))
+    assert read_state() == mine
+
+
+def test_a_process_that_is_gone_or_another_with_its_id_is_stale(mine: ClusterState) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        started = start_time(child.pid)
+        assert started is not None
+        assert not state(child.pid, started).is_stale
+        assert state(child.pid, started - 1).is_stale
+    assert state(child.pid, started).is_stale
+    assert not mine.is_stale
+    assert not state().is_stale  # detached actors: no process to ask
+
+
+def test_a_process_is_stopped_only_if_it_is_the_one_that_was_meant() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        started = start_time(child.pid)
+        assert started is not None
+        assert not stop_process(child.pid, started + 1)
+        assert child.poll() is None
+        assert stop_process(child.pid, started)
+        assert child.wait(10) == -15
+        assert not stop_process(child.pid, started)
+
+
+def test_clients_ask_option_then_environment_then_state_then_localhost(
+    mine: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bootstrap_servers(None) == "localhost:9092"
+    write_state(mine)
+    assert bootstrap_servers(None) == "127.0.0.1:7777"
+    monkeypatch.setenv("BRADBURY_BOOTSTRAP", "there:1")
+    assert bootstrap_servers(None) == "there:1"
+    assert bootstrap_servers("here:2,here:3") == "here:2,here:3"
+
+
+def test_a_stale_cluster_is_not_asked(mine: ClusterState) -> None:
+    write_state(state(mine.pid, (mine.started or 0) + 1))
+    assert bootstrap_servers(None) == "localhost:9092"
+
+
+def test_down_and_status_without_a_cluster_say_so(command: Command) -> None:
+    outcome = command("down")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert "no cluster is up" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert "start one with `bradbury up`" in command("status").error
+
+
+def test_down_and_status_see_that_a_cluster_died_and_name_its_data(
+    command: Command, mine: ClusterState
+) -> None:
+    write_state(state(mine.pid, (mine.started or 0) + 1))
+    error = command("status").error
+    assert "ended without `bradbury down`" in error
+    assert "bradbury up --data-dir /data" in error
+    assert "its data is in /data" in command("down").err
+    assert read_state() is None
+
+
+def test_a_second_up_names_the_first(command: Command, mine: ClusterState, tmp_path: Path) -> None:
+    write_state(mine)
+    error = command("up").error
+    assert "127.0.0.1:7777" in error
+    assert "bradbury down" in error
+    assert "bradbury down" in command("up", "-d", "--data-dir", str(tmp_path)).error
+    again = command("up", "--detach")
+    assert again.code == 0
+    assert "is up already: 127.0.0.1:7777" in again.err
+
+
+def test_a_namespace_must_be_a_name(command: Command) -> None:
+    for name in ("a/b", "", "a b"):
+        assert "--namespace" in command("status", "--namespace", name).error
