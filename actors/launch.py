@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 NAMESPACE = "bradbury"
 PORT = 9092
 READY_SECONDS = 60.0
+REACH_SECONDS = 5.0
 # A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
 PATIENCE_SECONDS = 5.0
 STOP_SECONDS = 30.0
@@ -212,7 +214,23 @@ def join_ray(
     return False
 
 
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes, and write about it. Raises UpError."""
+    named = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    host, colon, port = named.rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UpError(
+            f"no Ray cluster answers at {named!r} ({error}); "
+            "start one with `ray start --head`, or leave the address away"
+        ) from None
+
+
 def _init_ray(address: str, namespace: str) -> None:
+    _check_reachable(address)
     try:
         ray.init(
             address=address,
