@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .failure import CommandFailed
@@ -85,6 +85,28 @@ def stop_process(pid: int, started: int) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def end_leftovers(processes: Iterable[tuple[int, int]]) -> int:
+    """Kill those of (pid, started) that still run; returns how many did.
+
+    For what a killed cluster left behind: nobody else ends it, and it has nothing to save.
+    """
+    count = 0
+    for pid, started in processes:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if start_time(pid) == started:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                count += 1
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(descriptor)
+    return count
 
 
 def _reason(log: Path) -> str:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .background import start_in_background, stop_process
+from .background import end_leftovers, start_in_background, stop_process
 from .failure import CommandFailed
 from .options import AsJson, Namespace, parse_pairs
 from .output import note, print_json, print_table, size_text
 from .state_file import (
     DEFAULT_NAMESPACE,
     ClusterState,
-    live_state,
+    descendants_of,
     read_state,
     remove_state,
     start_time,
@@ -90,8 +90,10 @@ def up(
         "config": parse_pairs(config, "--config"),
         "namespace": namespace,
     }
-    running = live_state(namespace)
-    if running is not None and running.pid is not None:
+    running = read_state(namespace)
+    if running is not None and running.is_stale:
+        _clear_away(running)
+    elif running is not None and running.pid is not None:
         return _already_up(running, settings, detach=detach)
     if detach and _needs_a_process(address, namespace):
         state = start_in_background(_arguments(settings), namespace)
@@ -106,7 +108,7 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
     state = None if address else read_state(namespace)
     if state is not None and state.pid is not None and state.started is not None:
         stopped = stop_process(state.pid, state.started)
-        _forget(state)
+        _clear_away(state)
         note(
             f"stopped; the data is in {state.data_dir}"
             if stopped
@@ -220,6 +222,7 @@ def _up_here(settings: dict[str, Any], address: str | None, *, detach: bool) -> 
         data_dir=str(_settings(cluster)["data_dir"]),
         pid=os.getpid() if keeps else None,
         started=start_time(os.getpid()) if keeps else None,
+        descendants=descendants_of(os.getpid()) if owns_ray else (),
     )
     if not keeps:
         write_state(state)
@@ -282,21 +285,14 @@ def _announce(state: ClusterState, *, detached: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A spinner with the latest word on a terminal; else each word once."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("starting") as spinner:
-            yield spinner.update
+    """A spinner with the latest word on a terminal; elsewhere nothing: an error stands alone."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
         return
-    told: set[str] = set()
+    from rich.console import Console
 
-    def tell(text: str) -> None:
-        if text not in told:
-            told.add(text)
-            note(text)
-
-    yield tell
+    with Console(stderr=True).status("starting") as spinner:
+        yield spinner.update
 
 
 # --- status --------------------------------------------------------------------------------------
@@ -381,6 +377,12 @@ def _print_status(described: dict[str, Any]) -> None:
 def _settings(cluster: Cluster) -> dict[str, Any]:
     settings: dict[str, Any] = cluster.status()["settings"]
     return settings
+
+
+def _clear_away(state: ClusterState) -> None:
+    """Of a cluster whose process has ended: what it left running, and its state file."""
+    end_leftovers(state.descendants)
+    _forget(state)
 
 
 def _forget(state: ClusterState) -> None:

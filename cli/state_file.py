@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Self
 
 DEFAULT_NAMESPACE = "bradbury"
+PARENT_FIELD = 4
 START_TIME_FIELD = 22
-"""starttime in /proc/<pid>/stat, counted from 1 (proc_pid_stat(5))."""
+"""ppid and starttime in /proc/<pid>/stat, counted from 1 (proc_pid_stat(5))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class ClusterState:
         None where detached actors live in a Ray cluster without any process of ours.
     ray_address: of the Ray cluster's GCS, "host:port".
     bootstrap: "host:port,..." of the brokers.
+    descendants: (pid, started) of what the process has started: an embedded Ray. Ray's agents
+        outlive a process that is killed, and are ended by whoever finds the state stale.
     """
 
     namespace: str
@@ -43,6 +46,7 @@ class ClusterState:
     data_dir: str
     pid: int | None = None
     started: int | None = None
+    descendants: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -52,6 +56,9 @@ class ClusterState:
             raise ValueError("not a JSON object")  # noqa: TRY004 -- one kind of error for the file
         names = {field.name for field in fields(cls)}
         try:
+            values["descendants"] = tuple(
+                (int(pid), int(started)) for pid, started in values.get("descendants", ())
+            )
             return cls(**{name: value for name, value in values.items() if name in names})
         except TypeError as error:
             raise ValueError(str(error)) from None
@@ -64,6 +71,27 @@ class ClusterState:
 
 def start_time(pid: int) -> int | None:
     """When process `pid` began, in clock ticks after boot; None if there is none (or a zombie)."""
+    found = _parent_and_start(pid)
+    return None if found is None else found[1]
+
+
+def descendants_of(pid: int) -> tuple[tuple[int, int], ...]:
+    """(pid, started) of all processes below `pid`."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for name in os.listdir("/proc"):
+        found = _parent_and_start(int(name)) if name.isdecimal() else None
+        if found is not None:
+            children.setdefault(found[0], []).append((int(name), found[1]))
+    reached: list[tuple[int, int]] = []
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        reached += below
+        waiting += [child for child, _ in below]
+    return tuple(reached)
+
+
+def _parent_and_start(pid: int) -> tuple[int, int] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, ValueError):
@@ -71,7 +99,7 @@ def start_time(pid: int) -> int | None:
     after_name = text.rpartition(")")[2].split()  # the name may hold blanks and brackets
     if after_name[0] in ("Z", "X"):
         return None
-    return int(after_name[START_TIME_FIELD - 3])
+    return int(after_name[PARENT_FIELD - 3]), int(after_name[START_TIME_FIELD - 3])
 
 
 def state_directory() -> Path:

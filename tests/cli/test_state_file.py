@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from bradbury.cli.background import stop_process
 from bradbury.cli.bootstrap_address import bootstrap_servers
 from bradbury.cli.state_file import (
     ClusterState,
+    descendants_of,
     live_state,
     read_state,
     remove_state,
@@ -85,6 +87,18 @@ def test_a_process_is_stopped_only_if_it_is_the_one_that_was_meant() -> None:
         assert stop_process(child.pid, started)
         assert child.wait(10) == -15
         assert not stop_process(child.pid, started)
+
+
+def test_what_a_killed_cluster_left_running_is_ended_and_nothing_else(command: Command) -> None:
+    with subprocess.Popen(["sleep", "60"]) as left, subprocess.Popen(["sleep", "60"]) as other:
+        below = dict(descendants_of(os.getpid()))
+        assert {left.pid, other.pid} <= set(below)
+        mine = (left.pid, below[left.pid]), (other.pid, below[other.pid] - 1)
+        write_state(replace(state(os.getpid(), 1), descendants=mine))
+        assert "had ended by itself" in command("down").err
+        assert left.wait(10) == -9
+        assert other.poll() is None
+        other.kill()
 
 
 def test_clients_ask_option_then_environment_then_state_then_localhost(

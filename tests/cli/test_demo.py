@@ -1,0 +1,104 @@
+"""bradbury demo, as a process: what it shows, and that it leaves nothing."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from bradbury.tests.support.command_line import Command
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+MARK = "BRADBURY_DEMO_TEST"
+
+
+@pytest.fixture
+def no_java(environment: dict[str, str]) -> None:
+    environment.pop("JAVA_HOME", None)
+    environment["PATH"] = str(Path(sys.executable).parent)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(environment: dict[str, str], tmp_path: Path):
+    """No process that inherited our mark, and no temporary file."""
+    environment[MARK] = str(tmp_path)
+    yield
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(tmp_path):
+                left.append(process)
+        except (psutil.Error, OSError):
+            continue
+    _, alive = psutil.wait_procs(left, timeout=30)
+    assert alive == []
+    assert os.listdir(environment["TMPDIR"]) == []
+
+
+@pytest.mark.usefixtures("no_java")
+def test_without_java_spark_is_skipped_in_one_line_and_the_rest_is_done(
+    process: Command, tmp_path: Path
+) -> None:
+    plot = tmp_path / "delays.png"
+    outcome = process("demo", "--rows", "5000", "--plot", str(plot), "--json", timeout=240)
+    assert outcome.code == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["rows"] == 5000
+    assert sum(one["flights"] for one in summary["carriers"].values()) == 5000
+    assert "Java" in summary["spark"]["skipped"]
+    assert [step["step"][0] for step in summary["steps"]] == ["1", "2", "3", "5"]
+    assert sum("Spark is skipped" in line for line in outcome.err.splitlines()) == 1
+    assert "each exactly once, in order per key" in outcome.err
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("no_java")
+def test_without_java_a_required_spark_is_an_error_before_anything_starts(
+    process: Command,
+) -> None:
+    error = process("demo", "--require-spark", timeout=30).error
+    assert "Java" in error
+    assert "install" in error
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_anything_starts(
+    process: Command,
+) -> None:
+    assert "no such folder" in process("demo", "--plot", "absent/x.png", timeout=30).error
+
+
+@pytest.mark.usefixtures("no_java")
+def test_what_is_kept_can_be_brought_up_again(
+    process: Command, environment: dict[str, str]
+) -> None:
+    outcome = process("demo", "--rows", "300", "--keep", "--json", timeout=240)
+    assert outcome.code == 0, outcome.err
+    kept = Path(json.loads(outcome.out)["kept"])
+    try:
+        assert f"--data-dir {kept / 'data'}" in outcome.err
+        begun = process(
+            "up", "--detach", "--address", "local", "--port", "0", "--data-dir", str(kept / "data")
+        )
+        assert begun.code == 0, begun.err
+        try:
+            read = process("consume", "flights", "--from-beginning", "--until-end")
+        finally:
+            process("down")
+        assert len(read.out.splitlines()) == 300
+    finally:
+        shutil.rmtree(kept)
+        shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)  # Ray keeps its session logs
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17 or later")
+def test_spark_agrees_with_the_actors(process: Command) -> None:
+    outcome = process("demo", "--rows", "4000", "--require-spark", "--json", timeout=280)
+    assert outcome.code == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["spark"]["groups"] == 3  # three airports, all in January
+    assert summary["spark"]["micro_batches"] >= 3
+    assert "Spark agrees with itself and with the actors" in outcome.err
