@@ -3,8 +3,7 @@
     python benchmarks/broker.py [--rounds 5]
 
 The broker is a process of its own (a local() cluster), the client is librdkafka called by the batch
-(see librdkafka.py). Printed are median and best of the rounds, and the broker's memory and CPU time.
-Both share this machine's cores, so the client's own work is part of every figure.
+(see librdkafka.py). Printed are median and best of the rounds, the broker's memory and CPU time. share this machine's cores, so the client's own work is part of every figure.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import statistics
 from multiprocessing.connection import Connection
 
 import psutil
-from librdkafka import CONSUMER, PRODUCER, Client
+from librdkafka import CONSUMER, PRODUCER, Client, drain_library
 
 PRODUCER_SETTINGS = {
     "linger.ms": "20",
@@ -54,6 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     context = multiprocessing.get_context("spawn")
+    drain_library()
     pipe, other = context.Pipe()
     process = context.Process(target=serve, args=(other,))
     process.start()

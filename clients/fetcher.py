@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import OffsetOutOfRange, error_for
+from ..protocol.errors import ConnectionFailed, OffsetOutOfRange, error_for
 from ..protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -400,7 +400,11 @@ class Fetcher:
         return self._client.config.retry_backoff_ms / 1000
 
     def _refresh(self) -> None:
-        self._client.refresh().add_done_callback(lambda _: self.wake())
+        try:
+            refreshing = self._client.refresh()
+        except ConnectionFailed:
+            return  # the client was closed while this answer was on its way
+        refreshing.add_done_callback(lambda _: self.wake())
 
     def _drop_stale(self) -> None:
         self._completed = deque(fetched for fetched in self._completed if fetched.is_current)
