@@ -3,7 +3,8 @@
     python benchmarks/broker.py [--rounds 5]
 
 The broker is a process of its own (a local() cluster), the client is librdkafka called by the batch
-(see librdkafka.py). Printed are median and best of the rounds, the broker's memory and CPU time. share this machine's cores, so the client's own work is part of every figure.
+(see librdkafka.py). Printed are median and best of the rounds, and what CPU time and memory the
+broker took. Both share this machine's cores, so the client's own work is part of every figure.
 """
 
 from __future__ import annotations
