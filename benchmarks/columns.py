@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+
 from bradbury.protocol import columns
 from bradbury.protocol.compression import CompressionType
 from bradbury.protocol.record_batch import stamp
 from bradbury.protocol.records import encode_records, iterate_records
-from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 CODECS = (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD)
 

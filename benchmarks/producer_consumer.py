@@ -15,8 +15,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-import bradbury
 import pyarrow as pa
+
+import bradbury
 from bradbury.protocol.columns import warm_up
 
 ROUNDS = 5

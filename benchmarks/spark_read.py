@@ -12,12 +12,13 @@ import argparse
 import time
 from collections.abc import Iterator
 
-import bradbury
 import numpy as np
 import pyarrow as pa
-from bradbury.pipelines.spark.session import local_session
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+
+import bradbury
+from bradbury.pipelines.spark.session import local_session
 
 
 class Synthetic(DataSource):

@@ -15,10 +15,11 @@ import tempfile
 import threading
 import time
 
-import bradbury
 import psutil
 from broker import PRODUCER_SETTINGS
 from librdkafka import PRODUCER, Client
+
+import bradbury
 
 START = """
 import time

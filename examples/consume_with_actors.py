@@ -8,8 +8,9 @@ Starts a small embedded Ray and ends it again.
 
 import tempfile
 
-import bradbury
 import ray
+
+import bradbury
 
 PARTITIONS = 4
 RECORDS = 100_000

@@ -3,8 +3,9 @@
 python examples/local_cluster.py
 """
 
-import bradbury
 import pyarrow as pa
+
+import bradbury
 
 with bradbury.local() as cluster:
     print(f"brokers: {cluster.bootstrap_servers}")

@@ -8,8 +8,9 @@ with the address left out, and only use what stands between.
 
 import tempfile
 
-import bradbury
 import ray
+
+import bradbury
 
 
 @ray.remote

@@ -2,7 +2,7 @@
 
     python examples/spark_etl.py                          # a cluster in this process, local Spark
     python examples/spark_etl.py --bootstrap host:9092    # a cluster that runs already
-    python examples/spark_etl.py --ray                    # brokers and executors on a Ray of its own
+    python examples/spark_etl.py --ray                    # brokers, executors on a Ray of its own
 
 Needs Java 17 or 21 and `pip install 'bradbury[spark]'`.
 """
@@ -72,7 +72,9 @@ def run(spark, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bootstrap", help="host:port of a cluster that runs already")
-    parser.add_argument("--ray", action="store_true", help="brokers and executors on an embedded Ray")
+    parser.add_argument(
+        "--ray", action="store_true", help="brokers and executors on an embedded Ray"
+    )
     parser.add_argument("--orders", type=int, default=20_000)
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:

@@ -7,8 +7,9 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import bradbury
 import pytest
+
+import bradbury
 
 ROOT = Path(bradbury.__file__).resolve().parent
 PURE = ("protocol", "storage", "groups", "cluster")

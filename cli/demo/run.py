@@ -22,8 +22,8 @@ from ..output import print_json
 from .screen import Screen, Step, carrier_table, step_table
 
 LOCAL = "local"
-MOST_TEMPORARY_PATH = 40
-"""Ray puts sockets deep below its temporary folder, and their paths have at most 107 bytes."""
+MOST_TEMPORARY_PATH = 39
+"""Ray's sockets are 68 bytes deeper, and the path of a socket has at most 107."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,6 @@ def run_demo(settings: DemoSettings) -> int:
             _run(demo, reason)
     finally:
         if settings.keep:
-            shutil.rmtree(folder / "ray", ignore_errors=True)
             demo.screen.say(f"kept {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -99,15 +98,21 @@ def _why_no_spark(settings: DemoSettings) -> str | None:
 
 @contextmanager
 def _ray_folder(settings: DemoSettings, folder: Path) -> Iterator[None]:
-    """An embedded Ray keeps its sessions below `folder`, and so they go with it."""
-    if settings.address is not None or len(str(folder)) > MOST_TEMPORARY_PATH:
+    """An embedded Ray leaves its sessions behind, so they are put where they can be removed."""
+    if settings.address is not None:
         yield
         return
+    sessions = folder
+    if len(str(folder)) > MOST_TEMPORARY_PATH:
+        sessions = Path(tempfile.mkdtemp(prefix="br-", dir="/tmp"))
     before = os.environ.get("RAY_TMPDIR")
-    os.environ["RAY_TMPDIR"] = str(folder / "ray")
+    os.environ["RAY_TMPDIR"] = str(sessions)
     try:
         yield
     finally:
+        shutil.rmtree(sessions / "ray", ignore_errors=True)
+        if sessions != folder:
+            shutil.rmtree(sessions, ignore_errors=True)
         if before is None:
             os.environ.pop("RAY_TMPDIR", None)
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bradbury.actors.controller import Controller
 from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.broker_config import BrokerConfig

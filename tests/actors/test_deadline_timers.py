@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import uvloop
+
 from bradbury.actors.deadline_timers import DeadlineTimers
 
 TICK = 0.002

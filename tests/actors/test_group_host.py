@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+
 from bradbury.actors.group_host import GroupHost
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.protocol.error_code import ErrorCode

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-import bradbury
 import pytest
+
+import bradbury
 from bradbury.actors.page_cache import bring_in, is_resident
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,
@@ -22,7 +23,6 @@ from bradbury.protocol.messages.produce import (
 )
 from bradbury.protocol.record_batch import read_size
 from bradbury.protocol.records import encode_records, iterate_records
-
 from tests.support.raw_client import RawClient
 
 

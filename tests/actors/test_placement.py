@@ -1,6 +1,7 @@
 """On which Ray nodes does which actor stand, pinned by what, at which address?"""
 
 import pytest
+
 from bradbury.actors.placement import PlacementError, RayNode, plan
 from bradbury.cluster.broker_config import BrokerConfig
 

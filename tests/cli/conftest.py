@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import bradbury
 import pytest
+
+import bradbury
 from bradbury.cli.main import run
 from bradbury.tests.support.command_line import Command, Outcome
 

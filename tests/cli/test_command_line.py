@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+
 from bradbury.cli.failure import CommandFailed, explain
 from bradbury.protocol.errors import TopicAlreadyExists
 from bradbury.tests.support.command_line import Command

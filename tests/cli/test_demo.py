@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from bradbury.tests.support.command_line import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

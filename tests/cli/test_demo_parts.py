@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bradbury.cli.demo.charts import chart_table
 from bradbury.cli.demo.delivery_check import Delays, DeliveryCheck
 from bradbury.cli.demo.flights import Flights, flights_of, json_objects, load_airlines, load_flights
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.fixture(scope="module")

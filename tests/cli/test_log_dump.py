@@ -4,10 +4,11 @@ import json
 import struct
 from pathlib import Path
 
-import bradbury
 import pytest
-from bradbury.tests.support.command_line import Command
 from kafka.record.default_records import DefaultRecordBatchBuilder
+
+import bradbury
+from bradbury.tests.support.command_line import Command
 
 
 def foreign_batch(base_offset: int, values: list[bytes | None], *, codec: int = 0) -> bytes:

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from bradbury import LocalCluster
-from bradbury.cli.produce_command import split_lines
-from bradbury.tests.support.command_line import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from bradbury import LocalCluster
+from bradbury.cli.produce_command import split_lines
+from bradbury.tests.support.command_line import Command
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from bradbury.cli.background import stop_process
 from bradbury.cli.bootstrap_address import bootstrap_servers
 from bradbury.cli.state_file import (

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from bradbury import LocalCluster
 from bradbury.tests.support.command_line import Command
 

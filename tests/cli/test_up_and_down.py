@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import bradbury
 import psutil
 import pytest
+
+import bradbury
 from bradbury.cli.state_file import ClusterState, read_state, state_path
 from bradbury.tests.support.command_line import Command
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from itertools import count
 
-import bradbury
 import pytest
+
+import bradbury
 
 
 @pytest.fixture(scope="session")

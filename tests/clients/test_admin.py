@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 
-import bradbury
 import pytest
+
+import bradbury
 from bradbury.clients.admin import NewTopic as TopicToCreate
 from bradbury.protocol.errors import (
     BrokerNotAvailable,

@@ -4,6 +4,14 @@ from itertools import chain
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+
 from bradbury.clients.assignors import (
     Member,
     assign_range,
@@ -14,13 +22,6 @@ from bradbury.clients.assignors import (
 )
 from bradbury.clients.topic_partition import TopicPartition
 from bradbury.protocol.errors import MalformedRequest
-from hypothesis import given
-from hypothesis import strategies as st
-from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
 
 topics = st.sampled_from(["a", "b", "c", "flights"])
 

@@ -1,11 +1,12 @@
 """How does a client find its cluster?"""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bradbury.clients.bootstrap import find_bootstrap, parse_servers
 from bradbury.clients.connection import Address
 from bradbury.protocol.errors import ConnectionFailed
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_the_argument_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Callable
 
-import bradbury
 import confluent_kafka
 import kafka
 import pyarrow as pa
 import pytest
+
+import bradbury
 from bradbury.clients.consumer import SCHEMA
 from bradbury.protocol.errors import (
     InvalidConfig,

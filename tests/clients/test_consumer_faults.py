@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-import bradbury
 import pyarrow as pa
 import pytest
+
+import bradbury
 from bradbury.protocol.columns import encode_batch
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, TopicAuthorizationFailed
 from bradbury.protocol.messages.fetch import (

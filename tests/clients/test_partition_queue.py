@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bradbury.clients.partition_queue import MAX_EPOCH, Identity, PartitionQueue
 from bradbury.clients.producer_batch import Appended, ProducerBatch
 from bradbury.protocol.columns import encode_batch
 from bradbury.protocol.record_batch import check_batch, read_header
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 class NoDelivery:

@@ -1,5 +1,8 @@
 """Is the hand-written Produce request what the schema's codec writes?"""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bradbury.clients.produce_request import MAX_VERSION, encode_produce
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.messages.produce import (
@@ -7,8 +10,6 @@ from bradbury.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 names = st.text(min_size=1, max_size=200)
 partitions = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=300)), max_size=4)

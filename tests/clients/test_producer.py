@@ -6,12 +6,14 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-import bradbury
 import confluent_kafka
 import kafka
 import numpy as np
 import pyarrow as pa
 import pytest
+from kafka.partitioner.default import murmur2
+
+import bradbury
 from bradbury.clients.topic_partition import OffsetRange
 from bradbury.protocol.errors import (
     InvalidConfig,
@@ -19,7 +21,6 @@ from bradbury.protocol.errors import (
     MessageTooLarge,
     UnknownTopicOrPartition,
 )
-from kafka.partitioner.default import murmur2
 
 NewTopic = Callable[..., str]
 

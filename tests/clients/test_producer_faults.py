@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import bradbury
 import pytest
+
+import bradbury
 from bradbury.clients.admin import Admin
 from bradbury.protocol.errors import (
     ConnectionFailed,

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import bradbury
 import pytest
+
+import bradbury
 
 ROOT = Path(bradbury.__file__).resolve().parent
 EXAMPLES = ROOT / "examples"

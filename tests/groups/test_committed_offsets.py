@@ -1,6 +1,7 @@
 """Who may commit offsets, when does a commit count, and how long does it last?"""
 
 import pytest
+
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import GroupDriver
 

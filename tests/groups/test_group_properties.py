@@ -9,13 +9,14 @@ A state machine plays all of them against one coordinator. After every step:
 
 from collections import defaultdict
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from bradbury.groups.effects import GroupsDeleted, OffsetsStored, TimerKey, TimerKind
 from bradbury.groups.group_state import GroupState
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import G, GroupDriver
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 PARTITIONS = 6
 INSTANCES = ["one", "two"]

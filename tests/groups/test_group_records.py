@@ -3,6 +3,9 @@
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bradbury.groups.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -15,8 +18,6 @@ from bradbury.groups.group_records import (
     encode_group_record,
 )
 from bradbury.protocol.errors import CorruptMessage
-from hypothesis import given
-from hypothesis import strategies as st
 
 KEY = OffsetCommitKey("g", "flights", 3)
 KEY_BYTES = bytes.fromhex("00010001670007666c696768747300000003")

@@ -1,6 +1,7 @@
 """What happens to a JoinGroup?"""
 
 import pytest
+
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import G, GroupDriver
 

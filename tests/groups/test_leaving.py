@@ -1,6 +1,7 @@
 """When is a member out, and what does that do to the others?"""
 
 import pytest
+
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import G, GroupDriver
 

@@ -1,6 +1,7 @@
 """Who gets which assignment, and when?"""
 
 import pytest
+
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import GroupDriver
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 from uuid import UUID
 
 import pytest
+
 from bradbury.actors.group_host import GroupHost
 from bradbury.cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
 from bradbury.groups.group_config import GroupCoordinatorConfig

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import bradbury
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AsyncTopicPartition
@@ -27,6 +26,8 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
+
+import bradbury
 
 PARTITIONS = 4
 COUNT = 200

@@ -13,7 +13,6 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.raw_client import RawClient
 
 import bradbury
 from bradbury.handlers.table import APIS
@@ -29,6 +28,7 @@ from bradbury.protocol.messages.produce import (
     TopicProduceData,
 )
 from bradbury.protocol.records import encode_records
+from tests.support.raw_client import RawClient
 
 VERSIONS = [(key, v) for key, api in APIS.items() for v in range(api.lowest, api.highest + 1)]
 

@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from tests.support.raw_client import RawClient
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -52,6 +51,7 @@ from bradbury.protocol.messages.produce import (
 )
 from bradbury.protocol.record_batch import check_batch, read_header
 from bradbury.protocol.records import encode_records
+from tests.support.raw_client import RawClient
 
 _names = itertools.count(1)
 NOW = 1_700_000_000_000

@@ -6,8 +6,9 @@ The session is made on first use and ends before a session on Ray begins: a proc
 from collections.abc import Callable, Iterator
 from itertools import count
 
-import bradbury
 import pytest
+
+import bradbury
 
 
 @pytest.fixture(scope="session")

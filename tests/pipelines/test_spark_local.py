@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import bradbury
 import pytest
-from bradbury.pipelines.spark.session import local_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+
+import bradbury
+from bradbury.pipelines.spark.session import local_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

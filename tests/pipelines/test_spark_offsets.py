@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bradbury.clients.topic_partition import TopicPartition
 from bradbury.pipelines.spark.offsets import (
     Offsets,
@@ -16,8 +19,6 @@ from bradbury.pipelines.spark.offsets import (
     rate_limit,
     to_json,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 partitions = st.builds(
     TopicPartition, st.sampled_from(["a", "b", "a-b"]), st.integers(min_value=0, max_value=12)

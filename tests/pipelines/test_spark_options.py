@@ -5,6 +5,7 @@ import pickle
 from typing import Any
 
 import pytest
+
 from bradbury.clients.topic_partition import TopicPartition
 from bradbury.pipelines.spark.options import (
     EARLIEST,

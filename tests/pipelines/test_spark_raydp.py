@@ -7,10 +7,11 @@ has ended by now: a process has one.
 from collections.abc import Iterator
 from pathlib import Path
 
-import bradbury
 import pytest
-from bradbury.pipelines.spark.session import SparkUnavailable, stop_spark
 from pyspark.sql import SparkSession
+
+import bradbury
+from bradbury.pipelines.spark.session import SparkUnavailable, stop_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(420)]
 

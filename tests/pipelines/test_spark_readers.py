@@ -8,11 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import bradbury
 import pytest
-from bradbury.pipelines.spark.range_reader import DataLoss
-from bradbury.pipelines.spark.source import BradburyDataSource, PushdownBatchReader
-from bradbury.protocol.errors import KafkaError, RequestTimedOut
 from pyspark.sql.datasource import (
     CaseInsensitiveDict,
     EqualTo,
@@ -26,6 +22,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import bradbury
+from bradbury.pipelines.spark.range_reader import DataLoss
+from bradbury.pipelines.spark.source import BradburyDataSource, PushdownBatchReader
+from bradbury.protocol.errors import KafkaError, RequestTimedOut
 
 NewTopic = Callable[..., str]
 

@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bradbury
 import pytest
+
+import bradbury
 from bradbury.pipelines.spark import session
 from bradbury.pipelines.spark.session import (
     JavaMissing,

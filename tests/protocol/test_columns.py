@@ -10,6 +10,10 @@ import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+
 from bradbury.protocol import columns_loops
 from bradbury.protocol.columns import (
     HEADERS_TYPE,
@@ -26,9 +30,6 @@ from bradbury.protocol.compression import CompressionType
 from bradbury.protocol.errors import MessageTooLarge
 from bradbury.protocol.record_batch import check_batch, stamp
 from bradbury.protocol.records import encode_records, iterate_records, stamp_producer
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 CODECS = list(CompressionType)
 KAFKA_PYTHON_CODECS = CODECS[:3]  # it needs further packages for lz4 and zstd: see aiokafka below

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
 from bradbury.protocol import columns_compiled, columns_loops, columns_plain
 from bradbury.protocol.columns import DecodedBatches, decode_batches, warm_up
 from bradbury.protocol.compression import CompressionType, compress
@@ -30,8 +33,6 @@ from bradbury.protocol.records import (
     encode_records,
     iterate_records,
 )
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 CODECS = list(CompressionType)
 ROOT = Path(__file__).resolve().parents[2] / ".path"

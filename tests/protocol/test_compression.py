@@ -10,6 +10,9 @@ import kafka.codec
 import pyarrow as pa
 import pytest
 import snappy
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bradbury.protocol.compression import CompressionType, compress, decompress
 from bradbury.protocol.errors import (
     CorruptMessage,
@@ -18,8 +21,6 @@ from bradbury.protocol.errors import (
     KafkaError,
     UnsupportedCompressionType,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 CODECS = list(CompressionType)
 REAL_CODECS = CODECS[1:]

@@ -6,6 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.partitioner import DefaultPartitioner
+from kafka.partitioner import murmur2 as kafka_python_murmur2
+
 from bradbury.protocol import columns_compiled, columns_plain
 from bradbury.protocol.columns import partition_rows
 from bradbury.protocol.partitioner import (
@@ -16,10 +21,6 @@ from bradbury.protocol.partitioner import (
     partition_for_key,
     to_positive,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kafka.partitioner import DefaultPartitioner
-from kafka.partitioner import murmur2 as kafka_python_murmur2
 
 
 @given(st.binary(max_size=64))

@@ -1,13 +1,14 @@
 """The offsets and timestamps in a batch; kafka-python's builder and reader are the oracle."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from bradbury.protocol.record_batch import build_batch
 from bradbury.protocol.record_walk import walk_records
 from bradbury.tests.support.batches import make_batch
-from hypothesis import given
-from hypothesis import strategies as st
-from kafka.record import MemoryRecords
 
 
 @given(

@@ -4,6 +4,12 @@ import io
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
+from kio.records.readers import read_batch as kio_read_batch
+
 from bradbury.protocol.compression import CompressionType, compress
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from bradbury.protocol.record_batch import build_batch, check_batch, stamp, stamp_max_timestamp
@@ -17,11 +23,6 @@ from bradbury.protocol.records import (
     iterate_records,
     stamp_producer,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from kafka.record.memory_records import MemoryRecords
-from kio.records.readers import read_batch as kio_read_batch
 
 CODECS = list(CompressionType)
 NEEDS_MORE_THAN_KAFKA_PYTHON = {CompressionType.LZ4, CompressionType.ZSTD}

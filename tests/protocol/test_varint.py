@@ -3,6 +3,12 @@
 import io
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.record.util import decode_varint as kafka_python_decode
+from kafka.record.util import encode_varint as kafka_python_encode
+from kio.serial.writers import write_unsigned_varint
+
 from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.varint import (
     decode_uvarint,
@@ -13,11 +19,6 @@ from bradbury.protocol.varint import (
     uvarint_size,
     varint_size,
 )
-from hypothesis import example, given
-from hypothesis import strategies as st
-from kafka.record.util import decode_varint as kafka_python_decode
-from kafka.record.util import encode_varint as kafka_python_encode
-from kio.serial.writers import write_unsigned_varint
 
 uint32 = st.integers(0, 2**32 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)

@@ -4,11 +4,12 @@ import os
 import signal
 from typing import Any
 
-import bradbury
 import numpy as np
 import pyarrow as pa
 import pytest
 import ray
+
+import bradbury
 from bradbury.protocol.errors import OffsetOutOfRange
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kafka.record import MemoryRecords
+
 from bradbury.protocol.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -19,7 +21,6 @@ from bradbury.protocol.record_batch import build_batch, check_batch, compute_crc
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all
-from kafka.record import MemoryRecords
 
 HOUR_MS = 3_600_000
 

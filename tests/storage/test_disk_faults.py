@@ -5,6 +5,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+
 from bradbury.protocol.errors import KafkaStorageError
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.log_directory import LogDirectory

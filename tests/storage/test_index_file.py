@@ -4,11 +4,12 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from bradbury.storage import index_file
 from bradbury.storage.index_file import IndexFile
 from bradbury.tests.support.memory_file_system import MemoryFileSystem
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 ENTRY = Struct(">II")
 

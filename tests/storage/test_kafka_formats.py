@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from kafka.record import MemoryRecords, MemoryRecordsBuilder
+from kio.records.readers import read_batch
+
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
-from kafka.record import MemoryRecords, MemoryRecordsBuilder
-from kio.records.readers import read_batch
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from bradbury.storage.file_system import OsFileSystem
 from bradbury.storage.leader_epoch_cache import LeaderEpochCache
 

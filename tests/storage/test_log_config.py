@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 import pytest
+
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.storage.log_config import LogConfig, kafka_name
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+
 from bradbury.protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
 from bradbury.storage.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig

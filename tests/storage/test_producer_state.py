@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
+
 from bradbury.protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.partition_log import AppendResult, PartitionLog
@@ -10,7 +12,6 @@ from bradbury.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from bradbury.storage.producer_state import ProducerState
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
-from crc32c import crc32c
 
 LAST_SEQUENCE = 2**31 - 1
 DAY_MS = 24 * 3_600_000

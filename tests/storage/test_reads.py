@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from bradbury.protocol.errors import KafkaStorageError, OffsetOutOfRange
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.partition_log import PartitionLog
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all, read_slice
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 
 class Stored(NamedTuple):

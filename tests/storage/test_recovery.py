@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.partition_log import PartitionLog
 from bradbury.tests.support.batches import make_batch

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from bradbury.protocol.errors import OffsetOutOfRange
 from bradbury.storage.file_system import OsFileSystem
 from bradbury.storage.log_config import LONG_MAX, LogConfig
