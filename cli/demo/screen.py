@@ -42,7 +42,8 @@ class Screen:
         self.console = Console(file=os.fdopen(descriptor, "w"), highlight=False)
 
     def say(self, text: str | RenderableType) -> None:
-        self.console.print(text, markup=False)
+        # Not wrapped: a command in it is there to be copied.
+        self.console.print(text, markup=False, soft_wrap=isinstance(text, str))
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[Callable[[str], None]]:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -92,6 +94,23 @@ def test_what_is_kept_can_be_brought_up_again(
     finally:
         shutil.rmtree(kept)
         shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)  # Ray keeps its session logs
+
+
+@pytest.mark.usefixtures("no_java")
+def test_ctrl_c_in_the_middle_leaves_nothing_and_no_traceback(environment: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bradbury.cli", "demo"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert any(line.startswith("1 up") for line in iter(running.stdout.readline, ""))
+        os.kill(running.pid, signal.SIGINT)
+        assert running.wait(60) == 130
+        assert "Traceback" not in running.stderr.read()
 
 
 @pytest.mark.spark
