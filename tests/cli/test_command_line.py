@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from bradbury import LocalCluster
 from bradbury.cli.failure import CommandFailed, explain
 from bradbury.protocol.errors import TopicAlreadyExists
 from bradbury.tests.support.command_line import Command
@@ -90,9 +91,34 @@ def test_where_nobody_listens_every_client_says_so_at_once(
     assert time.monotonic() - began < 10
 
 
-def test_completion_is_there(process: Command) -> None:
-    outcome = process("--show-completion", "bash")
-    assert "_BRADBURY_COMPLETE" in outcome.out + outcome.err or outcome.code == 0
+@pytest.mark.parametrize(
+    ("words", "completed"), [("bradbury to", "topics"), ("bradbury topics del", "delete")]
+)
+def test_a_shell_completes_commands(
+    process: Command, environment: dict[str, str], words: str, completed: str
+) -> None:
+    environment["_BRADBURY_COMPLETE"] = "complete_bash"
+    environment["COMP_WORDS"] = words
+    environment["COMP_CWORD"] = str(words.count(" "))
+    outcome = process()
+    assert (outcome.code, outcome.out.split()) == (0, [completed])
+
+
+def test_a_shell_completes_the_topics_of_the_cluster(
+    process: Command,
+    environment: dict[str, str],
+    bradbury_cluster: LocalCluster,
+    bradbury_topic: str,
+) -> None:
+    with bradbury_cluster.admin() as admin:
+        admin.create_topic(bradbury_topic)
+    environment["_BRADBURY_COMPLETE"] = "complete_bash"
+    environment["COMP_WORDS"] = f"bradbury consume {bradbury_topic[:20]}"
+    environment["COMP_CWORD"] = "2"
+    environment["BRADBURY_BOOTSTRAP"] = bradbury_cluster.bootstrap_servers
+    assert process().out.split() == [bradbury_topic]
+    environment["BRADBURY_BOOTSTRAP"] = "127.0.0.1:1"
+    assert process().out.split() == []
 
 
 def test_our_errors_are_shown_as_they_are_and_bugs_are_named_as_such() -> None:
