@@ -3,9 +3,12 @@
 import os
 import signal
 import threading
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import ray
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -108,6 +111,58 @@ def test_no_acknowledged_record_is_missing_or_twice_when_any_actor_is_killed(
     for partition in range(2):
         numbers = [number for index, _, number in records if index == partition]
         assert numbers == sorted(numbers), "records of one producer changed their order"
+
+
+@ray.remote(num_cpus=0)
+def produce_numbers(topic: str, worker: int, stop: str) -> int:
+    """What the demo's producers do, until the file `stop` exists; returns how many there were."""
+    number = 0
+    with bradbury.Producer() as producer:
+        while not Path(stop).exists():
+            values = [b"%d-%d" % (worker, index) for index in range(number, number + 200)]
+            producer.send_batch(topic, [(b"%d" % worker, value) for value in values]).result(60)
+            number += 200
+    return number
+
+
+def test_ray_tasks_go_on_producing_through_the_death_of_every_actor(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    cluster.admin().create_topic("ray-crash", partitions=2)
+    stop = tmp_path / "stop"
+    working = [produce_numbers.remote("ray-crash", worker, str(stop)) for worker in range(2)]
+    for kind in ("partitions", "controller", "broker", "groups"):
+        wait_for_records(cluster, "ray-crash", sum(end_offsets(cluster, "ray-crash")) + 2_000)
+        os.kill(pid_of(cluster, kind), signal.SIGKILL)
+    wait_for_records(cluster, "ray-crash", sum(end_offsets(cluster, "ray-crash")) + 2_000)
+    stop.touch()
+    counts = ray.get(working, timeout=120)
+    assert sum(end_offsets(cluster, "ray-crash")) == sum(counts)
+    values = []
+    with bradbury.Consumer("ray-crash", auto_offset_reset="earliest") as consumer:
+        while len(values) < sum(counts):
+            table = consumer.poll(timeout_ms=20_000)
+            assert table.num_rows, f"{len(values)} of {sum(counts)} records came back"
+            values += table.column("value").to_pylist()
+    for worker, count in enumerate(counts):
+        mine = [value for value in values if value.startswith(b"%d-" % worker)]
+        assert mine == [b"%d-%d" % (worker, number) for number in range(count)]
+
+
+def end_offsets(cluster: bradbury.Cluster, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1]
+        for index in range(2)
+    ]
+    consumer.close()
+    return ends
+
+
+def wait_for_records(cluster: bradbury.Cluster, topic: str, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while sum(end_offsets(cluster, topic)) < count:
+        assert time.monotonic() < deadline
 
 
 def test_a_topic_made_before_the_controller_dies_is_known_after(cluster: bradbury.Cluster) -> None:
