@@ -96,7 +96,9 @@ def up(
     elif running is not None and running.pid is not None:
         return _already_up(running, settings, detach=detach)
     if detach and _needs_a_process(address, namespace):
-        state = start_in_background(_arguments(settings), namespace)
+        with _progress() as on_progress:
+            on_progress("starting in the background")
+            state = start_in_background(_arguments(settings), namespace)
         _announce(state, detached=True)
         return 0
     return _up_here(settings, address, detach=detach)
@@ -105,7 +107,7 @@ def up(
 def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> None:
     """Stop the cluster. Its data stays, and the next `up` on it finds everything."""
     _check_namespace(namespace)
-    state = None if address else read_state(namespace)
+    state = None if address not in (None, LOCAL) else read_state(namespace)
     if state is not None and state.pid is not None and state.started is not None:
         stopped = stop_process(state.pid, state.started)
         _clear_away(state)
@@ -116,7 +118,7 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
             f"its data is in {state.data_dir}"
         )
         return
-    wanted = address or (state.ray_address if state else os.environ.get("RAY_ADDRESS"))
+    wanted = _ray_address(address, state)
     if not wanted:
         note("no cluster is up here; for one in a Ray cluster say --address")
         return
@@ -299,13 +301,13 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _describe(address: str | None, namespace: str) -> dict[str, Any]:
-    state = None if address else read_state(namespace)
+    state = None if address not in (None, LOCAL) else read_state(namespace)
     if state is not None and state.is_stale:
         raise CommandFailed(
             f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
             f"`bradbury up --data-dir {state.data_dir}` goes on with its data"
         )
-    wanted = address or (state.ray_address if state else os.environ.get("RAY_ADDRESS"))
+    wanted = _ray_address(address, state)
     if not wanted:
         raise CommandFailed(
             "no cluster is up here; start one with `bradbury up`, or say --address of its Ray"
@@ -377,6 +379,13 @@ def _print_status(described: dict[str, Any]) -> None:
 def _settings(cluster: Cluster) -> dict[str, Any]:
     settings: dict[str, Any] = cluster.status()["settings"]
     return settings
+
+
+def _ray_address(address: str | None, state: ClusterState | None) -> str | None:
+    """Of a Ray cluster that runs: "local" would start one, so it means the one that was started."""
+    if address not in (None, LOCAL):
+        return address
+    return state.ray_address if state is not None else os.environ.get("RAY_ADDRESS")
 
 
 def _clear_away(state: ClusterState) -> None:

@@ -203,8 +203,7 @@ def test_a_reader_that_has_seen_enough_ends_consume_quietly(
         timeout=60,
         check=False,
     )
-    assert done.stdout.count(b"\n") == 1
-    assert done.stderr == b""
+    assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
 
 
 def test_ctrl_c_ends_consume_without_a_traceback(

@@ -123,7 +123,8 @@ def test_down_and_status_without_a_cluster_say_so(command: Command) -> None:
     assert (outcome.code, outcome.out) == (0, "")
     assert "no cluster is up" in outcome.err
     assert outcome.err.count("\n") == 1
-    assert "start one with `bradbury up`" in command("status").error
+    for address in ((), ("--address", "local")):
+        assert "start one with `bradbury up`" in command("status", *address).error
 
 
 def test_down_and_status_see_that_a_cluster_died_and_name_its_data(
