@@ -112,5 +112,7 @@ def _tell(error: Exception, *, debug: bool) -> int:
 
 def main() -> None:
     """The entry point of the `bradbury` script."""
+    # Ray tells every driver, on stdout, that a worker was killed; `down` does that on purpose.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
     code = run(sys.argv[1:])
     sys.exit(code)
