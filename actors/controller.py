@@ -45,6 +45,8 @@ logger = logging.getLogger("bradbury.controller")
 POLL_SECONDS = 2.0
 KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
+# A broker whose node is gone must not keep a new controller from serving the others.
+ANSWER_SECONDS = 3.0
 
 
 class Voter(Protocol):
@@ -130,15 +132,15 @@ class Controller:
 
     async def _try_to_start(self) -> bool:
         found = list(self._find_voters())
-        answers = await asyncio.gather(*(v.state() for v in found), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(asyncio.wait_for(voter.state(), ANSWER_SECONDS) for voter in found),
+            return_exceptions=True,
+        )
         states = [
             (voter, state)
             for voter, state in zip(found, answers, strict=True)
             if isinstance(state, VoterState)
         ]
-        if not found or len(states) < len(found):
-            self.waiting_for = f"{len(found) - len(states) or 'its'} brokers to start"
-            return False
         clusters = sorted({state.cluster_id for _, state in states if state.cluster_id})
         if len(clusters) > 1:
             self.waiting_for = (
@@ -148,6 +150,10 @@ class Controller:
             return False
         holders = [pair for pair in states if pair[1].is_voter]
         if not holders:
+            # Whoever does not answer may be the holder; only when all have spoken is that known.
+            if not found or len(states) < len(found):
+                self.waiting_for = f"{len(found) - len(states) or 'its'} brokers to start"
+                return False
             if clusters:
                 self.waiting_for = f"the node that holds the metadata of cluster {clusters[0]}"
                 return False

@@ -156,6 +156,53 @@ def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_begin_a
     run(scenario())
 
 
+def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller's own node may be the one that died, with a broker on it."""
+    monkeypatch.setattr("bradbury.actors.controller.ANSWER_SECONDS", 0.05)
+
+    class Gone:
+        async def state(self) -> None:
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        first = await start_controller(voter)
+        await first.close()
+        second = await start_controller(voter, Gone())
+        assert second.image.cluster_id == first.image.cluster_id
+        voter.close()
+
+    run(scenario())
+
+
+def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bradbury.actors.controller.ANSWER_SECONDS", 0.05)
+
+    class Late:
+        """It may be the one that holds a cluster's metadata."""
+
+        async def state(self) -> None:
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        empty = open_voter(tmp_path)
+        controller = Controller(
+            lambda: [empty, Late()], BrokerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
+        )
+        starting = asyncio.ensure_future(controller.start())
+        while controller.waiting_for != "1 brokers to start":
+            await asyncio.sleep(0.01)
+        assert not (await empty.state()).is_voter
+        starting.cancel()
+        empty.close()
+
+    run(scenario())
+
+
 def test_a_node_hears_what_is_new_and_a_replaced_one_is_told_to_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,21 +43,17 @@ class RayNode:
 
     def kill(self) -> None:
         """kill -9 of everything on the node, as a power cut would end it."""
-        processes = [self.process, *self.process.children(recursive=True)]
+        processes = [self.process]
+        with suppress(psutil.NoSuchProcess):
+            processes += self.process.children(recursive=True)
         for process in processes:
-            with_suppressed(process.kill)
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         psutil.wait_procs(processes, timeout=20)
 
     def wait_until_dead(self) -> None:
         """Until Ray has noticed."""
         wait_for(lambda: self.label not in alive_labels())
-
-
-def with_suppressed(call: Callable[[], object]) -> None:
-    try:
-        call()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def alive_labels() -> set[str]:
