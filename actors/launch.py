@@ -249,7 +249,7 @@ def _init_ray(address: str, namespace: str) -> None:
         if "ersion mismatch" in str(error):
             raise UpError(
                 f"this environment's Ray {ray.__version__} is not the cluster's: "
-                f"{str(error).splitlines()[0]}; install the cluster's Ray and Python versions here"
+                f"{' '.join(str(error).split())}; install the cluster's Ray and Python versions here"
             ) from None
         raise
 

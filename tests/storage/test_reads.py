@@ -13,7 +13,7 @@ from bradbury.protocol.errors import KafkaStorageError, OffsetOutOfRange
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.partition_log import PartitionLog
 from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log, read_all, read_slice
+from bradbury.tests.support.logs import open_file_count, open_log, read_all, read_slice
 
 
 class Stored(NamedTuple):
@@ -121,16 +121,16 @@ def test_a_descriptor_is_closed_with_the_last_slice_of_a_deleted_segment(tmp_pat
     log = open_log(tmp_path, config=config)
     append(log, [3] * 8)
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_file_count(tmp_path)
     pieces = [
         log.read(segment.base_offset, max_bytes=1, up_to=24, min_one_batch=True)
         for segment in log.segments[:-1]
     ]
     log.high_watermark = 24
     log.apply_retention(now_ms=1000)
-    assert len(os.listdir("/proc/self/fd")) >= before
+    assert open_file_count(tmp_path) >= before
     del pieces
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_file_count(tmp_path) <= before
 
 
 def test_the_active_segment_alone_is_open_after_sequential_appends_and_a_reopen(
@@ -140,11 +140,11 @@ def test_the_active_segment_alone_is_open_after_sequential_appends_and_a_reopen(
     append(log, [3] * 20)
     log.close(clean=True)
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_file_count(tmp_path)
     log = open_log(tmp_path, config=LogConfig(segment_bytes=256), clean=True)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_file_count(tmp_path) == before
     append(log, [1])
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert open_file_count(tmp_path) == before + 1
 
 
 def test_a_reader_of_a_large_log_gets_everything_once_whatever_its_buffer(tmp_path: Path) -> None:
