@@ -247,9 +247,10 @@ def _init_ray(address: str, namespace: str) -> None:
         ) from None
     except RuntimeError as error:
         if "ersion mismatch" in str(error):
+            said = " ".join(str(error).split())
             raise UpError(
-                f"this environment's Ray {ray.__version__} is not the cluster's: "
-                f"{' '.join(str(error).split())}; install the cluster's Ray and Python versions here"
+                f"this environment's Ray {ray.__version__} is not the cluster's: {said}; "
+                "install the cluster's Ray and Python versions here"
             ) from None
         raise
 
