@@ -48,8 +48,7 @@ def root(
 
 def version() -> None:
     """Show the versions of Bradbury, Python and the libraries that matter."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as version_of
+    from importlib.metadata import PackageNotFoundError, version as version_of
 
     from .. import __version__
 

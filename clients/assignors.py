@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from struct import Struct
-from struct import error as struct_error
+from struct import Struct, error as struct_error
 from typing import Final
 
 from ..protocol.errors import MalformedRequest

@@ -13,65 +13,25 @@ from typing import Any
 
 from ..protocol.messages import (
     api_versions as api_versions_messages,
-)
-from ..protocol.messages import (
     create_topics as create_topics_messages,
-)
-from ..protocol.messages import (
     delete_groups as delete_groups_messages,
-)
-from ..protocol.messages import (
     delete_topics as delete_topics_messages,
-)
-from ..protocol.messages import (
     describe_cluster as describe_cluster_messages,
-)
-from ..protocol.messages import (
     describe_configs as describe_configs_messages,
-)
-from ..protocol.messages import (
     describe_groups as describe_groups_messages,
-)
-from ..protocol.messages import (
     fetch as fetch_messages,
-)
-from ..protocol.messages import (
     find_coordinator as find_coordinator_messages,
-)
-from ..protocol.messages import (
     heartbeat as heartbeat_messages,
-)
-from ..protocol.messages import (
     init_producer_id as init_producer_id_messages,
-)
-from ..protocol.messages import (
     join_group as join_group_messages,
-)
-from ..protocol.messages import (
     leave_group as leave_group_messages,
-)
-from ..protocol.messages import (
     list_groups as list_groups_messages,
-)
-from ..protocol.messages import (
     list_offsets as list_offsets_messages,
-)
-from ..protocol.messages import (
     metadata as metadata_messages,
-)
-from ..protocol.messages import (
     offset_commit as offset_commit_messages,
-)
-from ..protocol.messages import (
     offset_fetch as offset_fetch_messages,
-)
-from ..protocol.messages import (
     offset_for_leader_epoch as offset_for_leader_epoch_messages,
-)
-from ..protocol.messages import (
     produce as produce_messages,
-)
-from ..protocol.messages import (
     sync_group as sync_group_messages,
 )
 from ..protocol.schema import Message

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
-from struct import Struct as Packer
-from struct import error as struct_error
+from struct import Struct as Packer, error as struct_error
 from typing import Any, TypeVar
 from uuid import UUID
 

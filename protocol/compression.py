@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
-from struct import Struct
-from struct import error as struct_error
+from struct import Struct, error as struct_error
 
 import cramjam
 

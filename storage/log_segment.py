@@ -27,10 +27,8 @@ from ..protocol.record_batch import NO_TIMESTAMP, Buffer, RecordBatchHeader
 from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from .file_system import File, FileSystem
 from .log_config import LogConfig
-from .offset_index import ENTRY as OFFSET_ENTRY
-from .offset_index import OffsetIndex
-from .time_index import ENTRY as TIME_ENTRY
-from .time_index import TimeIndex
+from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
+from .time_index import ENTRY as TIME_ENTRY, TimeIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.cli.demo.charts import chart_table
 from bradbury.cli.demo.delivery_check import Delays, DeliveryCheck

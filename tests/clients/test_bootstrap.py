@@ -1,8 +1,7 @@
 """How does a client find its cluster?"""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.clients.bootstrap import find_bootstrap, parse_servers
 from bradbury.clients.connection import Address

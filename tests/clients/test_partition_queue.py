@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bradbury.clients.partition_queue import MAX_EPOCH, Identity, PartitionQueue
 from bradbury.clients.producer_batch import Appended, ProducerBatch

@@ -1,7 +1,6 @@
 """Is the hand-written Produce request what the schema's codec writes?"""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.clients.produce_request import MAX_VERSION, encode_produce
 from bradbury.protocol.codec import write_message

@@ -3,8 +3,7 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.cluster import controller_state
 from bradbury.cluster.controller_state import NewTopic, NodeRegistration, Sessions

@@ -1,8 +1,7 @@
 """Which controller may write to a voter's log?"""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.cluster.voter import Promise, on_append, on_prepare
 from bradbury.protocol.errors import FencedLeaderEpoch, InvalidRequest

@@ -9,8 +9,7 @@ A state machine plays all of them against one coordinator. After every step:
 
 from collections import defaultdict
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bradbury.groups.effects import GroupsDeleted, OffsetsStored, TimerKey, TimerKind

@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as AsyncTopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition as AsyncTopicPartition
 from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
+    KafkaException as ConfluentError,
     Producer,
     TopicPartition,
 )
-from confluent_kafka import KafkaException as ConfluentError
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaConsumer
-from kafka import TopicPartition as KafkaTopicPartition
+from kafka import KafkaConsumer, TopicPartition as KafkaTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 

@@ -11,8 +11,7 @@ import time
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import bradbury
 from bradbury.handlers.table import APIS

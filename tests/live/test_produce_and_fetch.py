@@ -3,12 +3,10 @@
 import asyncio
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka import TopicPartition as AsyncTopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition as AsyncTopicPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
-from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as KafkaTopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition as KafkaTopicPartition
 from kafka.admin import KafkaAdminClient
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from aiokafka.record.default_records import (
+    DefaultRecordBatch as AiokafkaBatch,
+    DefaultRecordBatchBuilder as AiokafkaBuilder,
+)
+from hypothesis import HealthCheck, given, settings, strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from bradbury.protocol import columns_loops

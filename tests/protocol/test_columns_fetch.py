@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from bradbury.protocol import columns_compiled, columns_loops, columns_plain
 from bradbury.protocol.columns import DecodedBatches, decode_batches, warm_up

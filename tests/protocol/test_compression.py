@@ -10,8 +10,7 @@ import kafka.codec
 import pyarrow as pa
 import pytest
 import snappy
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.protocol.compression import CompressionType, compress, decompress
 from bradbury.protocol.errors import (

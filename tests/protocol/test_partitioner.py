@@ -6,10 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kafka.partitioner import DefaultPartitioner
-from kafka.partitioner import murmur2 as kafka_python_murmur2
+from hypothesis import given, settings, strategies as st
+from kafka.partitioner import DefaultPartitioner, murmur2 as kafka_python_murmur2
 
 from bradbury.protocol import columns_compiled, columns_plain
 from bradbury.protocol.columns import partition_rows

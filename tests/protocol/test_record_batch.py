@@ -2,8 +2,7 @@
 
 import crcmod.predefined
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord
 from bradbury.protocol.record_batch import (

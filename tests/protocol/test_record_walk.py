@@ -1,8 +1,7 @@
 """The offsets and timestamps in a batch; kafka-python's builder and reader are the oracle."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka.record import MemoryRecords
 
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError

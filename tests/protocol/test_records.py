@@ -4,8 +4,7 @@ import io
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 from kio.records.readers import read_batch as kio_read_batch

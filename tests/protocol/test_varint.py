@@ -3,10 +3,11 @@
 import io
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-from kafka.record.util import decode_varint as kafka_python_decode
-from kafka.record.util import encode_varint as kafka_python_encode
+from hypothesis import example, given, strategies as st
+from kafka.record.util import (
+    decode_varint as kafka_python_decode,
+    encode_varint as kafka_python_encode,
+)
 from kio.serial.writers import write_unsigned_varint
 
 from bradbury.protocol.errors import CorruptMessage

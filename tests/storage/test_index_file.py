@@ -4,8 +4,7 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bradbury.storage import index_file
 from bradbury.storage.index_file import IndexFile

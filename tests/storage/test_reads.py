@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bradbury.protocol.errors import KafkaStorageError, OffsetOutOfRange
 from bradbury.storage.log_config import LogConfig
