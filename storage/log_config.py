@@ -23,6 +23,7 @@ WEEK_MS = 7 * 24 * HOUR_MS
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
 class ConfigEntry(NamedTuple):
@@ -35,17 +36,24 @@ class ConfigEntry(NamedTuple):
     documentation: str
 
 
-def _int(default: int, lowest: int, documentation: str) -> Any:
-    return _number(default, lowest, "int", documentation)
+def _int(default: int, lowest: int, documentation: str, highest: int = INT_MAX) -> Any:
+    return _number(default, lowest, highest, "int", documentation)
 
 
 def _long(default: int, lowest: int, documentation: str) -> Any:
-    return _number(default, lowest, "long", documentation)
+    return _number(default, lowest, LONG_MAX, "long", documentation)
 
 
-def _number(default: int, lowest: int, wire_type: str, documentation: str) -> Any:
-    facts = {"type": wire_type, "lowest": lowest, "documentation": documentation}
-    return field(default=default, metadata=facts)
+def _number(default: int, lowest: int, highest: int, wire_type: str, documentation: str) -> Any:
+    return field(
+        default=default,
+        metadata={
+            "type": wire_type,
+            "lowest": lowest,
+            "highest": highest,
+            "documentation": documentation,
+        },
+    )
 
 
 def _text(default: str, wire_type: str, documentation: str) -> Any:
@@ -112,6 +120,15 @@ class LogConfig:
     compression_type: str = _text(
         "producer", "string", "The codec on disk; producer keeps what the producer chose."
     )
+    compression_gzip_level: int = _int(
+        -1, -1, "How hard gzip tries when the broker compresses: 1 to 9, or -1 for its default.", 9
+    )
+    compression_lz4_level: int = _int(
+        9, 1, "How hard lz4 tries when the broker compresses: 1 to 17.", 17
+    )
+    compression_zstd_level: int = _int(
+        3, -131072, "How hard zstd tries when the broker compresses: -131072 to 22.", 22
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -127,11 +144,13 @@ class LogConfig:
             raise InvalidConfig(
                 f"cleanup.policy is a list of delete and compact, got {self.cleanup_policy!r}"
             )
-        if self.compression_type != "producer":
+        if self.compression_type not in COMPRESSION_TYPES:
             raise InvalidConfig(
-                f"compression.type={self.compression_type} is not available yet: "
-                "brokers store what producers send, so only producer is accepted"
+                f"compression.type is one of {', '.join(COMPRESSION_TYPES)}, "
+                f"got {self.compression_type!r}"
             )
+        if self.compression_gzip_level == 0:
+            raise InvalidConfig("compression.gzip.level is 1 to 9, or -1 for its default, got 0")
 
     @property
     def cleanup_policies(self) -> frozenset[str]:
@@ -203,7 +222,7 @@ def _parse(each: Field[Any], text: str) -> int | str:
 
 def _check_bounds(each: Field[Any], value: int) -> None:
     lowest = each.metadata["lowest"]
-    highest = INT_MAX if each.metadata["type"] == "int" else LONG_MAX
+    highest = each.metadata["highest"]
     if value < lowest:
         raise InvalidConfig(f"{kafka_name(each.name)} must be at least {lowest}, got {value}")
     if value > highest:

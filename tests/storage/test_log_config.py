@@ -12,7 +12,10 @@ def test_defaults_are_kafkas() -> None:
     shown = {entry.name: entry.value for entry in LogConfig().describe()}
     assert shown == {
         "cleanup.policy": "delete",
+        "compression.gzip.level": "-1",
+        "compression.lz4.level": "9",
         "compression.type": "producer",
+        "compression.zstd.level": "3",
         "file.delete.delay.ms": "60000",
         "flush.messages": "9223372036854775807",
         "flush.ms": "9223372036854775807",
@@ -63,7 +66,11 @@ def test_every_setting_has_a_type_and_a_sentence() -> None:
         ({"cleanup.policy": "compact,delete"}, "is not available yet"),
         ({"cleanup.policy": "forget"}, "cleanup.policy is a list of delete and compact"),
         ({"cleanup.policy": ""}, "cleanup.policy is a list of delete and compact"),
-        ({"compression.type": "zstd"}, "compression.type=zstd is not available yet"),
+        ({"compression.type": "none"}, "compression.type is one of producer, uncompressed, gzip"),
+        ({"compression.gzip.level": "0"}, "compression.gzip.level is 1 to 9, or -1"),
+        ({"compression.gzip.level": "10"}, "compression.gzip.level must be at most 9"),
+        ({"compression.lz4.level": "18"}, "compression.lz4.level must be at most 17"),
+        ({"compression.zstd.level": "23"}, "compression.zstd.level must be at most 22"),
     ],
 )
 def test_what_would_not_be_acted_on_is_refused(props: dict[str, str | None], message: str) -> None:
