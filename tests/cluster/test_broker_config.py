@@ -21,8 +21,20 @@ def test_names_are_kafkas_and_values_may_be_text() -> None:
         {"num.partitions": "0"},
         {"auto.create.topics.enable": "perhaps"},
         {"default.replication.factor": "3"},
+        {"queued.max.request.bytes": "-1"},
+        {"bradbury.metrics.port": "-2"},
+        {"max.connections.per.ip.overrides": "10.0.0.1"},
+        {"max.connections.per.ip.overrides": "10.0.0.1:many"},
     ],
 )
 def test_what_cannot_be_honoured_is_refused(values: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig):
         BrokerConfig.from_kafka(values)
+
+
+def test_limits_of_single_addresses_are_read() -> None:
+    config = BrokerConfig.from_kafka(
+        {"max.connections.per.ip.overrides": "10.0.0.1:5, ::1:0", "max.connections.per.ip": "0"}
+    )
+    assert config.connection_limits_by_address() == {"10.0.0.1": 5, "::1": 0}
+    assert BrokerConfig.from_kafka(config.to_kafka()) == config
