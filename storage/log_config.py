@@ -19,6 +19,7 @@ from ..protocol.errors import InvalidConfig
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
 WEEK_MS = 7 * 24 * HOUR_MS
 
 CREATE_TIME = "CreateTime"
@@ -27,7 +28,10 @@ COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
 
 
 class ConfigEntry(NamedTuple):
-    """One setting as DescribeConfigs shows it. `type` is boolean, int, long, string or list."""
+    """One setting as DescribeConfigs shows it.
+
+    `type` is boolean, int, long, double, string or list.
+    """
 
     name: str
     value: str
@@ -56,23 +60,29 @@ def _number(default: int, lowest: int, highest: int, wire_type: str, documentati
     )
 
 
+def _ratio(default: float, documentation: str) -> Any:
+    facts = {"type": "double", "lowest": 0.0, "highest": 1.0, "documentation": documentation}
+    return field(default=default, metadata=facts)
+
+
 def _text(default: str, wire_type: str, documentation: str) -> Any:
     return field(default=default, metadata={"type": wire_type, "documentation": documentation})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The settings of one topic's logs. Raises InvalidConfig when built with a bad value.
-
-    `cleanup_policy="compact"` can be built here, for internal topics; from_kafka refuses it to
-    users until logs are compacted.
-    """
+    """The settings of one topic's logs. Raises InvalidConfig when built with a bad value."""
 
     segment_bytes: int = _int(
         1024**3, 14, "A segment file is closed and a new one begun at this size, in bytes."
     )
     segment_ms: int = _long(
         WEEK_MS, 1, "A segment is closed when its first record is this much older than a new one."
+    )
+    segment_jitter_ms: int = _long(
+        0,
+        0,
+        "A segment is closed up to this much before segment.ms, so that not all close at once.",
     )
     segment_index_bytes: int = _int(
         10 * 1024**2, 4, "A segment is closed when an index of it would grow beyond this size."
@@ -115,7 +125,22 @@ class LogConfig:
         LONG_MAX, 0, "An fsync is due this long after the first unflushed record."
     )
     cleanup_policy: str = _text(
-        "delete", "list", "What happens to old records; delete drops whole old segments."
+        "delete",
+        "list",
+        "What happens to old records: delete drops whole old segments, compact keeps the last "
+        "record of each key; compact,delete does both.",
+    )
+    min_cleanable_dirty_ratio: float = _ratio(
+        0.5, "A log is compacted when at least this part of its closed bytes was never compacted."
+    )
+    delete_retention_ms: int = _long(
+        DAY_MS, 0, "How long a compacted log keeps the record that deletes a key, once compacted."
+    )
+    min_compaction_lag_ms: int = _long(
+        0, 0, "A record is not compacted away before it is this old."
+    )
+    max_compaction_lag_ms: int = _long(
+        LONG_MAX, 1, "A record that is this old is compacted soon, whatever the dirty ratio."
     )
     compression_type: str = _text(
         "producer", "string", "The codec on disk; producer keeps what the producer chose."
@@ -140,6 +165,11 @@ class LogConfig:
                 f"message.timestamp.type must be {CREATE_TIME} or {LOG_APPEND_TIME}, "
                 f"got {self.message_timestamp_type!r}"
             )
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"min.compaction.lag.ms, {self.min_compaction_lag_ms}, is more than "
+                f"max.compaction.lag.ms, {self.max_compaction_lag_ms}"
+            )
         if not self.cleanup_policies or not self.cleanup_policies <= {"delete", "compact"}:
             raise InvalidConfig(
                 f"cleanup.policy is a list of delete and compact, got {self.cleanup_policy!r}"
@@ -158,6 +188,11 @@ class LogConfig:
         return frozenset(name for name in names if name)
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether the last record of each key is kept; every record then needs a key."""
+        return "compact" in self.cleanup_policies
+
+    @property
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
@@ -167,12 +202,8 @@ class LogConfig:
         return min(256 * 1024**2, max(16 * 1024**2, 64 * self.max_message_bytes))
 
     @classmethod
-    def from_kafka(cls, props: Mapping[str, str | None], *, internal: bool = False) -> Self:
+    def from_kafka(cls, props: Mapping[str, str | None]) -> Self:
         """Parse what CreateTopics or IncrementalAlterConfigs sent, e.g. {"segment.bytes": "4096"}.
-
-        Args:
-            props: names and values as text.
-            internal: an internal topic, which may hold cleanup.policy=compact already.
 
         Raises:
             InvalidConfig: unknown name, wrong type, out of bounds, or not available yet.
@@ -185,12 +216,7 @@ class LogConfig:
             if text is None:
                 raise InvalidConfig(f"{name} needs a value")
             values[known[name].name] = _parse(known[name], text)
-        config = cls(**values)
-        if "compact" in config.cleanup_policies and not internal:
-            raise InvalidConfig(
-                "cleanup.policy=compact is not available yet: only delete is accepted"
-            )
-        return config
+        return cls(**values)
 
     def describe(self) -> list[ConfigEntry]:
         """Every setting, in the order of this class."""
@@ -210,20 +236,22 @@ def kafka_name(field_name: str) -> str:
     return field_name.replace("_", ".")
 
 
-def _parse(each: Field[Any], text: str) -> int | str:
+def _parse(each: Field[Any], text: str) -> float | str:
     text = text.strip()
     if "lowest" not in each.metadata:
         return text
+    is_double = each.metadata["type"] == "double"
     try:
-        return int(text)
+        return float(text) if is_double else int(text)
     except ValueError:
-        raise InvalidConfig(f"{kafka_name(each.name)} must be an integer, got {text!r}") from None
+        wanted = "a number" if is_double else "an integer"
+        raise InvalidConfig(f"{kafka_name(each.name)} must be {wanted}, got {text!r}") from None
 
 
-def _check_bounds(each: Field[Any], value: int) -> None:
+def _check_bounds(each: Field[Any], value: float) -> None:
     lowest = each.metadata["lowest"]
     highest = each.metadata["highest"]
-    if value < lowest:
+    if not value >= lowest:  # so that it refuses not-a-number, too
         raise InvalidConfig(f"{kafka_name(each.name)} must be at least {lowest}, got {value}")
     if value > highest:
         raise InvalidConfig(f"{kafka_name(each.name)} must be at most {highest}, got {value}")

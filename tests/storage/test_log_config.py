@@ -12,6 +12,11 @@ def test_defaults_are_kafkas() -> None:
     shown = {entry.name: entry.value for entry in LogConfig().describe()}
     assert shown == {
         "cleanup.policy": "delete",
+        "delete.retention.ms": "86400000",
+        "max.compaction.lag.ms": "9223372036854775807",
+        "min.cleanable.dirty.ratio": "0.5",
+        "min.compaction.lag.ms": "0",
+        "segment.jitter.ms": "0",
         "compression.gzip.level": "-1",
         "compression.lz4.level": "9",
         "compression.type": "producer",
@@ -42,7 +47,7 @@ def test_what_is_described_can_be_given_back() -> None:
 
 def test_every_setting_has_a_type_and_a_sentence() -> None:
     for entry in LogConfig().describe():
-        assert entry.type in {"int", "long", "string", "list"}
+        assert entry.type in {"int", "long", "double", "string", "list"}
         assert entry.documentation.endswith(".")
 
 
@@ -62,8 +67,14 @@ def test_every_setting_has_a_type_and_a_sentence() -> None:
         ({"flush.messages": "0"}, "flush.messages must be at least 1"),
         ({"min.insync.replicas": "0"}, "min.insync.replicas must be at least 1"),
         ({"message.timestamp.type": "createtime"}, "message.timestamp.type must be CreateTime or"),
-        ({"cleanup.policy": "compact"}, "cleanup.policy=compact is not available yet"),
-        ({"cleanup.policy": "compact,delete"}, "is not available yet"),
+        ({"min.cleanable.dirty.ratio": "1.1"}, "min.cleanable.dirty.ratio must be at most 1"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "min.cleanable.dirty.ratio must be at least 0"),
+        ({"min.cleanable.dirty.ratio": "half"}, "min.cleanable.dirty.ratio must be a number"),
+        ({"max.compaction.lag.ms": "0"}, "max.compaction.lag.ms must be at least 1"),
+        (
+            {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+            "min.compaction.lag.ms, 2, is more than max.compaction.lag.ms, 1",
+        ),
         ({"cleanup.policy": "forget"}, "cleanup.policy is a list of delete and compact"),
         ({"cleanup.policy": ""}, "cleanup.policy is a list of delete and compact"),
         ({"compression.type": "none"}, "compression.type is one of producer, uncompressed, gzip"),
@@ -88,6 +99,8 @@ def test_every_bound_itself_is_allowed() -> None:
                 LogConfig(**{each.name: lowest - 1})
 
 
-def test_an_internal_topic_may_be_compacted() -> None:
-    config = LogConfig.from_kafka({"cleanup.policy": "compact, delete"}, internal=True)
+def test_a_topic_may_be_compacted_and_deleted() -> None:
+    config = LogConfig.from_kafka({"cleanup.policy": "compact, delete"})
     assert config.cleanup_policies == {"compact", "delete"}
+    assert config.is_compacted
+    assert not LogConfig().is_compacted
