@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .checkpoint_file import write_atomically
 from .file_system import FileSystem, read_file
-from .storage_failure import DataDirectoryError
+from .storage_failure import DataDirectoryError, DirectoryUnusable
 
 FILE_NAME = "meta.properties"
 VERSION = "1"
@@ -30,7 +30,7 @@ class DirectoryIdentity:
 
 
 def read_identity(file_system: FileSystem, directory: str) -> DirectoryIdentity | None:
-    """None if there is no file. Raises DataDirectoryError if it is damaged, OSError."""
+    """None if there is no file. Raises DirectoryUnusable if it is damaged, OSError."""
     path = f"{directory}/{FILE_NAME}"
     try:
         lines = read_file(file_system, path).decode(errors="replace").splitlines()
@@ -43,7 +43,7 @@ def read_identity(file_system: FileSystem, directory: str) -> DirectoryIdentity 
             values[name.strip()] = value.strip()
     node_id = values.get("node.id")
     if values.get("version") != VERSION or not (node_id is None or node_id.isdigit()):
-        raise DataDirectoryError(f"{path} is damaged; restore it, or use another data directory")
+        raise DirectoryUnusable(f"{path} is damaged; restore it, or use another data directory")
     return DirectoryIdentity(
         # Kafka wrote none before it had several directories on a node.
         directory_id=values.get("directory.id", ""),

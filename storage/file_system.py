@@ -95,6 +95,8 @@ class FileSystem(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
 
 class OsFile:
     """A File of the operating system."""
@@ -197,6 +199,10 @@ class OsFileSystem:
     def free_bytes(self, path: str) -> int:
         facts = os.statvfs(path)
         return facts.f_bavail * facts.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        facts = os.statvfs(path)
+        return facts.f_blocks * facts.f_frsize
 
 
 def sync_directory(file_system: FileSystem, path: str) -> None:

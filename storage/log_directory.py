@@ -3,9 +3,7 @@
     .lock                                held by the process that uses the directory (flock)
     meta.properties                      see directory_identity
     .kafka_cleanshutdown                 present only between a clean stop and the next start
-    recovery-point-offset-checkpoint     per partition: all records below are fsynced
-    replication-offset-checkpoint        per partition: the high watermark
-    log-start-offset-checkpoint          per partition, where records were deleted: the log start
+    *-offset-checkpoint                  see directory_checkpoints
     <topic>-<partition>/                 see partition_log, partition_directory
 
 What always holds:
@@ -17,18 +15,21 @@ What always holds:
     the node go on.
 Source: apache/kafka core/.../log/LogManager.scala, storage/.../CleanShutdownFileHandler.java.
 
-Not here: which partitions belong on this node (cluster), when to checkpoint (actors).
+Not here: several directories of one node (log_directories), which partitions belong on this node
+(cluster), when to checkpoint (actors).
 """
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from os.path import dirname
 from uuid import UUID
 
-from ..protocol.errors import InconsistentTopicId, UnknownTopicOrPartition
-from .checkpoint_file import read_offsets, write_atomically, write_offsets
+from ..protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
+from .checkpoint_file import write_atomically
+from .directory_checkpoints import CheckpointWork, DirectoryCheckpoints, TopicPartition
 from .directory_identity import (
     DirectoryIdentity,
     merge_identities,
@@ -40,55 +41,29 @@ from .log_config import LogConfig
 from .log_upkeep import PRODUCER_ID_EXPIRATION_MS
 from .partition_directory import (
     DELETE_SUFFIX,
-    deleted_directory_name,
+    STRAY_SUFFIX,
     directory_name,
+    future_directory_name,
     parse_directory_name,
+    parse_future_directory_name,
     read_topic_id,
-    stray_directory_name,
+    retired_directory_name,
     write_topic_id,
 )
 from .partition_log import PartitionLog
-from .storage_failure import DataDirectoryError, DirectoryHealth
+from .storage_failure import (
+    DataDirectoryError,
+    DirectoryHealth,
+    DirectoryUnusable,
+    refused_or_failed,
+)
 
 LOCK_FILE = ".lock"
 CLEAN_FILE = ".kafka_cleanshutdown"
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-
-TopicPartition = tuple[str, int]
-Offsets = dict[TopicPartition, int]
-
-
-class CheckpointWork:
-    """Checkpoint files to write. run() touches only them: in any thread, but one at a time."""
-
-    __slots__ = ("_file_system", "_health", "_path", "checkpoints")
-
-    def __init__(
-        self,
-        file_system: FileSystem,
-        path: str,
-        health: DirectoryHealth,
-        checkpoints: Mapping[str, Offsets],
-    ) -> None:
-        self._file_system = file_system
-        self._path = path
-        self._health = health
-        self.checkpoints = checkpoints
-
-    def run(self) -> None:
-        """Two fsyncs per file. Raises StorageFailure."""
-        self._health.check()
-        try:
-            for name, offsets in self.checkpoints.items():
-                write_offsets(self._file_system, f"{self._path}/{name}", offsets)
-        except OSError as error:
-            raise self._health.fail(f"checkpoint in {self._path}", error) from error
 
 
 class LogDirectory:
-    """See open(). Not thread-safe, but for CheckpointWork.run()."""
+    """See open(). Not thread-safe, but for CheckpointWork.run() and what says otherwise."""
 
     def __init__(
         self, file_system: FileSystem, path: str, lock: File, identity: DirectoryIdentity
@@ -100,10 +75,12 @@ class LogDirectory:
         self._is_loaded = False
         self._now_ms = 0
         self._producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
-        self._written: dict[str, Offsets] = {}
         self._doomed: list[tuple[int, str]] = []
         self.health = DirectoryHealth()
+        self._checkpoints = DirectoryCheckpoints(file_system, path, self.health)
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.future_logs: dict[TopicPartition, PartitionLog] = {}
+        """Copies that are to take the place of logs in other directories of the node."""
         self.was_clean = False
         """Whether the last stop was a clean one."""
 
@@ -127,8 +104,8 @@ class LogDirectory:
             node_id: the node it must belong to; None takes any, or none yet.
 
         Raises:
-            DataDirectoryError: in use, of another cluster or node, damaged, or not writable. It is
-                then unchanged.
+            DataDirectoryError: in use, or of another cluster or node. It is then unchanged.
+            DirectoryUnusable: damaged, or the disk does not let us.
         """
         try:
             if not file_system.is_directory(path):
@@ -178,9 +155,15 @@ class LogDirectory:
         return self._identity.node_id
 
     @property
-    def free_bytes(self) -> int:
-        """Bytes left on the disk for this process. Raises OSError."""
-        return self._file_system.free_bytes(self.path)
+    def is_online(self) -> bool:
+        return self.health.failure is None
+
+    def space(self) -> tuple[int, int]:
+        """(bytes free for this process, bytes in all) of its disk. Raises StorageFailure."""
+        try:
+            return self._file_system.free_bytes(self.path), self._file_system.total_bytes(self.path)
+        except OSError as error:
+            raise self.health.fail(f"asking for the free space of {self.path}", error) from error
 
     def assign_identity(self, *, cluster_id: str | None = None, node_id: int | None = None) -> None:
         """Give a new directory to a cluster or a node, durably. Repeating it changes nothing.
@@ -221,10 +204,7 @@ class LogDirectory:
         self._now_ms = now_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
         try:
-            recovery_points, high_watermarks, log_starts = (
-                read_offsets(self._file_system, f"{self.path}/{name}") or {}
-                for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
-            )
+            recovery_points, high_watermarks, log_starts = self._checkpoints.read()
             names = sorted(
                 self._file_system.list_directory(self.path),
                 key=lambda name: (not name.startswith("__"), name),
@@ -235,13 +215,16 @@ class LogDirectory:
         except OSError as error:
             raise self.health.fail(f"loading {self.path}", error) from error
         for name in names:
-            key = parse_directory_name(name)
+            key, future = parse_directory_name(name), parse_future_directory_name(name)
             directory = f"{self.path}/{name}"
-            if key is None or not self._file_system.is_directory(directory):
+            if (key or future) is None or not self._file_system.is_directory(directory):
+                continue
+            if key is None:
+                self._load_future(future, directory, config_for)
                 continue
             self.logs[key] = self._open_log(
                 directory,
-                read_topic_id(self._file_system, directory),
+                self._topic_id(directory),
                 config_for(key[0]),
                 clean=self.was_clean,
                 recovery_point=recovery_points.get(key, 0),
@@ -250,6 +233,26 @@ class LogDirectory:
             )
         self._is_loaded = True
         return dict(self.logs)
+
+    def _topic_id(self, directory: str) -> UUID | None:
+        try:
+            return read_topic_id(self._file_system, directory)
+        except OSError as error:
+            raise self.health.fail(f"opening {directory}", error) from error
+
+    def _load_future(
+        self,
+        key: TopicPartition | None,
+        directory: str,
+        config_for: Callable[[str], LogConfig],
+    ) -> None:
+        """Nothing is known of a copy's offsets, so it is scanned from its start."""
+        assert key is not None
+        if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
+            self.delete_directories([directory])
+            return
+        log = self._open_log(directory, self._topic_id(directory), config_for(key[0]), clean=False)
+        self.future_logs[key] = log
 
     def _open_log(
         self,
@@ -302,17 +305,42 @@ class LogDirectory:
                     f"{log.directory} belongs to topic id {log.topic_id}, not {topic_id}"
                 )
             return log
-        directory = f"{self.path}/{directory_name(topic, partition)}"
+        log = self.make_log(topic, partition, topic_id, config)
+        self.logs[topic, partition] = log
+        return log
+
+    def make_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        unique_id: UUID | None = None,
+    ) -> PartitionLog:
+        """A new log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
+
+        In any thread, and for different partitions in several at once: nothing else is touched.
+
+        Raises:
+            KafkaStorageError: the disk is full; what was begun is not seen by anybody.
+            StorageFailure: the disk failed.
+        """
+        self.health.check()
+        name = (
+            directory_name(topic, partition)
+            if unique_id is None
+            else future_directory_name(topic, partition, unique_id)
+        )
+        directory = f"{self.path}/{name}"
         try:
             # The topic id is there before the first record, so records are never of unknown topic.
             self._file_system.make_directory(directory)
             write_topic_id(self._file_system, directory, topic_id)
             sync_directory(self._file_system, self.path)
         except OSError as error:
-            raise self.health.fail(f"making {directory}", error) from error
-        log = self._open_log(directory, topic_id, config, clean=True)
-        self.logs[topic, partition] = log
-        return log
+            raise refused_or_failed(self.health, f"making {directory}", error) from error
+        return self._open_log(directory, topic_id, config, clean=True)
 
     def remove_log(self, topic: str, partition: int, *, unique_id: UUID, now_ms: int) -> None:
         """Delete a partition: gone at once and durably; its files go file.delete.delay.ms later.
@@ -321,17 +349,10 @@ class LogDirectory:
             UnknownTopicOrPartition: there is no such log.
             StorageFailure: the disk failed.
         """
-        self.health.check()
-        log = self.logs.pop((topic, partition), None)
-        if log is None:
-            raise UnknownTopicOrPartition(f"no log of {topic}-{partition} in {self.path}")
-        log.close(clean=False)
-        target = f"{self.path}/{deleted_directory_name(topic, partition, unique_id)}"
-        try:
-            self._file_system.rename(log.directory, target)
-            sync_directory(self._file_system, self.path)
-        except OSError as error:
-            raise self.health.fail(f"deleting {log.directory}", error) from error
+        log = self.release_log(topic, partition)
+        target = self.retire(
+            log.directory, topic, partition, suffix=DELETE_SUFFIX, unique_id=unique_id
+        )
         self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
 
     def set_aside(self, topic: str, partition: int, *, unique_id: UUID) -> None:
@@ -341,28 +362,63 @@ class LogDirectory:
             UnknownTopicOrPartition: there is no such log.
             StorageFailure: the disk failed.
         """
+        log = self.release_log(topic, partition)
+        self.retire(log.directory, topic, partition, suffix=STRAY_SUFFIX, unique_id=unique_id)
+
+    def release_log(self, topic: str, partition: int, *, future: bool = False) -> PartitionLog:
+        """Close a log that is not to be used again, as it is; its files stay.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such log.
+            StorageFailure: the directory is offline.
+        """
         self.health.check()
-        log = self.logs.pop((topic, partition), None)
+        log = (self.future_logs if future else self.logs).pop((topic, partition), None)
         if log is None:
             raise UnknownTopicOrPartition(f"no log of {topic}-{partition} in {self.path}")
         log.close(clean=False)
-        target = f"{self.path}/{stray_directory_name(topic, partition, unique_id)}"
+        return log
+
+    def retire(
+        self, directory: str, topic: str, partition: int, *, suffix: str, unique_id: UUID
+    ) -> str:
+        """Give a closed log's directory, durably, a name under which no start will open it.
+
+        Returns that. In any thread. Raises StorageFailure.
+        """
+        name = retired_directory_name(topic, partition, suffix=suffix, unique_id=unique_id)
+        target = f"{self.path}/{name}"
         try:
-            self._file_system.rename(log.directory, target)
+            self._file_system.rename(directory, target)
             sync_directory(self._file_system, self.path)
         except OSError as error:
-            raise self.health.fail(f"setting {log.directory} aside", error) from error
+            raise self.health.fail(f"renaming {directory}", error) from error
+        return target
+
+    def doom(self, path: str, due_ms: int) -> None:
+        """Have delete_old_directories remove `path` at `due_ms`."""
+        self._doomed.append((due_ms, path))
 
     def delete_old_directories(self, now_ms: int) -> int:
         """Remove the directories of deleted partitions that are due. Raises StorageFailure."""
+        due = self.take_due_directories(now_ms)
+        self.delete_directories(due)
+        return len(due)
+
+    def take_due_directories(self, now_ms: int) -> list[str]:
+        """The directories of deleted partitions that are due, for delete_directories."""
         due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        if due:
+            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        return due
+
+    def delete_directories(self, paths: Iterable[str]) -> None:
+        """Remove them with their files. In any thread. Raises StorageFailure."""
         try:
-            for path in due:
+            for path in paths:
                 self._remove_tree(path)
         except OSError as error:
             raise self.health.fail(f"deleting files of {self.path}", error) from error
-        return len(due)
 
     def _remove_tree(self, path: str) -> None:
         for name in self._file_system.list_directory(path):
@@ -377,34 +433,22 @@ class LogDirectory:
         """
         dropped = self.logs[topic, partition].truncate_to(offset)
         if dropped:
-            self.checkpoint()
+            try:
+                self.checkpoint()
+            except (
+                KafkaStorageError
+            ) as error:  # a full disk, too: here the old file is no longer true
+                raise self.health.fail(
+                    f"checkpoint in {self.path}", OSError(errno.ENOSPC, str(error))
+                ) from error
         return dropped
 
     def begin_checkpoint(self) -> CheckpointWork | None:
         """The checkpoint files that have changed; None if none has, or no log was loaded."""
-        if not self._is_loaded:
-            return None
-        checkpoints: dict[str, Offsets] = {
-            RECOVERY_POINTS: {key: log.recovery_point for key, log in self.logs.items()},
-            HIGH_WATERMARKS: {key: log.high_watermark for key, log in self.logs.items()},
-            LOG_STARTS: {
-                key: log.log_start_offset
-                for key, log in self.logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
-            },
-        }
-        changed = {
-            name: offsets
-            for name, offsets in checkpoints.items()
-            if self._written.get(name) != offsets
-        }
-        self._written.update(changed)
-        if not changed:
-            return None
-        return CheckpointWork(self._file_system, self.path, self.health, changed)
+        return self._checkpoints.begin(self.logs) if self._is_loaded else None
 
     def checkpoint(self) -> None:
-        """Write the checkpoints, waiting for the disk. Raises StorageFailure."""
+        """Write the checkpoints, waiting for the disk. Raises as CheckpointWork.run."""
         work = self.begin_checkpoint()
         if work is not None:
             work.run()
@@ -426,6 +470,8 @@ class LogDirectory:
             else:
                 for log in self.logs.values():
                     log.close(clean=False)
+            for log in self.future_logs.values():
+                log.close(clean=False)
         finally:
             self._lock.close()
             self._lock = None
@@ -442,8 +488,8 @@ class LogDirectory:
             raise self.health.fail(f"closing {self.path}", error) from error
 
 
-def _not_usable(path: str, error: OSError) -> DataDirectoryError:
-    return DataDirectoryError(
+def _not_usable(path: str, error: OSError) -> DirectoryUnusable:
+    return DirectoryUnusable(
         f"{path} cannot be used as a data directory ({error.strerror or error}); "
         "make it writable for this user, or use another one"
     )

@@ -14,7 +14,6 @@ Not here: appending and reading (partition_log), loading (log_loader).
 
 from __future__ import annotations
 
-import errno
 from os.path import dirname
 from typing import Self
 from uuid import UUID
@@ -28,10 +27,9 @@ from .log_segment import LogSegment
 from .producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
 from .producer_snapshot import write_snapshot
 from .retention import SegmentDeletion, choose_deletions
-from .storage_failure import ClosedLog, DirectoryHealth
+from .storage_failure import NO_SPACE, ClosedLog, DirectoryHealth
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
-NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 DUE_AT_ONCE = 0
 
 
@@ -136,6 +134,11 @@ class LogUpkeep:
         log._is_dirty = not clean
         log.expire_producers(now_ms)
         return log
+
+    @property
+    def health(self) -> DirectoryHealth:
+        """That of the data directory; a closed log has one that refuses everything."""
+        return self._health
 
     @property
     def log_end_offset(self) -> int:

@@ -6,6 +6,8 @@
 
     <topic>-<partition>.<32 hex digits>-delete   a deleted partition, on its way out
     <topic>-<partition>.<32 hex digits>-stray    a log that the cluster's metadata does not know
+    <topic>-<partition>.<32 hex digits>-future   a copy that is to take the place of the log, which
+                                                 is in another directory of the node
 
 Source: apache/kafka storage/.../internals/log/PartitionMetadataFile.java, LogManager.scala.
 """
@@ -22,9 +24,11 @@ from .file_system import FileSystem, read_file
 METADATA_FILE = "partition.metadata"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
 MAX_NAME_LENGTH = 255
 
 _NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
+_FUTURE_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})\.[0-9a-f]{32}-future")
 
 
 def directory_name(topic: str, partition: int) -> str:
@@ -37,18 +41,24 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
-def deleted_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
-    """A name for the directory of a deleted partition; a long topic name is cut to fit."""
-    return _retired_name(topic, f"-{partition}.{unique_id.hex}{DELETE_SUFFIX}")
+def future_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
+    """A name for the copy that a move makes. Longer than MAX_NAME_LENGTH: it cannot be made."""
+    return f"{topic}-{partition}.{unique_id.hex}{FUTURE_SUFFIX}"
 
 
-def stray_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
-    """A name for the directory of a partition that the metadata does not know."""
-    return _retired_name(topic, f"-{partition}.{unique_id.hex}{STRAY_SUFFIX}")
+def parse_future_directory_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition), or None if this is no copy's name."""
+    found = _FUTURE_NAME.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]))
 
 
-def _retired_name(topic: str, suffix: str) -> str:
-    return topic[: MAX_NAME_LENGTH - len(suffix)] + suffix
+def retired_directory_name(topic: str, partition: int, *, suffix: str, unique_id: UUID) -> str:
+    """DELETE_SUFFIX: on its way out; STRAY_SUFFIX: the metadata does not know it.
+
+    A long topic name is cut to fit.
+    """
+    ending = f"-{partition}.{unique_id.hex}{suffix}"
+    return topic[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
 def write_topic_id(file_system: FileSystem, directory: str, topic_id: UUID) -> None:

@@ -39,7 +39,8 @@ from ..protocol.record_batch import (
 from .batch_validation import validate_batch
 from .file_system import File
 from .log_segment import LogSegment
-from .log_upkeep import NO_SPACE, LogUpkeep
+from .log_upkeep import LogUpkeep
+from .storage_failure import NO_SPACE
 from .timestamp_search import TimestampOffset, first_at_or_after, first_with_max_timestamp
 
 

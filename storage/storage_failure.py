@@ -9,7 +9,11 @@ Not here: what a broker does about it (leave the ISR, report the directory id to
 
 from __future__ import annotations
 
+import errno
+
 from ..protocol.errors import KafkaStorageError
+
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class StorageFailure(KafkaStorageError):
@@ -24,16 +28,25 @@ class DataDirectoryError(Exception):
     """A data directory cannot be used. One line that names the cause and the remedy."""
 
 
+class DirectoryUnusable(DataDirectoryError):
+    """The disk refuses, or what is on it is damaged: the node's other directories may go on.
+
+    A directory that is in use, or is another node's, is none of these: it is the wrong one.
+    """
+
+
 class DirectoryHealth:
     """Whether a log directory is online; shared by its logs, and set from flush threads too.
 
     One attribute that goes from None to the first failure and never back, so no lock is needed.
     """
 
-    __slots__ = ("failure",)
+    __slots__ = ("failure", "is_short_of_space")
 
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.is_short_of_space = False
+        """Below the floor of free space: clients may not append; see disk_guard."""
 
     def fail(self, doing: str, error: OSError) -> KafkaStorageError:
         """Take the directory offline because `doing` met `error`; returns what to raise."""
@@ -46,6 +59,16 @@ class DirectoryHealth:
         """Raise StorageFailure if the directory is offline."""
         if self.failure is not None:
             raise StorageFailure(self.failure)
+
+
+def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> KafkaStorageError:
+    """What to raise when `doing` met `error` and left everything as it was.
+
+    A full disk is no broken one: what could not be done is refused, and may be tried again.
+    """
+    if error.errno in NO_SPACE:
+        return KafkaStorageError(f"{doing}: no space left")
+    return health.fail(doing, error)
 
 
 class ClosedLog(DirectoryHealth):

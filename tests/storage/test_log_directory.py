@@ -12,10 +12,11 @@ from bradbury.storage.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.log_directory import LogDirectory
 from bradbury.storage.partition_directory import (
+    DELETE_SUFFIX,
     decode_id,
-    deleted_directory_name,
     encode_id,
     parse_directory_name,
+    retired_directory_name,
 )
 from bradbury.storage.storage_failure import DataDirectoryError
 from bradbury.tests.support.batches import make_batch
@@ -264,7 +265,7 @@ def test_names_and_ids_survive_the_round_trip() -> None:
         assert parse_directory_name(name) is None
     assert decode_id(encode_id(TOPIC_ID)) == TOPIC_ID
     assert encode_id(UUID(int=0)) == "A" * 22
-    longest = deleted_directory_name("t" * 249, 2**31 - 1, TOPIC_ID)
+    longest = retired_directory_name("t" * 249, 2**31 - 1, suffix=DELETE_SUFFIX, unique_id=TOPIC_ID)
     assert len(longest) == 255
     assert longest.endswith(f"-2147483647.{TOPIC_ID.hex}-delete")
 

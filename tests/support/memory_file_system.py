@@ -154,3 +154,6 @@ class MemoryFileSystem:
 
     def free_bytes(self, path: str) -> int:
         return 1 << 40 if self.space is None else self.space
+
+    def total_bytes(self, path: str) -> int:
+        return 1 << 41
