@@ -127,6 +127,7 @@ class Node:
         self._host: PartitionHost | None = None
         self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
         self.listener = Listener(self)
+        self._is_open = False
         self._following: asyncio.Task[None] | None = None
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
@@ -159,6 +160,7 @@ class Node:
             await asyncio.to_thread(self._host.open)
             self.partitions = self._host
         await asyncio.to_thread(self._bind)
+        self._is_open = True
 
     def _bind(self) -> None:
         """Port 0 takes the port of the last time if it is still free.
@@ -236,6 +238,7 @@ class Node:
 
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""
+        self._is_open = False
         self.listener.close()
         if self._following is not None:
             self._following.cancel()
@@ -298,7 +301,13 @@ class Node:
             return producer_id
 
     def status(self) -> dict[str, object]:
-        """What `bradbury status` shows of this node."""
+        """What `bradbury status` shows of this node: little, while its directories are opened."""
+        if not self._is_open:
+            return {
+                "name": self._node_config.name,
+                "roles": list(self._node_config.roles),
+                "pid": os.getpid(),
+            }
         host = self._host
         return {
             "node_id": self.node_id,
