@@ -56,8 +56,10 @@ class CompressionType(IntEnum):
 # Kafka's defaults. Its lz4 level 9 means lz4's *fast* compressor, which is level 1 of the frame
 # format's library (Lz4BlockOutputStream: fastCompressor() at the default level, else high).
 GZIP_LEVEL = -1
-LZ4_LEVEL = 1
+LZ4_LEVEL = 9
 ZSTD_LEVEL = 3
+_LZ4_FAST = 1
+_LZ4_LEAST_HIGH, _LZ4_MOST_HIGH = 3, 12
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -75,8 +77,8 @@ _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_LEAST_WINDOW_LIMIT = 8 * 1024 * 1024
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` compressed at Kafka's default level.
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` compressed, at Kafka's default level or `level` of Kafka's compression.<codec>.level.
 
     Raises:
         UnsupportedCompressionType: `codec` is not 0-4.
@@ -85,17 +87,19 @@ def compress(codec: int, data: Buffer) -> bytes:
     if codec == CompressionType.NONE:
         return bytes(data)
     if codec == CompressionType.GZIP:
-        return zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS)
+        return zlib.compress(data, GZIP_LEVEL if level is None else level, _GZIP_WINDOW_BITS)
     if codec == CompressionType.SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec == CompressionType.LZ4:
         compressor = cramjam.lz4.Compressor(
-            level=LZ4_LEVEL, content_checksum=False, block_linked=False
+            level=_lz4_level(LZ4_LEVEL if level is None else level),
+            content_checksum=False,
+            block_linked=False,
         )
         compressor.compress(data if isinstance(data, bytes) else bytes(data))
         return bytes(compressor.finish())
     if codec == CompressionType.ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+        return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
     raise UnsupportedCompressionType(f"no codec has the number {codec}")
 
 
@@ -138,6 +142,13 @@ def decompress(codec: int, data: Buffer, *, limit: int) -> Buffer:
         name = CompressionType(codec).name.lower()
         raise CorruptMessage(f"the {name} data is cut off") from None
     raise UnsupportedCompressionType(f"no codec has the number {codec}")
+
+
+def _lz4_level(level: int) -> int:
+    """Kafka's level as the frame library's: 9 is fast, every other one high compression."""
+    if level == LZ4_LEVEL:
+        return _LZ4_FAST
+    return min(max(level, _LZ4_LEAST_HIGH), _LZ4_MOST_HIGH)
 
 
 def _too_large(limit: int) -> InvalidRecord:

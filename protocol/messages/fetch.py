@@ -28,12 +28,12 @@ class ForgottenTopic(Struct):
 
 @dataclass(slots=True)
 class FetchPartition(Struct):
-    partition: int = wire("int32", (4, 18), default=0)
+    partition: int = wire("int32", (0, 18), default=0)
     current_leader_epoch: int = wire("int32", (9, 18), default=-1)
-    fetch_offset: int = wire("int64", (4, 18), default=0)
+    fetch_offset: int = wire("int64", (0, 18), default=0)
     last_fetched_epoch: int = wire("int32", (12, 18), default=-1)
     log_start_offset: int = wire("int64", (5, 18), default=-1)
-    partition_max_bytes: int = wire("int32", (4, 18), default=0)
+    partition_max_bytes: int = wire("int32", (0, 18), default=0)
     replica_directory_id: UUID = wire("uuid", (17, 18), tag=0, default=ZERO_UUID)
     high_watermark: int = wire("int64", (18, 18), tag=1, default=9223372036854775807)
 
@@ -41,26 +41,26 @@ class FetchPartition(Struct):
 @dataclass(slots=True)
 class FetchTopic(Struct):
     topic_id: UUID = wire("uuid", (13, 18), default=ZERO_UUID)
-    topic: str = wire("string", (4, 12), default="")
-    partitions: list[FetchPartition] = wire(FetchPartition, (4, 18), array=True)
+    topic: str = wire("string", (0, 12), default="")
+    partitions: list[FetchPartition] = wire(FetchPartition, (0, 18), array=True)
 
 
 @dataclass(slots=True)
 class FetchRequest(Message):
     API_KEY: ClassVar[int] = 1
-    VERSIONS: ClassVar[Versions] = (4, 18)
+    VERSIONS: ClassVar[Versions] = (0, 18)
     FLEXIBLE: ClassVar[int] = 12
 
     cluster_id: str | None = wire("string", (12, 18), nullable=(12, 18), tag=0, default=None)
     replica_state: ReplicaState = wire(ReplicaState, (15, 18), tag=1)
-    replica_id: int = wire("int32", (4, 14), default=-1)
-    max_wait_ms: int = wire("int32", (4, 18), default=0)
-    min_bytes: int = wire("int32", (4, 18), default=0)
-    max_bytes: int = wire("int32", (4, 18), default=2147483647)
+    replica_id: int = wire("int32", (0, 14), default=-1)
+    max_wait_ms: int = wire("int32", (0, 18), default=0)
+    min_bytes: int = wire("int32", (0, 18), default=0)
+    max_bytes: int = wire("int32", (3, 18), default=2147483647)
     isolation_level: int = wire("int8", (4, 18), default=0)
     session_id: int = wire("int32", (7, 18), default=0)
     session_epoch: int = wire("int32", (7, 18), default=-1)
-    topics: list[FetchTopic] = wire(FetchTopic, (4, 18), array=True)
+    topics: list[FetchTopic] = wire(FetchTopic, (0, 18), array=True)
     forgotten_topics_data: list[ForgottenTopic] = wire(ForgottenTopic, (7, 18), array=True)
     rack_id: str = wire("string", (11, 18), default="")
 
@@ -99,9 +99,9 @@ class AbortedTransaction(Struct):
 
 @dataclass(slots=True)
 class PartitionData(Struct):
-    partition_index: int = wire("int32", (4, 18), default=0)
-    error_code: int = wire("int16", (4, 18), default=0)
-    high_watermark: int = wire("int64", (4, 18), default=0)
+    partition_index: int = wire("int32", (0, 18), default=0)
+    error_code: int = wire("int16", (0, 18), default=0)
+    high_watermark: int = wire("int64", (0, 18), default=0)
     last_stable_offset: int = wire("int64", (4, 18), default=-1)
     log_start_offset: int = wire("int64", (5, 18), default=-1)
     diverging_epoch: EpochEndOffset = wire(EpochEndOffset, (12, 18), tag=0)
@@ -111,24 +111,24 @@ class PartitionData(Struct):
         AbortedTransaction, (4, 18), array=True, nullable=(4, 18)
     )
     preferred_read_replica: int = wire("int32", (11, 18), default=-1)
-    records: Buffer | None = wire("records", (4, 18), nullable=(4, 18), default=b"")
+    records: Buffer | None = wire("records", (0, 18), nullable=(0, 18), default=b"")
 
 
 @dataclass(slots=True)
 class FetchableTopicResponse(Struct):
     topic_id: UUID = wire("uuid", (13, 18), default=ZERO_UUID)
-    topic: str = wire("string", (4, 12), default="")
-    partitions: list[PartitionData] = wire(PartitionData, (4, 18), array=True)
+    topic: str = wire("string", (0, 12), default="")
+    partitions: list[PartitionData] = wire(PartitionData, (0, 18), array=True)
 
 
 @dataclass(slots=True)
 class FetchResponse(Message):
     API_KEY: ClassVar[int] = 1
-    VERSIONS: ClassVar[Versions] = (4, 18)
+    VERSIONS: ClassVar[Versions] = (0, 18)
     FLEXIBLE: ClassVar[int] = 12
 
-    throttle_time_ms: int = wire("int32", (4, 18), default=0)
+    throttle_time_ms: int = wire("int32", (1, 18), default=0)
     error_code: int = wire("int16", (7, 18), default=0)
     session_id: int = wire("int32", (7, 18), default=0)
-    responses: list[FetchableTopicResponse] = wire(FetchableTopicResponse, (4, 18), array=True)
+    responses: list[FetchableTopicResponse] = wire(FetchableTopicResponse, (0, 18), array=True)
     node_endpoints: list[NodeEndpoint] = wire(NodeEndpoint, (16, 18), array=True, tag=0)

@@ -13,33 +13,35 @@ from ..schema import Message, Struct, Versions, wire
 
 @dataclass(slots=True)
 class ListOffsetsPartition(Struct):
-    partition_index: int = wire("int32", (1, 11), default=0)
+    partition_index: int = wire("int32", (0, 11), default=0)
     current_leader_epoch: int = wire("int32", (4, 11), default=-1)
-    timestamp: int = wire("int64", (1, 11), default=0)
+    timestamp: int = wire("int64", (0, 11), default=0)
+    max_num_offsets: int = wire("int32", (0, 0), default=0)
 
 
 @dataclass(slots=True)
 class ListOffsetsTopic(Struct):
-    name: str = wire("string", (1, 11), default="")
-    partitions: list[ListOffsetsPartition] = wire(ListOffsetsPartition, (1, 11), array=True)
+    name: str = wire("string", (0, 11), default="")
+    partitions: list[ListOffsetsPartition] = wire(ListOffsetsPartition, (0, 11), array=True)
 
 
 @dataclass(slots=True)
 class ListOffsetsRequest(Message):
     API_KEY: ClassVar[int] = 2
-    VERSIONS: ClassVar[Versions] = (1, 11)
+    VERSIONS: ClassVar[Versions] = (0, 11)
     FLEXIBLE: ClassVar[int] = 6
 
-    replica_id: int = wire("int32", (1, 11), default=0)
+    replica_id: int = wire("int32", (0, 11), default=0)
     isolation_level: int = wire("int8", (2, 11), default=0)
-    topics: list[ListOffsetsTopic] = wire(ListOffsetsTopic, (1, 11), array=True)
+    topics: list[ListOffsetsTopic] = wire(ListOffsetsTopic, (0, 11), array=True)
     timeout_ms: int = wire("int32", (10, 11), default=0)
 
 
 @dataclass(slots=True)
 class ListOffsetsPartitionResponse(Struct):
-    partition_index: int = wire("int32", (1, 11), default=0)
-    error_code: int = wire("int16", (1, 11), default=0)
+    partition_index: int = wire("int32", (0, 11), default=0)
+    error_code: int = wire("int16", (0, 11), default=0)
+    old_style_offsets: list[int] = wire("int64", (0, 0), array=True)
     timestamp: int = wire("int64", (1, 11), default=-1)
     offset: int = wire("int64", (1, 11), default=-1)
     leader_epoch: int = wire("int32", (4, 11), default=-1)
@@ -47,17 +49,17 @@ class ListOffsetsPartitionResponse(Struct):
 
 @dataclass(slots=True)
 class ListOffsetsTopicResponse(Struct):
-    name: str = wire("string", (1, 11), default="")
+    name: str = wire("string", (0, 11), default="")
     partitions: list[ListOffsetsPartitionResponse] = wire(
-        ListOffsetsPartitionResponse, (1, 11), array=True
+        ListOffsetsPartitionResponse, (0, 11), array=True
     )
 
 
 @dataclass(slots=True)
 class ListOffsetsResponse(Message):
     API_KEY: ClassVar[int] = 2
-    VERSIONS: ClassVar[Versions] = (1, 11)
+    VERSIONS: ClassVar[Versions] = (0, 11)
     FLEXIBLE: ClassVar[int] = 6
 
     throttle_time_ms: int = wire("int32", (2, 11), default=0)
-    topics: list[ListOffsetsTopicResponse] = wire(ListOffsetsTopicResponse, (1, 11), array=True)
+    topics: list[ListOffsetsTopicResponse] = wire(ListOffsetsTopicResponse, (0, 11), array=True)
