@@ -8,73 +8,106 @@ go from the receive buffer straight into the log and from the file straight into
                 filled into the connection's own buffer, which doubles as the bytes really come (a
                 length that lies costs nothing) and serves the next long frame, too
     answering   a slot per request keeps the order; slots are sent as soon as they are next in line
-    bounds      MAX_PIPELINED requests in work and MAX_UNSENT bytes of answers, then no more reading
+    bounds      MAX_PIPELINED requests in work, MAX_UNSENT bytes of answers and MAX_PARKED bytes of
+                requests that wait, then no more reading; all of it counts into the node's memory
+    fairness    after SLICE_SECONDS of one peer's requests the others have their turn
 
+What was received and may not be handled yet is kept as `_rest`: less than the scratch buffer.
 A peer that sends nonsense costs one log line and its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from struct import Struct
+from time import perf_counter
 
 from ..handlers.context import Node
-from ..handlers.dispatch import Chunks, PeerError, dispatch
+from ..handlers.dispatch import Chunks, PeerError, check_header, dispatch
+from ..handlers.request_metrics import RequestTrace
 from ..protocol.fetch_response import FileSlice
+from .line_limit import LineLimit
+from .node_metrics import NodeMetrics
 from .page_cache import bring_in, is_resident
-
-logger = logging.getLogger("bradbury.connection")
+from .request_memory import RequestMemory
 
 MAX_PIPELINED = 128
-MAX_UNSENT = 8 * 1024**2
+MAX_UNSENT = 1024**2
+MAX_PARKED = 8 * 1024**2
+SLICE_SECONDS = 0.002
 SCRATCH_SIZE = 256 * 1024
+SHORT_READ = 4 * 1024
 FIRST_BUFFER = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE = 32 * 1024
+# A request that waits is held as objects: about so many times its bytes (measured with Fetch).
+PARSED_WEIGHT = 8
+PARKED_PRODUCE = 1024
+MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01\x02": "TLS"}
+_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 
 
-class _Slot:
+@dataclass(slots=True)
+class Shared:
+    """What the connections of one listener have in common."""
+
+    node: Node
+    scratch: bytearray
+    memory: RequestMemory
+    metrics: NodeMetrics
+    lines: LineLimit
+    on_close: Callable[[Connection], None]
+
+
+class _Slot(RequestTrace):
     """The place of one response in the order of its connection."""
 
-    __slots__ = ("chunks", "ready")
+    __slots__ = ("chunks", "end", "ready")
 
-    def __init__(self) -> None:
+    def __init__(self, received_at: float, request_bytes: int) -> None:
+        super().__init__(received_at, request_bytes)
         self.ready = False
         self.chunks: Chunks | None = None
+        self.end = 0
 
 
 class Connection:
     """Owns its socket from `open` to `close`."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        peer: str,
-        node: Node,
-        scratch: bytearray,
-        on_close: Callable[[Connection], None],
-    ) -> None:
+    def __init__(self, sock: socket.socket, address: str, peer: str, shared: Shared) -> None:
+        self.address = address
         self.peer = peer
         self._socket = sock
         self._fd = sock.fileno()
-        self._node = node
+        self._shared = shared
+        self._node = shared.node
+        self._memory = shared.memory
+        self._held = 0
         self._loop = asyncio.get_running_loop()
-        self._scratch = memoryview(scratch)
-        self._on_close = on_close
-        self._prefix = b""
+        self._scratch = memoryview(shared.scratch)
+        self._rest = bytearray()
+        self._is_halted = False
+        self._resuming = False
+        self._is_first = True
         self._buffer = bytearray()
         self._frame_size = 0
         self._filled = 0
+        self._began_at = 0.0
+        self._paused_at = 0.0
         self._slots: deque[_Slot] = deque()
+        self._beginning: _Slot | None = None
         self._tasks: set[asyncio.Future[Chunks | None]] = set()
+        self._parked_bytes = 0
+        self._leaving: deque[_Slot] = deque()
+        self._queued_total = 0
+        self._sent_total = 0
         self._unsent: deque[bytes | bytearray | memoryview | FileSlice] = deque()
         self._unsent_bytes = 0
         self._slice_sent = 0
@@ -90,24 +123,64 @@ class Connection:
         self._loop.add_reader(self._fd, self._on_readable)
 
     @property
-    def is_idle(self) -> bool:
-        """No request in work. An answer that the peer does not take counts as idle, too."""
-        return not self._tasks
+    def is_waited_for(self) -> bool:
+        """A request is in work: the silence is ours, not the peer's."""
+        return bool(self._tasks)
 
-    def close(self, reason: str | None = None) -> None:
+    @property
+    def held_bytes(self) -> int:
+        return self._held
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def is_slow(self, now: float, grace_seconds: float) -> bool:
+        """Its request began longer ago than the grace, and since then too little came."""
+        if not self._began_at or self._paused_at:
+            return False
+        late = now - self._began_at - grace_seconds
+        return late > 0 and self._filled < late * MIN_BYTES_PER_SECOND
+
+    def close(self, reason: str | None = None, kind: str = "peer") -> None:
+        """`reason` goes to the log, `kind` (a word of a small set) to the metrics."""
         if self.closed:
             return
         self.closed = True
+        shared = self._shared
+        shared.metrics.connections_closed[kind] += 1
         if reason:
-            logger.warning("closing %s: it %s", self.peer, reason)
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
+            shared.lines.warning("closing %s: it %s", self.peer, reason)
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
         for task in self._tasks:
             task.cancel()
         self._slots.clear()
+        self._leaving.clear()
         self._unsent.clear()
         self._socket.close()
-        self._on_close(self)
+        self._rest = self._buffer = bytearray()
+        self._memory.change(-self._held)
+        self._held = 0
+        self._memory.leave(self)
+        shared.on_close(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """A request failed: by the peer's fault, or by ours."""
+        if isinstance(error, PeerError):
+            self.close(str(error), "malformed")
+            return
+        self._shared.metrics.unexpected_errors += 1
+        self._shared.lines.error("a request of %s failed", self.peer, cause=error)
+        self.close(kind="failure")
+
+    def _account(self) -> None:
+        held = len(self._buffer) + len(self._rest) + self._unsent_bytes + self._parked_bytes
+        if held != self._held:
+            difference, self._held = held - self._held, held
+            self._memory.change(difference)
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -123,12 +196,8 @@ class Connection:
         except OSError:
             self.close()
             return
-        except PeerError as error:
-            self.close(str(error))
-            return
-        except Exception:
-            logger.exception("a request of %s failed", self.peer)
-            self.close()
+        except Exception as error:  # noqa: BLE001 -- the top of a connection
+            self._fail(error)
             return
         if not self.closed:
             self._send()
@@ -136,40 +205,82 @@ class Connection:
 
     def _receive(self) -> None:
         scratch = self._scratch
-        kept = len(self._prefix)
+        kept = len(self._rest)
         if kept:
-            scratch[:kept] = self._prefix
-            self._prefix = b""
-        count = self._socket.recv_into(scratch[kept:])
+            scratch[:kept] = self._rest
+            self._rest = bytearray()
+        room = kept + SHORT_READ if self._memory.is_short else SCRATCH_SIZE
+        count = self._socket.recv_into(scratch[kept:room])
         if count == 0:
             self.close()
             return
-        end = kept + count
+        self._handle_all(scratch[: kept + count])
+
+    def _handle_all(self, received: memoryview) -> None:
+        """Handle the whole frames of `received`; what is left is kept."""
         position = 0
+        end = len(received)
+        started = perf_counter()
         while end - position >= 4:
-            (size,) = _SIZE.unpack_from(scratch, position)
-            self._check_size(size, scratch[position : position + 4])
+            (size,) = _SIZE.unpack_from(received, position)
+            self._check_size(size, received[position : position + 4])
             after = position + 4 + size
             if after > end:
-                self._begin_frame(size, scratch[position + 4 : end])
+                self._begin_frame(size, received[position + 4 : end])
                 return
-            self._handle(scratch[position + 4 : after])
+            now = self._handle(received[position + 4 : after])
             if self.closed:
                 return
             position = after
-        self._prefix = bytes(scratch[position:end])
+            if position < end and (self._is_full() or now - started > SLICE_SECONDS):
+                self._is_halted = True
+                break
+        self._rest = bytearray(received[position:end])
+        if self._is_halted or not self._rest:
+            self._began_at = 0.0
+        elif not self._began_at:
+            self._filled = 0
+            self._began_at = self._loop.time()
+
+    def _handle_rest(self) -> None:
+        """Go on with what was received before."""
+        self._resuming = False
+        if self.closed or self._is_full():
+            return
+        rest, self._rest = self._rest, bytearray()
+        self._is_halted = False
+        try:
+            self._handle_all(memoryview(rest))
+        except Exception as error:  # noqa: BLE001 -- the top of a connection
+            self._fail(error)
+            return
+        if not self.closed:
+            self._send()
+            self._regulate()
 
     def _check_size(self, size: int, first: memoryview) -> None:
         limit = self._node.config.socket_request_max_bytes
         if not 0 < size <= limit:
-            hint = _HINTS.get(bytes(first))
+            hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
             speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
             raise PeerError(f"announced a request of {size} bytes, allowed are {limit}{speaks}")
+
+    def _check_long(self, start: memoryview) -> None:
+        """A long frame's header is looked at when it begins, not when it has cost its memory."""
+        is_produce = check_header(start)
+        limit = self._node.config.bradbury_first_request_max_bytes
+        if self._is_first and not is_produce and self._frame_size > limit:
+            raise PeerError(
+                f"began with a request of {self._frame_size} bytes, allowed are {limit} at first"
+            )
 
     def _begin_frame(self, size: int, start: memoryview) -> None:
         """A frame that is not whole yet: its first bytes move out of the scratch buffer."""
         self._frame_size = size
         self._filled = len(start)
+        self._began_at = self._loop.time()
+        if self._filled >= 4:
+            self._check_long(start)
         if len(self._buffer) < len(start):
             self._buffer = bytearray(min(size, max(FIRST_BUFFER, 2 * len(start))))
         self._buffer[: len(start)] = start
@@ -177,7 +288,10 @@ class Connection:
     def _continue_frame(self) -> None:
         capacity = len(self._buffer)
         if self._filled == capacity:
-            grown = bytearray(min(self._frame_size, 2 * capacity))
+            if not self._memory.may_grow(self):
+                self._pause()
+                return
+            grown = bytearray(min(self._frame_size, max(FIRST_BUFFER, 2 * capacity)))
             grown[:capacity] = self._buffer
             self._buffer = grown
         view = memoryview(self._buffer)[: self._frame_size]
@@ -185,56 +299,105 @@ class Connection:
         if count == 0:
             self.close()
             return
+        before = self._filled
         self._filled += count
+        if before < 4 <= self._filled:
+            self._check_long(view[:4])
         if self._filled == self._frame_size:
             self._frame_size = 0
-            self._handle(view)
+            self._memory.leave(self)
+            self._handle(view, is_lasting=True)
+            if (self._slots and self._slots[-1].keeps_frame) or self._memory.is_tight:
+                self._buffer = bytearray()
+
+    def _pause(self) -> None:
+        """Memory is short: wait in line, unread. This time is not the peer's fault."""
+        self._paused_at = self._loop.time()
+        self._loop.remove_reader(self._fd)
+        self._reading = False
+
+    def resume(self) -> None:
+        """See request_memory.Waiter."""
+        if self.closed or not self._paused_at:
+            return
+        self._began_at += self._loop.time() - self._paused_at
+        self._paused_at = 0.0
+        self._regulate()
 
     def release_buffer(self) -> None:
         """Give back the memory of past long frames, between frames."""
-        if not self._frame_size:
+        if not self._frame_size and self._buffer:
             self._buffer = bytearray()
+            self._account()
 
-    def _handle(self, frame: memoryview) -> None:
-        slot = _Slot()
+    def _handle(self, frame: memoryview, *, is_lasting: bool = False) -> float:
+        """Returns the time afterwards, by perf_counter. A lasting frame is not written to again."""
+        self._is_first = False
+        self._began_at = 0.0
+        slot = _Slot(perf_counter(), len(frame))
+        slot.keeps_frame = is_lasting
         self._slots.append(slot)
-        result = dispatch(frame, self._node, self.peer)
+        result = dispatch(frame, self._node, self.peer, slot)
+        slot.handled_at = slot.ready_at = now = perf_counter()
         if result is None or isinstance(result, list):
             slot.chunks = result
             slot.ready = True
         else:
             self._finish_later(result, slot)
+        return now
 
     def _finish_later(self, result: Awaitable[Chunks | None], slot: _Slot) -> None:
         task = asyncio.ensure_future(result)
         self._tasks.add(task)
+        weight = PARSED_WEIGHT * slot.request_bytes if slot.keeps_frame else PARKED_PRODUCE
+        self._parked_bytes += weight
+        if not slot.is_begun:
+            self._beginning = slot
+            slot.on_begun = self._on_begun
 
         def done(task: asyncio.Future[Chunks | None]) -> None:
             self._tasks.discard(task)
+            self._parked_bytes -= weight
             if self.closed or task.cancelled():
                 return
             error = task.exception()
             if error is not None:
-                if not isinstance(error, PeerError):
-                    logger.error("a request of %s failed", self.peer, exc_info=error)
-                self.close(str(error) if isinstance(error, PeerError) else None)
+                self._fail(error)
                 return
             slot.chunks = task.result()
+            slot.ready_at = perf_counter()
             slot.ready = True
             self._send()
             self._regulate()
 
         task.add_done_callback(done)
 
+    def _on_begun(self) -> None:
+        self._beginning = None
+        self._regulate()
+
+    def _is_full(self) -> bool:
+        return (
+            len(self._slots) >= MAX_PIPELINED
+            or self._unsent_bytes >= MAX_UNSENT
+            or self._parked_bytes >= MAX_PARKED
+            or self._beginning is not None
+        )
+
     def _regulate(self) -> None:
         """Read on only while the peer takes its answers and we keep up."""
         if self.closed:
             return
-        full = len(self._slots) >= MAX_PIPELINED or self._unsent_bytes >= MAX_UNSENT
-        if full and self._reading:
+        self._account()
+        full = self._is_full()
+        if self._is_halted and not full and not self._resuming:
+            self._resuming = True
+            self._loop.call_soon(self._handle_rest)
+        may_read = not (full or self._is_halted or self._paused_at)
+        if self._reading and not may_read:
             self._loop.remove_reader(self._fd)
             self._reading = False
-        elif not full and not self._reading:
+        elif may_read and not self._reading:
             self._loop.add_reader(self._fd, self._on_readable)
             self._reading = True
 
@@ -244,18 +407,50 @@ class Connection:
         """Move finished answers to the socket's queue, in order, and send what it takes."""
         slots = self._slots
         while slots and slots[0].ready:
-            for chunk in slots.popleft().chunks or ():
-                if not isinstance(chunk, bytes | bytearray | memoryview):
-                    assert chunk.file is not None
-                    if chunk.size <= INLINE_SLICE and is_resident(chunk):
-                        chunk = os.pread(chunk.file.fileno(), chunk.size, chunk.position)
-                    else:
-                        self._unsent.append(chunk)
+            slot = slots.popleft()
+            size = 0
+            for chunk in slot.chunks or ():
+                if isinstance(chunk, bytes | bytearray | memoryview):
+                    if not chunk:
                         continue
+                    size += len(chunk)
+                    self._unsent_bytes += len(chunk)
+                else:
+                    size += chunk.size
+                    if chunk.size <= INLINE_SLICE and is_resident(chunk):
+                        chunk = self._read_slice(chunk)
+                        if self.closed:
+                            return
                 self._unsent.append(chunk)
-                self._unsent_bytes += len(chunk)
-        if self._unsent and not self._writing and not self._warming:
-            self._write()
+            slot.chunks = None
+            slot.response_bytes = size
+            self._queued_total += size
+            slot.end = self._queued_total
+            self._leaving.append(slot)
+        if self._unsent:
+            if not self._writing and not self._warming:
+                self._write()
+        elif self._leaving:
+            self._note_sent()
+
+    def _read_slice(self, chunk: FileSlice) -> bytes:
+        assert chunk.file is not None
+        records = os.pread(chunk.file.fileno(), chunk.size, chunk.position)
+        if len(records) < chunk.size:
+            self._give_up_on_file()
+        self._unsent_bytes += len(records)
+        return records
+
+    def _give_up_on_file(self) -> None:
+        """A file is shorter than promised: the frame cannot be finished, nor be taken back."""
+        self._shared.lines.error("a log file shrank under a fetch of %s", self.peer)
+        self.close(kind="failure")
+
+    def _note_sent(self) -> None:
+        leaving = self._leaving
+        now = perf_counter()
+        while leaving and leaving[0].end <= self._sent_total:
+            leaving.popleft().finish(now)
 
     def _on_writable(self) -> None:
         self._write()
@@ -272,7 +467,7 @@ class Connection:
         except OSError:
             self.close()
             return
-        self.last_activity = self._loop.time()
+        self._note_sent()
         waits_for_socket = bool(self._unsent) and not self._warming
         if waits_for_socket and not self._writing:
             self._writing = True
@@ -299,6 +494,8 @@ class Connection:
                 break
         sent = self._socket.sendmsg(vector, (), flags)
         self._unsent_bytes -= sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
         complete = sent == total
         while sent:
             head = self._unsent[0]
@@ -321,11 +518,11 @@ class Connection:
             self._fd, chunk.file.fileno(), chunk.position + self._slice_sent, remaining
         )
         if sent == 0:
-            # The file is shorter than promised: the frame cannot be finished, nor be taken back.
-            logger.error("a log file shrank under a fetch of %s", self.peer)
-            self.close()
+            self._give_up_on_file()
             return False
         self._slice_sent += sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
         if sent < remaining:
             return False
         self._slice_sent = 0
@@ -342,8 +539,8 @@ class Connection:
                 return
             self._warming = False
             if reading.exception() is not None:
-                logger.error("a log file cannot be read", exc_info=reading.exception())
-                self.close()
+                self._shared.lines.error("a log cannot be read", cause=reading.exception())
+                self.close(kind="failure")
                 return
             self._warmed = True  # not probed again: it must go out now
             self._write()

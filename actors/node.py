@@ -22,9 +22,10 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic, NodeRegistration
@@ -48,11 +49,13 @@ from ..storage.log_directory import LogDirectory
 from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost
 from .listener import Listener, PortInUse
+from .node_metrics import LoopProbe, NodeMetrics
 from .partition_host import PartitionHost
 from .voter_host import VoterHost
 
 logger = logging.getLogger("bradbury.node")
 
+T = TypeVar("T")
 RETRY_SECONDS = 0.1
 LAST_PORT_FILE = "last-port"
 
@@ -126,6 +129,9 @@ class Node:
         self.voter: VoterHost | None = None
         self._host: PartitionHost | None = None
         self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
+        self.metrics = NodeMetrics()
+        self._probe = LoopProbe(self.metrics.loop_lag)
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
         self.listener = Listener(self)
         self._is_open = False
         self._following: asyncio.Task[None] | None = None
@@ -134,6 +140,10 @@ class Node:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    async def run_aside(self, call: Callable[[], T]) -> T:
+        """See handlers.context.Node. One thread: two such calls would take turns anyway."""
+        return await asyncio.get_running_loop().run_in_executor(self._aside, call)
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -207,6 +217,7 @@ class Node:
                 self._host.listener = self.groups
         await self._catch_up()
         self.listener.open()
+        self._probe.start()
         self._following = asyncio.create_task(self._follow())
 
     async def _register(self) -> None:
@@ -240,6 +251,8 @@ class Node:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""
         self._is_open = False
         self.listener.close()
+        self._probe.stop()
+        self._aside.shutdown(wait=False, cancel_futures=True)
         if self._following is not None:
             self._following.cancel()
         if self.groups is not None:

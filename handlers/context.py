@@ -6,9 +6,9 @@ acting on it, so between two awaits it sees one consistent node.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
@@ -19,6 +19,9 @@ from ..protocol.fetch_response import FileSlice
 
 if TYPE_CHECKING:
     from .group_port import Groups
+    from .request_metrics import RequestMetrics
+
+T = TypeVar("T")
 
 
 class Appended(NamedTuple):
@@ -159,6 +162,13 @@ class Node(Protocol):
     @property
     def groups(self) -> Groups | None:
         """None on a node without the group role."""
+        ...
+
+    @property
+    def metrics(self) -> RequestMetrics: ...
+
+    async def run_aside(self, call: Callable[[], T]) -> T:
+        """Run what takes long and touches nothing shared in a thread, one call after another."""
         ...
 
     async def next_producer_id(self) -> int:

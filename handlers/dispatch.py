@@ -3,12 +3,19 @@
 What a peer did wrong ends in one of three ways: an error code inside its response (the handler),
 a version it can fall back from (ApiVersions), or PeerError, upon which its connection is closed.
 Anything else is our bug: logged with its traceback by the connection, which closes.
+
+Small requests are read, handled and written here and now. A long one (LONG_FRAME) is read, and a
+response of many elements (LONG_RESPONSE) written, aside: in the node's thread for such work, so
+that no other client waits for it. Produce is never put aside: its records are used up in place,
+and its partitions are bounded instead.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable
+from dataclasses import fields
+from functools import cache, partial
 from typing import Any
 
 from ..protocol.codec import read_message, write_message
@@ -23,53 +30,122 @@ from ..protocol.header import (
     read_request_header,
     skip_tags,
 )
+from ..protocol.messages.produce import ProduceResponse
+from ..protocol.schema import Message, Struct
 from .api_versions import respond_to_unknown_version
 from .context import Node, RequestContext
 from .fetch import FetchAnswer
 from .produce import CloseConnection
+from .request_metrics import RequestTrace
 from .table import APIS, Api
 
 Chunks = list[Chunk]
+Result = Awaitable[Chunks | None] | Chunks | None
 PRODUCE_KEY = 0
+LONG_FRAME = 16 * 1024
+LONG_RESPONSE = 1_000
+MAX_ELEMENTS = 100_000
+"""Of all arrays of one request: topics, partitions, keys, members."""
+MAX_PRODUCE_ELEMENTS = 20_000
 
 
 class PeerError(Exception):
     """The peer cannot be answered. One line for the log; the connection is closed."""
 
 
-def dispatch(frame: memoryview, node: Node, peer: str) -> Awaitable[Chunks | None] | Chunks | None:
+def check_header(start: memoryview) -> bool:
+    """Look at the first four bytes of a long frame that is still coming. Is it a Produce?
+
+    Raises:
+        PeerError: no such API or version is served; better said now than after 100 MiB.
+    """
+    header = RequestHeader(
+        int.from_bytes(start[:2], "big", signed=True),
+        int.from_bytes(start[2:4], "big", signed=True),
+        0,
+        None,
+        0,
+    )
+    _supported(header)
+    return header.api_key == PRODUCE_KEY
+
+
+def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | None = None) -> Result:
     """Handle one request. `frame` (without its size) may be reused once this has returned.
 
-    Returns the response, now or later; None when the request has none (acks=0).
+    Returns the response, now or later; None when the request has none (acks=0). While
+    `trace.is_begun` is false after this returned, the next request of the same peer must wait:
+    its effects would overtake this one's.
 
     Raises:
         PeerError: what the peer sent, in words.
     """
+    trace = trace or RequestTrace()
     try:
         header = read_request_header(frame)
         api = _supported(header)
         if api is None:
             return [_fallback(header)]
+        trace.api = node.metrics.api(api.key, api.name)
         position = header.body_position
-        if header.api_key != PRODUCE_KEY:
+        is_long = len(frame) > LONG_FRAME
+        max_elements = None
+        if header.api_key == PRODUCE_KEY:
+            trace.keeps_frame = False
+            max_elements = MAX_PRODUCE_ELEMENTS if is_long else None
+        else:
             # Byte fields are slices of the frame, and an answer may come when it is long reused.
             # Produce alone is done with its records before it returns.
-            frame = memoryview(bytes(frame))
+            if not trace.keeps_frame:
+                frame = memoryview(bytes(frame))
+            trace.keeps_frame = True
         if header.api_version >= api.first_flexible:
             position = skip_tags(frame, position)
-        request = read_message(api.request, header.api_version, frame, position)
+        context = RequestContext(
+            node, header.api_version, header.client_id, peer, header.correlation_id
+        )
+        if is_long and header.api_key != PRODUCE_KEY:
+            trace.is_begun = False
+            return _dispatch_long(frame, position, api, context, trace)
+        request = read_message(
+            api.request, header.api_version, frame, position, max_elements=max_elements
+        )
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
-    context = RequestContext(
-        node, header.api_version, header.client_id, peer, header.correlation_id
+    response = _call(api, request, context)
+    if inspect.isawaitable(response):
+        return _finish(response, api, context, trace)
+    return _frame(response, api, context, trace)
+
+
+async def _dispatch_long(
+    frame: memoryview, position: int, api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks | None:
+    read = partial(
+        read_message,
+        api.request,
+        context.api_version,
+        frame,
+        position,
+        max_elements=MAX_ELEMENTS,
     )
     try:
-        response = api.handle(request, context)
+        request = await context.node.run_aside(read)
+    except MalformedRequest as error:
+        raise PeerError(f"sent a malformed request: {error}") from None
+    response = _call(api, request, context)
+    trace.begin()
+    if inspect.isawaitable(response):
+        return await _finish(response, api, context, trace)
+    framed = _frame(response, api, context, trace)
+    return await framed if inspect.isawaitable(framed) else framed
+
+
+def _call(api: Api, request: Message, context: RequestContext) -> Any:
+    try:
+        return api.handle(request, context)
     except CloseConnection as error:
         raise PeerError(str(error)) from None
-    if inspect.isawaitable(response):
-        return _finish(response, api, context)
-    return _frame(response, api, context)
 
 
 def _supported(header: RequestHeader) -> Api | None:
@@ -93,19 +169,29 @@ def _fallback(header: RequestHeader) -> bytearray:
     return close_frame(out)
 
 
-async def _finish(response: Awaitable[Any], api: Api, context: RequestContext) -> Chunks | None:
-    return _frame(await response, api, context)
+async def _finish(
+    response: Awaitable[Any], api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks | None:
+    try:
+        answer = await response
+    except CloseConnection as error:
+        raise PeerError(str(error)) from None
+    framed = _frame(answer, api, context, trace)
+    return await framed if inspect.isawaitable(framed) else framed
 
 
-def _frame(response: Any, api: Api, context: RequestContext) -> Chunks | None:
+def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:
     if response is None:
         return None
     version = context.api_version
+    metrics = context.node.metrics
+    assert trace.api is not None
     out = begin_response(
         context.correlation_id,
         flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
     )
     if isinstance(response, FetchAnswer):
+        metrics.count_fetched(trace.api, response)
         return write_fetch_response(
             out,
             version,
@@ -113,5 +199,42 @@ def _frame(response: Any, api: Api, context: RequestContext) -> Chunks | None:
             error_code=response.error_code,
             endpoints=response.endpoints,
         )
+    if isinstance(response, ProduceResponse):
+        metrics.count_produced(trace.api, response)
+    else:
+        metrics.count_errors(trace.api, response)
+    if element_count(response) > LONG_RESPONSE:
+        return _frame_aside(response, version, out, context)
     write_message(response, version, out)
     return [close_frame(out)]
+
+
+async def _frame_aside(
+    response: Message, version: int, out: bytearray, context: RequestContext
+) -> Chunks:
+    await context.node.run_aside(partial(write_message, response, version, out))
+    return [close_frame(out)]
+
+
+def element_count(message: Message) -> int:
+    """Elements of the arrays of `message` and of the arrays just below: is it long?"""
+    count = 0
+    cls: Any = type(message)
+    for name, below in _arrays(cls):
+        elements = getattr(message, name)
+        if elements:
+            count += len(elements)
+            if below and count <= LONG_RESPONSE:
+                for element in elements:
+                    for inner in below:
+                        count += len(getattr(element, inner) or ())
+    return count
+
+
+@cache
+def _arrays(cls: type[Struct]) -> list[tuple[str, list[str]]]:
+    return [
+        (field.name, [name for name, _ in _arrays(wire.struct)] if wire.struct else [])
+        for field in fields(cls)  # type: ignore[arg-type]
+        if (wire := field.metadata["wire"]).array
+    ]

@@ -28,6 +28,9 @@ from .schema import ZERO_UUID, Message, Struct, Versions, Wire
 
 M = TypeVar("M", bound=Message)
 
+MAX_TAGS = 256
+"""In one section; Kafka's messages have at most a dozen."""
+
 FIXED = {
     "int8": "b",
     "int16": "h",
@@ -41,15 +44,30 @@ FIXED = {
 }
 
 
-def read_message(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
+def read_message(
+    cls: type[M],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    max_elements: int | None = None,
+) -> M:
     """Read a body that fills the rest of `buffer`; bytes after it are ignored, as in Kafka.
 
+    Args:
+        max_elements: of all arrays together. A byte of a hostile body can cost fifty bytes of
+            objects, so bodies that may be long are read with a bound.
+
     Raises:
-        MalformedRequest: cut off, a length that lies, invalid UTF-8.
+        MalformedRequest: cut off, a length that lies, invalid UTF-8, too many elements.
     """
     key: Any = cls
     try:
-        message, _ = _reader(key, version)(buffer, position, len(buffer))
+        if max_elements is None:
+            message, _ = _reader(key, version)(buffer, position, len(buffer))
+        else:
+            read = _reader(key, version, bounded=True)
+            message, _ = read(buffer, position, len(buffer), [max_elements])
     except (struct_error, IndexError, UnicodeDecodeError, MalformedRequest) as error:
         raise MalformedRequest(f"{cls.__name__} v{version}: {error}") from None
     return message  # type: ignore[no-any-return]
@@ -76,6 +94,12 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 28:
             raise MalformedRequest("a varint is longer than five bytes")
+
+
+def _spend(budget: list[int], count: int) -> None:
+    budget[0] -= count
+    if budget[0] < 0:
+        raise MalformedRequest("more elements than one request may have")
 
 
 def write_uvarint(value: int, out: bytearray) -> None:
@@ -107,12 +131,14 @@ def _wire_fields(cls: type[Struct], version: int) -> tuple[list[tuple[str, Wire]
 class _Source:
     """Python source being written, with the names it needs."""
 
-    def __init__(self, flexible: bool, version: int) -> None:
+    def __init__(self, flexible: bool, version: int, *, bounded: bool = False) -> None:
+        self.budget = ", budget" if bounded else ""
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "MalformedRequest": MalformedRequest,
             "read_uvarint": read_uvarint,
             "write_uvarint": write_uvarint,
+            "spend": _spend,
             "UUID": UUID,
             "ZERO_UUID": ZERO_UUID,
         }
@@ -169,15 +195,18 @@ def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
 
 @cache
 def _reader(
-    cls: Any, version: int, flexible_from: int | None = None
-) -> Callable[[Buffer, int, int], tuple[Any, int]]:
-    """reader(buffer, position, end) -> (value, position after it)."""
+    cls: Any, version: int, flexible_from: int | None = None, *, bounded: bool = False
+) -> Callable[..., tuple[Any, int]]:
+    """reader(buffer, position, end) -> (value, position after it).
+
+    A bounded one has a fourth argument: a list of the number of array elements still allowed.
+    """
     if flexible_from is None:
         assert issubclass(cls, Message)
         flexible_from = cls.FLEXIBLE
-    source = _Source(version >= flexible_from, version)
+    source = _Source(version >= flexible_from, version, bounded=bounded)
     plain, tagged = _wire_fields(cls, version)
-    source.add(0, "def read(buffer, position, end):")
+    source.add(0, f"def read(buffer, position, end{source.budget}):")
     for run in _runs(plain):
         if _is_fixed(run):
             packer = Packer(">" + "".join(FIXED[wire.kind] for _, wire in run))
@@ -198,7 +227,7 @@ def _reader(
     else:
         source.add(1, f"value = {constructor}({', '.join(keywords)})")
     source.add(1, "return value, position")
-    reader: Callable[[Buffer, int, int], tuple[Any, int]] = source.compile("read")
+    reader: Callable[..., tuple[Any, int]] = source.compile("read")
     return reader
 
 
@@ -225,18 +254,19 @@ def _read_variable(
 ) -> None:
     nullable = _has(wire.nullable, source.version)
     if wire.struct is not None and not wire.array:
-        read = source.name("read", _reader(wire.struct, source.version, flexible_from))
+        read = _name_of_reader(source, wire, flexible_from)
+        arguments = f"buffer, position, end{source.budget}"
         if nullable:
             source.add(
                 depth,
                 "position += 1",
                 "if buffer[position - 1] == 1:",
-                f"    {target}, position = {read}(buffer, position, end)",
+                f"    {target}, position = {read}({arguments})",
                 "else:",
                 f"    {target} = None",
             )
         else:
-            source.add(depth, f"{target}, position = {read}(buffer, position, end)")
+            source.add(depth, f"{target}, position = {read}({arguments})")
         return
     _read_length(source, depth, short=wire.kind == "string" and not wire.array)
     source.add(depth, "if n < 0:")
@@ -259,8 +289,15 @@ def _read_variable(
     source.add(depth, "position += n")
 
 
+def _name_of_reader(source: _Source, wire: Wire, flexible_from: int) -> str:
+    reader = _reader(wire.struct, source.version, flexible_from, bounded=bool(source.budget))
+    return source.name("read", reader)
+
+
 def _read_array(source: _Source, target: str, wire: Wire, flexible_from: int, depth: int) -> None:
     version = source.version
+    if source.budget:
+        source.add(depth, "spend(budget, n)")
     if wire.kind in FIXED:
         size = Packer(">" + FIXED[wire.kind]).size
         packer = source.name("Packer", Packer)
@@ -286,9 +323,11 @@ def _read_array(source: _Source, target: str, wire: Wire, flexible_from: int, de
         "for _ in range(n):",
     )
     if wire.struct is not None:
-        read = source.name("read", _reader(wire.struct, version, flexible_from))
+        read = _name_of_reader(source, wire, flexible_from)
         source.add(
-            depth + 1, f"item, position = {read}(buffer, position, end)", "items.append(item)"
+            depth + 1,
+            f"item, position = {read}(buffer, position, end{source.budget})",
+            "items.append(item)",
         )
     else:
         element = Wire(wire.kind, wire.versions)
@@ -305,6 +344,8 @@ def _read_tags(source: _Source, tagged: list[Any], flexible_from: int) -> None:
         2,
         "if count > 127:",
         "    count, position = read_uvarint(buffer, position - 1)",
+        f"    if count > {MAX_TAGS}:",
+        "        raise MalformedRequest('too many tagged fields')",
         "for _ in range(count):",
         "    tag, position = read_uvarint(buffer, position)",
         "    size, position = read_uvarint(buffer, position)",
@@ -322,7 +363,12 @@ def _read_tags(source: _Source, tagged: list[Any], flexible_from: int) -> None:
                 source.add(4, "v = UUID(bytes=v)")
         else:
             _read_variable(source, "v", wire, flexible_from, 4)
-        source.add(4, f"tags['{field.name}'] = v")
+        source.add(
+            4,
+            "if position > after:",
+            "    raise MalformedRequest('a tagged field is longer than its size')",
+            f"tags['{field.name}'] = v",
+        )
     source.add(3, "position = after")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import NamedTuple
 
-from .codec import read_uvarint
+from .codec import MAX_TAGS, read_uvarint
 from .errors import MalformedRequest
 from .record_batch import Buffer
 
@@ -56,6 +56,8 @@ def skip_tags(frame: Buffer, position: int) -> int:
     """The position after a section of tagged fields, whatever they are."""
     try:
         count, position = read_uvarint(frame, position)
+        if count > MAX_TAGS:
+            raise MalformedRequest("too many tagged header fields")
         for _ in range(count):
             _, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)

@@ -17,6 +17,7 @@ from bradbury.actors.group_host import GroupHost
 from bradbury.cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.handlers.dispatch import dispatch
+from bradbury.handlers.request_metrics import RequestMetrics
 from bradbury.handlers.table import APIS
 from bradbury.protocol.codec import read_message, write_message
 from bradbury.protocol.error_code import ErrorCode
@@ -90,7 +91,7 @@ class Broker:
 
     def __init__(self, *, leads: bool = True, has_groups: bool = True) -> None:
         self.groups = GroupHost(CONFIG, lambda: 1_700_000_000_000) if has_groups else None
-        self.node: Any = SimpleNamespace(groups=self.groups, image=IMAGE)
+        self.node: Any = SimpleNamespace(groups=self.groups, image=IMAGE, metrics=RequestMetrics())
         if leads and self.groups is not None:
             self.groups.on_leader(0, 1, MemoryReplica())
 

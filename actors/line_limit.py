@@ -1,0 +1,56 @@
+"""Log lines about peers, at most so many: a flood of bad peers must not become a flood of lines.
+
+A bucket of BURST lines fills again by PER_SECOND; what is left out is counted and said with the
+next line that goes out, or by `settle`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+BURST = 50
+PER_SECOND = 2.0
+
+
+class LineLimit:
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._left = float(BURST)
+        self._filled_at = clock()
+        self.left_out = 0
+
+    def warning(self, message: str, *values: object) -> None:
+        if self._may_speak():
+            self._logger.warning(message, *values)
+
+    def error(self, message: str, *values: object, cause: BaseException | None = None) -> None:
+        if self._may_speak():
+            self._logger.error(message, *values, exc_info=cause)
+
+    def settle(self) -> None:
+        """Say what was left out, once there is room for a line."""
+        if self.left_out and self._has_room():
+            self._tell()
+
+    def _has_room(self) -> bool:
+        now = self._clock()
+        self._left = min(BURST, self._left + (now - self._filled_at) * PER_SECOND)
+        self._filled_at = now
+        return self._left >= 1
+
+    def _may_speak(self) -> bool:
+        if not self._has_room():
+            self.left_out += 1
+            return False
+        if self.left_out:
+            self._tell()
+        self._left -= 1
+        return True
+
+    def _tell(self) -> None:
+        self._logger.warning("%d lines about peers were left out", self.left_out)
+        self.left_out = 0
+        self._left -= 1
