@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from ..cluster import controller_state
-from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic, NodeRegistration, Sessions
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import (
@@ -35,6 +34,7 @@ from ..cluster.metadata_records import (
 from ..cluster.topic_name import OFFSETS_TOPIC
 from ..cluster.voter import Promise
 from ..handlers.context import CreatedTopic
+from ..handlers.server_config import ServerConfig
 from ..protocol.errors import FencedLeaderEpoch, InvalidRequest, NotController, StaleControllerEpoch
 from ..protocol.record_batch import read_size, stamp
 from ..protocol.records import encode_records, iterate_records
@@ -84,13 +84,14 @@ class Controller:
     def __init__(
         self,
         voters: Callable[[], Sequence[Voter]],
-        config: BrokerConfig,
+        server: ServerConfig,
         *,
         now_ms: Callable[[], int],
         on_superseded: Callable[[], None],
     ) -> None:
         self._find_voters = voters
-        self._config = config
+        self._server = server
+        self._config = server.broker
         self._now_ms = now_ms
         self._on_superseded = on_superseded
         self._me = Promise()
@@ -101,7 +102,7 @@ class Controller:
         self._news = asyncio.Event()
         self._applied: dict[int, int] = {}
         self._progress = asyncio.Event()
-        self._sessions = Sessions(config.broker_session_timeout_ms)
+        self._sessions = Sessions(server.broker.broker_session_timeout_ms)
         self._active = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
         self.waiting_for: str | None = "its voters"

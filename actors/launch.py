@@ -24,8 +24,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
-from ..cluster.broker_config import BrokerConfig
-from ..groups.group_config import GroupCoordinatorConfig
+from ..handlers.server_config import ServerConfig
 from .handles import CONTROLLER
 from .placement import ActorPlan, PlacementError, RayNode, plan
 from .ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
@@ -139,8 +138,7 @@ def up(
         "data_dir": str(Path(data_dir or default_data_dir()).absolute()),
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
-    groups, rest = GroupCoordinatorConfig.split(settings["config"])
-    broker = BrokerConfig.from_kafka(rest)
+    server = ServerConfig.from_kafka(settings["config"])
     owns_ray = join_ray(address, namespace, on_progress)
     try:
         existing = _existing_settings(namespace)
@@ -157,8 +155,7 @@ def up(
                 data_dir=settings["data_dir"],
                 host=host,
                 port=port,
-                broker=broker,
-                groups=groups,
+                server=server,
                 node_label=node_label,
                 node_resource=node_resource,
             )

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from ..cluster.broker_config import BrokerConfig
-from ..groups.group_config import GroupCoordinatorConfig
+from ..handlers.server_config import ServerConfig
 from .controller import Controller
 from .node import Node, NodeConfig
 
@@ -50,8 +49,7 @@ class LocalCluster:
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
-        self._group_config, rest = GroupCoordinatorConfig.split(DEFAULTS | dict(config or {}))
-        self._broker_config = BrokerConfig.from_kafka(rest)
+        self._server = ServerConfig.from_kafka(DEFAULTS | dict(config or {}))
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
         self.data_dir = data_dir or self._temporary or ""
         self._host = host
@@ -110,7 +108,7 @@ class LocalCluster:
     async def _start(self) -> None:
         controller = Controller(
             lambda: [node.voter for node in self.nodes if node.voter is not None],
-            self._broker_config,
+            self._server,
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=lambda: None,
         )
@@ -128,8 +126,7 @@ class LocalCluster:
                     host=self._host,
                     port=self._port + index if self._port else 0,
                     rack=None if self._node_count == 1 else f"node-{index}",
-                    broker=self._broker_config,
-                    groups=self._group_config,
+                    server=self._server,
                 ),
                 controller,
                 on_fenced=lambda reason: None,

@@ -33,6 +33,7 @@ from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.context import CreatedTopic, LeaderReplica
+from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
     BrokerIdNotRegistered,
     ConnectionFailed,
@@ -86,8 +87,7 @@ class NodeConfig:
     port: int = 0
     advertised_host: str | None = None
     rack: str | None = None
-    broker: BrokerConfig = field(default_factory=BrokerConfig)
-    groups: GroupCoordinatorConfig = field(default_factory=GroupCoordinatorConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
 
 
 class NoPartitions:
@@ -116,8 +116,7 @@ class Node:
         file_system: FileSystem | None = None,
     ) -> None:
         self._node_config = config
-        self.config = config.broker
-        self.group_config = config.groups
+        self.server_config = config.server
         self.controller = controller
         self._on_fenced = on_fenced
         self._file_system = file_system or OsFileSystem()
@@ -140,6 +139,14 @@ class Node:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.server_config.broker
+
+    @property
+    def group_config(self) -> GroupCoordinatorConfig:
+        return self.server_config.groups
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """See handlers.context.Node. One thread: two such calls would take turns anyway."""
@@ -164,7 +171,7 @@ class Node:
                 str(Path(config.data_dir) / config.directory),
                 str(uuid.uuid4()),
                 self._file_system,
-                config.broker,
+                config.server.broker,
                 now_ms=self.now_ms,
             )
             await asyncio.to_thread(self._host.open)
@@ -213,7 +220,7 @@ class Node:
         if self._host is not None:
             self._host.start(self.node_id)
             if "group" in self._node_config.roles:
-                self.groups = GroupHost(self._node_config.groups, self.now_ms)
+                self.groups = GroupHost(self.group_config, self.now_ms)
                 self._host.listener = self.groups
         await self._catch_up()
         self.listener.open()

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..cluster.broker_config import BrokerConfig
-from ..groups.group_config import GroupCoordinatorConfig
+from ..handlers.server_config import ServerConfig
 from .node import NodeConfig
 
 LABEL = "log-node"
@@ -50,8 +49,7 @@ def plan(
     data_dir: str,
     host: str | None,
     port: int,
-    broker: BrokerConfig,
-    groups: GroupCoordinatorConfig | None = None,
+    server: ServerConfig,
     node_label: Mapping[str, str] | None = None,
     node_resource: str | None = None,
 ) -> list[ActorPlan]:
@@ -63,7 +61,7 @@ def plan(
         host: the address to bind; None: loopback if all nodes share one address, else each its own.
         port: of the broker, its siblings take the next ones; nodes at one address are
             PORTS_PER_NODE apart. 0: any free ports.
-        broker, groups: settings of all nodes.
+        server: settings of all nodes.
         node_label, node_resource: take only nodes that have them.
 
     Raises:
@@ -90,8 +88,7 @@ def plan(
                 host=host or ("127.0.0.1" if single_address else node.address),
                 advertised_host=_advertised(host, node, single_address=single_address),
                 port=port + index * PORTS_PER_NODE if port else 0,
-                broker=broker,
-                groups=groups or GroupCoordinatorConfig(),
+                server=server,
             )
         )
     return plans
@@ -126,8 +123,7 @@ def _plan_node(
     host: str,
     advertised_host: str,
     port: int,
-    broker: BrokerConfig,
-    groups: GroupCoordinatorConfig,
+    server: ServerConfig,
 ) -> ActorPlan:
     label = node.labels.get(LABEL)
     name = label or node.address
@@ -152,15 +148,14 @@ def _plan_node(
                 advertised_host=advertised_host,
                 port=port + offset if port else 0,
                 rack=name,
-                broker=broker,
-                groups=groups,
+                server=server,
             ),
         )
 
     siblings = [actor("GroupCoordinatorActor", "groups", "group", "groups", 1)]
     siblings += [
         actor("PartitionActor", "partitions", "partition", f"partitions-{index}", 2 + index)
-        for index in range(broker.bradbury_partition_actors)
+        for index in range(server.broker.bradbury_partition_actors)
     ]
     head = actor("BrokerActor", "broker", "broker", "metadata", 0)
     return ActorPlan(

@@ -22,11 +22,10 @@ from typing import Any
 
 import ray
 
-from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.voter import Promise
-from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.context import CreatedTopic
+from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
 from .controller import Controller, MetadataUpdate, Registered, Superseded, Voter
@@ -180,7 +179,7 @@ class ControllerActor(_Shell):
         self.settings = settings
         self._controller = Controller(
             self._voters,
-            BrokerConfig.from_kafka(GroupCoordinatorConfig.split(settings["config"])[1]),
+            ServerConfig.from_kafka(settings["config"]),
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
         )

@@ -1,93 +1,176 @@
-"""Settings of a broker, under Kafka's own names."""
+"""Settings of a broker, under Kafka's own names.
+
+One field per setting; see protocol/config_key for what a field holds. The settings that give topics
+their defaults (log.retention.ms and so on) stand in storage/log_config, those of groups in
+groups/group_config; handlers/server_config joins the three.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
+from ..protocol.config_key import INT_MAX, MINUTE_MS, Config, boolean, integer, long, string
 from ..protocol.errors import InvalidConfig
 
-MINUTE_MS = 60_000
-LOWEST = {"max_connections_per_ip": 0, "bradbury_metrics_port": -1}
+ONE_LOOP = "each process serves its requests on one event loop"
+NO_TIERED_STORAGE = "there is no tiered storage"
+NO_TRANSACTIONS = "transactions are not there yet"
+NO_SECURITY = "listeners are plain text for now"
+NO_QUOTAS = "clients have no quotas yet"
+NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
+CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
+ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
+ONE_REPLICA = "partitions have one replica for now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(Config):
     """What every node of a cluster is started with. Immutable; given to `bradbury up --config`.
 
-    Field `num_partitions` is Kafka's `num.partitions`, and so on. Defaults are Kafka 4.1's;
-    `bradbury_` settings are ours. Units are in the names.
+    Defaults are Kafka 4.1's; `bradbury_` settings are ours. Units are in the names.
     """
 
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    auto_create_topics_enable: bool = True
-    socket_request_max_bytes: int = 100 * 1024**2
-    connections_max_idle_ms: int = 10 * MINUTE_MS
-    max_connections: int = 10_000
-    max_connections_per_ip: int = 2**31 - 1
-    max_connections_per_ip_overrides: str = ""
-    """Comma-separated `address:count`, for addresses whose limit is not the common one."""
-    max_connection_creation_rate: int = 2**31 - 1
-    """Accepted per second and node; what is above waits in the backlog of the socket."""
-    queued_max_request_bytes: int = 512 * 1024**2
-    """Memory of a node for requests in receipt and answers not taken. Kafka's default: no bound."""
-    bradbury_first_request_max_bytes: int = 512 * 1024
-    """Longest first request of a connection, unless it is a Produce."""
-    bradbury_request_receive_max_ms: int = 30_000
-    """Grace for a request that has begun; after it 16 KiB/s must have come, or the peer is slow."""
-    bradbury_metrics_port: int = 0
-    """HTTP port for Prometheus; the first free one from here on. 0: any free port, -1: none."""
-    fetch_max_bytes: int = 55 * 1024**2
-    broker_session_timeout_ms: int = 9_000
-    log_retention_check_interval_ms: int = 5 * MINUTE_MS
-    replica_high_watermark_checkpoint_interval_ms: int = 5_000
-    offsets_topic_num_partitions: int = 50
-    producer_id_expiration_ms: int = 24 * 60 * MINUTE_MS
-    max_incremental_fetch_session_cache_slots: int = 1_000
-    min_incremental_fetch_session_eviction_ms: int = 2 * MINUTE_MS
-    bradbury_partition_actors: int = 1
-    """Partition actors per node: one on a laptop, about one per 2-4 cores on a big node."""
+    kind: ClassVar[str] = "broker"
+    refused: ClassVar[Mapping[str, str]] = {
+        "unclean.leader.election.enable": "a replica that is out of sync never becomes leader",
+        "log.preallocate": "files grow as they are written",
+        "log.flush.scheduler.interval.ms": "what is due for an fsync is looked for all the time",
+        "log.message.format.version": "Kafka 4 has removed it",
+        "log.local.retention.*": NO_TIERED_STORAGE,
+        "remote.*": NO_TIERED_STORAGE,
+        "num.io.threads": ONE_LOOP,
+        "num.network.threads": ONE_LOOP,
+        "background.threads": ONE_LOOP,
+        "queued.max.requests": "memory is bounded by queued.max.request.bytes",
+        "num.replica.fetchers": ONE_REPLICA,
+        "replica.*": ONE_REPLICA,
+        "auto.leader.rebalance.enable": ONE_REPLICA,
+        "leader.imbalance.*": ONE_REPLICA,
+        "leader.replication.*": ONE_REPLICA,
+        "follower.replication.*": ONE_REPLICA,
+        "offsets.topic.replication.factor": ONE_REPLICA,
+        "broker.id": "node ids are given by the controller",
+        "broker.rack": "the rack is the Ray node",
+        "node.id": "node ids are given by the controller",
+        "process.roles": CONTROLLER_IS_AN_ACTOR,
+        "controller.*": CONTROLLER_IS_AN_ACTOR,
+        "metadata.*": CONTROLLER_IS_AN_ACTOR,
+        "listeners": ADDRESSES_ARE_PLACED,
+        "advertised.listeners": ADDRESSES_ARE_PLACED,
+        "listener.*": ADDRESSES_ARE_PLACED,
+        "inter.broker.*": ADDRESSES_ARE_PLACED,
+        "ssl.*": NO_SECURITY,
+        "sasl.*": NO_SECURITY,
+        "security.*": NO_SECURITY,
+        "authorizer.class.name": NO_SECURITY,
+        "delegation.token.*": NO_SECURITY,
+        "quota.*": NO_QUOTAS,
+        "client.quota.*": NO_QUOTAS,
+        "transaction.*": NO_TRANSACTIONS,
+        "transactional.id.expiration.ms": NO_TRANSACTIONS,
+        "metric.reporters": NO_METRICS_REPORTERS,
+        "metrics.*": NO_METRICS_REPORTERS,
+        "create.topic.policy.class.name": "policies are Java classes",
+        "alter.config.policy.class.name": "policies are Java classes",
+        "zookeeper.*": "there is no ZooKeeper",
+    }
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            lowest = LOWEST.get(field.name, 1)
-            if field.type == "int" and value < lowest:
-                raise InvalidConfig(
-                    f"{kafka_name(field.name)} must be at least {lowest}, not {value}"
-                )
+    num_partitions: int = integer(
+        1, 1, "Partitions of a topic that is created without a number of them."
+    )
+    default_replication_factor: int = integer(
+        1, 1, "Replicas of a partition that is created without a number of them; 1 for now."
+    )
+    auto_create_topics_enable: bool = boolean(
+        True, "Whether a client's question for a topic that is not there may create it."
+    )
+    delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
+    socket_request_max_bytes: int = integer(
+        100 * 1024**2, 1, "The longest request, in bytes; a longer one ends its connection."
+    )
+    connections_max_idle_ms: int = long(
+        10 * MINUTE_MS, 1, "A connection without a request for this long is closed."
+    )
+    max_connections: int = integer(
+        10_000, 1, "Connections of one node; what comes beyond is closed at once.", dynamic=True
+    )
+    max_connections_per_ip: int = integer(
+        INT_MAX, 0, "Connections of one node from one address.", dynamic=True
+    )
+    max_connections_per_ip_overrides: str = string(
+        "",
+        "Comma-separated `address:count`, for addresses whose limit is not the common one.",
+        dynamic=True,
+    )
+    max_connection_creation_rate: int = integer(
+        INT_MAX,
+        1,
+        "Accepted per second and node; what is above waits in the backlog of the socket.",
+        dynamic=True,
+    )
+    queued_max_request_bytes: int = long(
+        512 * 1024**2,
+        1,
+        "Memory of a node for requests in receipt and answers not taken; Kafka has no bound.",
+    )
+    bradbury_first_request_max_bytes: int = integer(
+        512 * 1024, 1, "Longest first request of a connection, unless it is a Produce."
+    )
+    bradbury_request_receive_max_ms: int = integer(
+        30_000,
+        1,
+        "Grace for a request that has begun; after it 16 KiB/s must have come, or the peer is "
+        "slow.",
+    )
+    bradbury_metrics_port: int = integer(
+        0,
+        -1,
+        "HTTP port for Prometheus; the first free one from here on. 0: any free port, -1: none.",
+    )
+    fetch_max_bytes: int = integer(
+        55 * 1024**2, 1, "The most bytes of records in one answer to a fetch."
+    )
+    max_request_partition_size_limit: int = integer(
+        2000, 1, "The most partitions in one answer to DescribeTopicPartitions."
+    )
+    broker_session_timeout_ms: int = integer(
+        9_000, 1, "A node that the controller has not heard for this long leads no partition."
+    )
+    log_retention_check_interval_ms: int = long(
+        5 * MINUTE_MS, 1, "How often old segments are looked for, to delete them."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        5_000, 1, "How often high watermarks and recovery points are written to the disk."
+    )
+    bradbury_log_dir_min_free_bytes: int = long(
+        -1,
+        -1,
+        "Free space of a disk below which producers are refused; -1: 1 GiB or 3 %, 0: none.",
+    )
+    offsets_topic_num_partitions: int = integer(
+        50, 1, "Partitions of __consumer_offsets; fixed once the topic is there."
+    )
+    producer_id_expiration_ms: int = integer(
+        24 * 60 * MINUTE_MS, 1, "How long the sequence of a silent producer is remembered."
+    )
+    max_incremental_fetch_session_cache_slots: int = integer(
+        1_000, 1, "Fetch sessions that one node keeps."
+    )
+    min_incremental_fetch_session_eviction_ms: int = long(
+        2 * MINUTE_MS, 1, "A fetch session younger than this is not given up for another one."
+    )
+    bradbury_partition_actors: int = integer(
+        1,
+        1,
+        "Partition actors per node: one on a laptop, about one per 2-4 cores on a big node.",
+    )
+
+    def check_together(self) -> None:
         self.connection_limits_by_address()
         if self.default_replication_factor != 1:
             raise InvalidConfig("default.replication.factor must be 1: replicas are not there yet")
-
-    @classmethod
-    def from_kafka(cls, values: Mapping[str, Any]) -> Self:
-        """Parse {"num.partitions": "3"}; values may be strings or already typed.
-
-        Raises:
-            InvalidConfig: an unknown name or a value of the wrong type. Nothing is ignored.
-        """
-        known = {kafka_name(field.name): field for field in fields(cls)}
-        arguments: dict[str, Any] = {}
-        for name, value in values.items():
-            field = known.get(name)
-            if field is None:
-                raise InvalidConfig(f"unknown broker config {name!r}")
-            text = str(value).strip().lower()
-            if field.type == "bool":
-                if text not in ("true", "false"):
-                    raise InvalidConfig(f"{name} must be true or false, not {value!r}")
-                arguments[field.name] = text == "true"
-            elif field.type == "str":
-                arguments[field.name] = str(value).strip()
-            else:
-                try:
-                    arguments[field.name] = int(text)
-                except ValueError:
-                    raise InvalidConfig(f"{name} must be an integer, not {value!r}") from None
-        return cls(**arguments)
 
     def connection_limits_by_address(self) -> dict[str, int]:
         """max.connections.per.ip.overrides. Raises InvalidConfig: not `address:count,...`."""
@@ -100,15 +183,3 @@ class BrokerConfig:
                 )
             limits[address] = int(count)
         return limits
-
-    def to_kafka(self) -> dict[str, str]:
-        """Every setting by its Kafka name, as text."""
-        return {kafka_name(field.name): _text(getattr(self, field.name)) for field in fields(self)}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def kafka_name(field_name: str) -> str:
-    return field_name.replace("_", ".")

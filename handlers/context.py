@@ -16,6 +16,7 @@ from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.fetch_response import FileSlice
+from .server_config import ServerConfig
 
 if TYPE_CHECKING:
     from .group_port import Groups
@@ -42,6 +43,15 @@ class FoundOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+class ActiveProducer(NamedTuple):
+    """An idempotent producer that a partition remembers: its latest batch."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
 
 
 class FoundSlice(FileSlice, Protocol):
@@ -78,8 +88,33 @@ class LeaderReplica(Protocol):
     def log_start_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the leader epoch begins: below, a new leader does not yet know what is committed."""
+        ...
+
+    @property
+    def compression_type(self) -> str:
+        """The topic's setting."""
+        ...
+
     def append(self, batch: memoryview) -> Appended:
-        """Append one checked batch. Raises KafkaError; then nothing was appended."""
+        """Append one batch of the broker's own. Raises KafkaError; then nothing was appended."""
+        ...
+
+    def produce(
+        self, records: memoryview, *, is_message_set: bool, acks_all: bool
+    ) -> Appended | Awaitable[Appended]:
+        """Append what a client sent, in the order of the calls, even if it is done later.
+
+        Args:
+            records: one batch of magic 2, or a message set. Writable, and used up or copied when
+                this returns.
+            acks_all: the producer waits for the in-sync replicas.
+
+        Raises (now or later):
+            KafkaError: nothing was appended.
+        """
         ...
 
     def read(
@@ -87,6 +122,18 @@ class LeaderReplica(Protocol):
     ) -> FoundSlice:
         """Raises OffsetOutOfRange."""
         ...
+
+    def read_message_set(
+        self, piece: FoundSlice, *, fetch_offset: int, magic: int, max_bytes: int
+    ) -> Awaitable[bytes]:
+        """The records of a slice in the format of magic 0 or 1; may stop before its end.
+
+        Raises:
+            UnsupportedCompressionType, CorruptMessage, InvalidRecord: its first batch.
+        """
+        ...
+
+    def active_producers(self) -> list[ActiveProducer]: ...
 
     def offset_for_timestamp(
         self, timestamp: int, *, up_to: int
@@ -149,6 +196,11 @@ class Node(Protocol):
 
     @property
     def node_id(self) -> int: ...
+    @property
+    def server_config(self) -> ServerConfig:
+        """All settings of this moment; the next two are parts of it."""
+        ...
+
     @property
     def config(self) -> BrokerConfig: ...
     @property

@@ -14,7 +14,7 @@ from ..protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ..storage.log_config import LogConfig
+from .config_description import describe_topic
 from .context import RequestContext
 
 
@@ -43,7 +43,7 @@ async def _create(
         if topic.num_partitions == 0:
             raise InvalidPartitions("a topic has at least one partition, not 0")
         configs = {config.name: config.value or "" for config in topic.configs}
-        log_config = LogConfig.from_kafka(configs)
+        context.node.server_config.topic_config(configs)  # refuses what no log could act on
         created = await context.node.controller.create_topic(
             NewTopic(
                 name=topic.name,
@@ -67,11 +67,9 @@ async def _create(
         result.replication_factor = created.replication_factor
         result.configs = [
             CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                config_source=5 if entry.is_default else 1,
+                name=entry.key.name, value=entry.value, config_source=entry.source
             )
-            for entry in log_config.describe()
+            for entry in describe_topic(configs, context.node.server_config)
         ]
     if result.error_code == ErrorCode.NONE and context.api_version == 0:
         result.error_message = None

@@ -1,13 +1,12 @@
 """DescribeConfigs (API key 32): the settings of topics and of the answering broker.
 
-Unknown resource types and names are errors per resource. Sources: 1 set on the topic, 5 default,
-4 given to the broker at its start. Types: ConfigDef's numbers. Source: ConfigHelper.scala.
+Broker "" stands for what was set for all brokers at run time. Unknown types and names are errors
+per resource. How a setting is shown: config_description. Source: ConfigHelper.scala.
 """
 
 from __future__ import annotations
 
-from ..cluster.broker_config import BrokerConfig
-from ..groups.group_config import GroupCoordinatorConfig
+from ..cluster.topic_name import check_topic_name
 from ..protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -17,102 +16,81 @@ from ..protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ..storage.log_config import LogConfig
-from .context import RequestContext
+from .config_description import (
+    DescribedConfig,
+    describe_broker,
+    describe_broker_default,
+    describe_topic,
+)
+from .context import Node, RequestContext
 
 TOPIC = 2
 BROKER = 4
-SET_ON_TOPIC = 1
-STATIC_BROKER = 4
-DEFAULT = 5
-BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
-TYPES = {"boolean": BOOLEAN, "string": STRING, "int": INT, "long": LONG, "list": LIST}
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_describe(resource, request, context) for resource in request.resources]
+        results=[_describe(resource, request, context.node) for resource in request.resources]
     )
 
 
 def _describe(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, node: Node
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
-        entries = _entries(resource, request, context)
+        configs = _configs(resource, node)
     except KafkaError as error:
         result.error_code = error.code
         result.error_message = str(error)
         return result
-    wanted = resource.configuration_keys
-    result.configs = [entry for entry in entries if wanted is None or entry.name in wanted]
+    wanted = resource.configuration_keys or None  # none asked for by name: all
+    result.configs = [
+        _entry(config, request) for config in configs if wanted is None or config.key.name in wanted
+    ]
     return result
 
 
-def _entries(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
-) -> list[DescribeConfigsResourceResult]:
+def _configs(resource: DescribeConfigsResource, node: Node) -> list[DescribedConfig]:
+    name = resource.resource_name
     if resource.resource_type == TOPIC:
-        topic = context.node.image.topics.get(resource.resource_name)
+        check_topic_name(name)
+        topic = node.image.topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"topic {resource.resource_name!r} does not exist")
-        return [
-            _entry(
-                entry.name,
-                entry.value,
-                source=DEFAULT if entry.is_default else SET_ON_TOPIC,
-                kind=TYPES[entry.type],
-                documentation=entry.documentation,
-                request=request,
-            )
-            for entry in LogConfig.from_kafka(topic.configs).describe()
-        ]
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        return describe_topic(topic.configs, node.server_config)
     if resource.resource_type == BROKER:
-        if resource.resource_name not in ("", str(context.node.node_id)):
-            raise InvalidRequest(
-                f"this is node {context.node.node_id}; ask node {resource.resource_name} itself"
-            )
-        node = context.node
-        defaults = BrokerConfig().to_kafka() | GroupCoordinatorConfig().to_kafka()
-        settings = node.config.to_kafka() | node.group_config.to_kafka()
-        return [
-            _entry(
-                name,
-                value,
-                source=DEFAULT if value == defaults[name] else STATIC_BROKER,
-                kind=BOOLEAN if value in ("true", "false") else INT,
-                documentation=None,
-                request=request,
-                read_only=True,
-            )
-            for name, value in settings.items()
-        ]
+        if not name:
+            return describe_broker_default(node.server_config)
+        check_this_node(name, node)
+        return describe_broker(node.server_config)
     raise InvalidRequest(f"resource type {resource.resource_type} has no settings here")
 
 
+def check_this_node(name: str, node: Node) -> None:
+    """Raises InvalidRequest unless `name` is this node's id: each node knows its own settings."""
+    if not name.isdecimal():
+        raise InvalidRequest(f"a broker is named by its node id, a number, not {name!r}")
+    if int(name) != node.node_id:
+        raise InvalidRequest(f"this is node {node.node_id}; ask node {name} itself")
+
+
 def _entry(
-    name: str,
-    value: str,
-    *,
-    source: int,
-    kind: int,
-    documentation: str | None,
-    request: DescribeConfigsRequest,
-    read_only: bool = False,
+    config: DescribedConfig, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    synonyms = []
-    if request.include_synonyms:
-        synonyms = [DescribeConfigsSynonym(name=name, value=value, source=source)]
+    synonyms = config.synonyms if request.include_synonyms else []
     return DescribeConfigsResourceResult(
-        name=name,
-        value=value,
-        read_only=read_only,
-        config_source=source,
+        name=config.key.name,
+        value=config.value,
+        read_only=config.is_read_only,
+        config_source=config.source,
         is_sensitive=False,
-        synonyms=synonyms,
-        config_type=kind,
-        documentation=documentation if request.include_documentation else None,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
+        ],
+        config_type=config.key.type,
+        documentation=config.key.documentation if request.include_documentation else None,
     )

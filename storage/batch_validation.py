@@ -26,8 +26,9 @@ from ..protocol.record_batch import (
     stamp_max_timestamp,
 )
 from ..protocol.record_walk import walk_records
-from .log_config import LONG_MAX, LogConfig
+from .log_config import LogConfig
 
+LONG_MAX = 2**63 - 1
 LAST_CODEC = 4
 _UNUSUAL = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK
 

@@ -1,191 +1,234 @@
 """Topic-level log settings, under Kafka's own names, with Kafka's types, bounds and defaults.
 
-One field per setting: dots become underscores. Its metadata holds the wire type and the sentence
-that DescribeConfigs returns, so there is one table and nothing beside it.
+One field per setting; see protocol/config_key for what a field holds. `broker` names the settings
+of brokers that give the default of topics without one of their own: log.retention.ms, then
+log.retention.minutes, then log.retention.hours for retention.ms.
 
 What always holds: a LogConfig that exists is valid, and the log acts on every value in it. A name
 or value that it would not act on is refused with InvalidConfig, never stored and ignored.
-Source: apache/kafka storage/.../log/LogConfig.java, clients/.../common/config/TopicConfig.java.
+Source: apache/kafka storage/.../log/LogConfig.java, clients/.../common/config/TopicConfig.java,
+server-common/.../config/ServerTopicConfigSynonyms.java.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar, Self
 
+from ..protocol.config_key import (
+    DAY_MS,
+    HOUR_MS,
+    LONG_MAX,
+    MINUTE_MS,
+    Config,
+    ConfigKey,
+    ConfigType,
+    integer,
+    keys_of,
+    long,
+    ratio,
+    string,
+    word_list,
+)
 from ..protocol.errors import InvalidConfig
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
-HOUR_MS = 60 * 60 * 1000
-DAY_MS = 24 * HOUR_MS
-WEEK_MS = 7 * 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
-
-class ConfigEntry(NamedTuple):
-    """One setting as DescribeConfigs shows it.
-
-    `type` is boolean, int, long, double, string or list.
-    """
-
-    name: str
-    value: str
-    is_default: bool
-    type: str
-    documentation: str
-
-
-def _int(default: int, lowest: int, documentation: str, highest: int = INT_MAX) -> Any:
-    return _number(default, lowest, highest, "int", documentation)
-
-
-def _long(default: int, lowest: int, documentation: str) -> Any:
-    return _number(default, lowest, LONG_MAX, "long", documentation)
-
-
-def _number(default: int, lowest: int, highest: int, wire_type: str, documentation: str) -> Any:
-    return field(
-        default=default,
-        metadata={
-            "type": wire_type,
-            "lowest": lowest,
-            "highest": highest,
-            "documentation": documentation,
-        },
-    )
-
-
-def _ratio(default: float, documentation: str) -> Any:
-    facts = {"type": "double", "lowest": 0.0, "highest": 1.0, "documentation": documentation}
-    return field(default=default, metadata=facts)
-
-
-def _text(default: str, wire_type: str, documentation: str) -> Any:
-    return field(default=default, metadata={"type": wire_type, "documentation": documentation})
+NO_TIERED_STORAGE = "there is no tiered storage"
+NO_THROTTLE = "replication is not throttled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(Config):
     """The settings of one topic's logs. Raises InvalidConfig when built with a bad value."""
 
-    segment_bytes: int = _int(
-        1024**3, 14, "A segment file is closed and a new one begun at this size, in bytes."
+    kind: ClassVar[str] = "topic"
+    refused: ClassVar[Mapping[str, str]] = {
+        "unclean.leader.election.enable": "a replica that is out of sync never becomes leader",
+        "preallocate": "files grow as they are written",
+        "remote.*": NO_TIERED_STORAGE,
+        "local.retention.*": NO_TIERED_STORAGE,
+        "leader.replication.throttled.replicas": NO_THROTTLE,
+        "follower.replication.throttled.replicas": NO_THROTTLE,
+        "message.format.version": "Kafka 4 has removed it; the format is always magic 2",
+        "message.downconversion.enable": "Kafka 4 has removed it",
+        "message.timestamp.difference.max.ms": (
+            "Kafka 4 has removed it; say message.timestamp.before.max.ms and "
+            "message.timestamp.after.max.ms"
+        ),
+    }
+
+    segment_bytes: int = integer(
+        1024**3,
+        14,
+        "A segment file is closed and a new one begun at this size, in bytes.",
+        broker="log.segment.bytes",
     )
-    segment_ms: int = _long(
-        WEEK_MS, 1, "A segment is closed when its first record is this much older than a new one."
+    segment_ms: int = long(
+        WEEK_MS,
+        1,
+        "A segment is closed when its first record is this much older than a new one.",
+        broker="log.roll.ms log.roll.hours",
     )
-    segment_jitter_ms: int = _long(
+    segment_jitter_ms: int = long(
         0,
         0,
         "A segment is closed up to this much before segment.ms, so that not all close at once.",
+        broker="log.roll.jitter.ms log.roll.jitter.hours",
     )
-    segment_index_bytes: int = _int(
-        10 * 1024**2, 4, "A segment is closed when an index of it would grow beyond this size."
+    segment_index_bytes: int = integer(
+        10 * 1024**2,
+        4,
+        "A segment is closed when an index of it would grow beyond this size.",
+        broker="log.index.size.max.bytes",
     )
-    index_interval_bytes: int = _int(
-        4096, 0, "An index entry is written once per this many bytes of log."
+    index_interval_bytes: int = integer(
+        4096,
+        0,
+        "An index entry is written once per this many bytes of log.",
+        broker="log.index.interval.bytes",
     )
-    retention_bytes: int = _long(
+    retention_bytes: int = long(
         -1,
         -LONG_MAX - 1,
         "Old segments are deleted while the partition keeps this many bytes; -1 keeps all.",
+        broker="log.retention.bytes",
     )
-    retention_ms: int = _long(
-        WEEK_MS, -1, "Segments whose newest record is older are deleted; -1 keeps all."
+    retention_ms: int = long(
+        WEEK_MS,
+        -1,
+        "Segments whose newest record is older are deleted; -1 keeps all.",
+        broker="log.retention.ms log.retention.minutes log.retention.hours",
     )
-    max_message_bytes: int = _int(
-        1024**2 + 12, 0, "The largest record batch a producer may append, in bytes."
+    max_message_bytes: int = integer(
+        1024**2 + 12,
+        0,
+        "The largest record batch a producer may append, in bytes.",
+        broker="message.max.bytes",
     )
-    file_delete_delay_ms: int = _long(
-        60_000, 0, "How long a deleted segment's files stay on disk under another name."
+    file_delete_delay_ms: int = long(
+        60_000,
+        0,
+        "How long a deleted segment's files stay on disk under another name.",
+        broker="log.segment.delete.delay.ms",
     )
-    message_timestamp_type: str = _text(
+    message_timestamp_type: str = string(
         CREATE_TIME,
-        "string",
         "CreateTime keeps the producer's timestamps, LogAppendTime replaces them by the broker's.",
+        choices=(CREATE_TIME, LOG_APPEND_TIME),
+        broker="log.message.timestamp.type",
     )
-    message_timestamp_before_max_ms: int = _long(
-        LONG_MAX, 0, "How far a producer's timestamp may lie behind the broker's clock."
+    message_timestamp_before_max_ms: int = long(
+        LONG_MAX,
+        0,
+        "How far a producer's timestamp may lie behind the broker's clock.",
+        broker="log.message.timestamp.before.max.ms",
     )
-    message_timestamp_after_max_ms: int = _long(
-        HOUR_MS, 0, "How far a producer's timestamp may lie ahead of the broker's clock."
+    message_timestamp_after_max_ms: int = long(
+        HOUR_MS,
+        0,
+        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        broker="log.message.timestamp.after.max.ms",
     )
-    min_insync_replicas: int = _int(
-        1, 1, "How many replicas must be in sync for a write with acks=all to be taken."
+    min_insync_replicas: int = integer(
+        1,
+        1,
+        "How many replicas must be in sync for a write with acks=all to be taken.",
+        broker="min.insync.replicas",
     )
-    flush_messages: int = _long(
-        LONG_MAX, 1, "An fsync is due after this many unflushed records; 1 makes acks durable."
+    flush_messages: int = long(
+        LONG_MAX,
+        1,
+        "An fsync is due after this many unflushed records; 1 makes acks durable.",
+        broker="log.flush.interval.messages",
     )
-    flush_ms: int = _long(
-        LONG_MAX, 0, "An fsync is due this long after the first unflushed record."
+    flush_ms: int = long(
+        LONG_MAX,
+        0,
+        "An fsync is due this long after the first unflushed record.",
+        broker="log.flush.interval.ms",
     )
-    cleanup_policy: str = _text(
+    cleanup_policy: str = word_list(
         "delete",
-        "list",
         "What happens to old records: delete drops whole old segments, compact keeps the last "
         "record of each key; compact,delete does both.",
+        choices=("delete", "compact"),
+        broker="log.cleanup.policy",
     )
-    min_cleanable_dirty_ratio: float = _ratio(
-        0.5, "A log is compacted when at least this part of its closed bytes was never compacted."
+    min_cleanable_dirty_ratio: float = ratio(
+        0.5,
+        "A log is compacted when at least this part of its closed bytes was never compacted.",
+        broker="log.cleaner.min.cleanable.ratio",
     )
-    delete_retention_ms: int = _long(
-        DAY_MS, 0, "How long a compacted log keeps the record that deletes a key, once compacted."
+    delete_retention_ms: int = long(
+        DAY_MS,
+        0,
+        "How long a compacted log keeps the record that deletes a key, once compacted.",
+        broker="log.cleaner.delete.retention.ms",
     )
-    min_compaction_lag_ms: int = _long(
-        0, 0, "A record is not compacted away before it is this old."
+    min_compaction_lag_ms: int = long(
+        0,
+        0,
+        "A record is not compacted away before it is this old.",
+        broker="log.cleaner.min.compaction.lag.ms",
     )
-    max_compaction_lag_ms: int = _long(
-        LONG_MAX, 1, "A record that is this old is compacted soon, whatever the dirty ratio."
+    max_compaction_lag_ms: int = long(
+        LONG_MAX,
+        1,
+        "A record that is this old is compacted soon, whatever the dirty ratio.",
+        broker="log.cleaner.max.compaction.lag.ms",
     )
-    compression_type: str = _text(
-        "producer", "string", "The codec on disk; producer keeps what the producer chose."
+    compression_type: str = string(
+        "producer",
+        "The codec on disk; producer keeps what the producer chose.",
+        choices=COMPRESSION_TYPES,
+        broker="compression.type",
     )
-    compression_gzip_level: int = _int(
-        -1, -1, "How hard gzip tries when the broker compresses: 1 to 9, or -1 for its default.", 9
+    compression_gzip_level: int = integer(
+        -1,
+        -1,
+        "How hard gzip tries when the broker compresses: 1 to 9, or -1 for its default.",
+        highest=9,
+        broker="compression.gzip.level",
     )
-    compression_lz4_level: int = _int(
-        9, 1, "How hard lz4 tries when the broker compresses: 1 to 17.", 17
+    compression_lz4_level: int = integer(
+        9,
+        1,
+        "How hard lz4 tries when the broker compresses: 1 to 17.",
+        highest=17,
+        broker="compression.lz4.level",
     )
-    compression_zstd_level: int = _int(
-        3, -131072, "How hard zstd tries when the broker compresses: -131072 to 22.", 22
+    compression_zstd_level: int = integer(
+        3,
+        -131072,
+        "How hard zstd tries when the broker compresses: -131072 to 22.",
+        highest=22,
+        broker="compression.zstd.level",
     )
 
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if "lowest" in each.metadata:
-                _check_bounds(each, value)
-        if self.message_timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME):
+    def check_together(self) -> None:
+        if self.segment_jitter_ms > self.segment_ms:
             raise InvalidConfig(
-                f"message.timestamp.type must be {CREATE_TIME} or {LOG_APPEND_TIME}, "
-                f"got {self.message_timestamp_type!r}"
+                f"segment.jitter.ms, {self.segment_jitter_ms}, is more than "
+                f"segment.ms, {self.segment_ms}"
             )
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfig(
                 f"min.compaction.lag.ms, {self.min_compaction_lag_ms}, is more than "
                 f"max.compaction.lag.ms, {self.max_compaction_lag_ms}"
             )
-        if not self.cleanup_policies or not self.cleanup_policies <= {"delete", "compact"}:
-            raise InvalidConfig(
-                f"cleanup.policy is a list of delete and compact, got {self.cleanup_policy!r}"
-            )
-        if self.compression_type not in COMPRESSION_TYPES:
-            raise InvalidConfig(
-                f"compression.type is one of {', '.join(COMPRESSION_TYPES)}, "
-                f"got {self.compression_type!r}"
-            )
         if self.compression_gzip_level == 0:
             raise InvalidConfig("compression.gzip.level is 1 to 9, or -1 for its default, got 0")
 
     @property
     def cleanup_policies(self) -> frozenset[str]:
-        names = (name.strip() for name in self.cleanup_policy.split(","))
-        return frozenset(name for name in names if name)
+        return frozenset(self.cleanup_policy.replace(" ", "").split(","))
 
     @property
     def is_compacted(self) -> bool:
@@ -202,56 +245,55 @@ class LogConfig:
         return min(256 * 1024**2, max(16 * 1024**2, 64 * self.max_message_bytes))
 
     @classmethod
-    def from_kafka(cls, props: Mapping[str, str | None]) -> Self:
-        """Parse what CreateTopics or IncrementalAlterConfigs sent, e.g. {"segment.bytes": "4096"}.
+    def from_broker(cls, values: Mapping[str, Any]) -> Self:
+        """The defaults that a broker's settings give to topics, e.g. {"log.retention.hours": "1"}.
+
+        Of several names of one setting the first counts. Names that are none of these are ignored:
+        they are the broker's other settings.
 
         Raises:
-            InvalidConfig: unknown name, wrong type, out of bounds, or not available yet.
+            InvalidConfig: wrong type, or out of bounds.
         """
-        known = {kafka_name(each.name): each for each in fields(cls)}
-        values: dict[str, Any] = {}
-        for name, text in props.items():
-            if name not in known:
-                raise InvalidConfig(f"unknown topic config {name!r}")
-            if text is None:
-                raise InvalidConfig(f"{name} needs a value")
-            values[known[name].name] = _parse(known[name], text)
-        return cls(**values)
+        known = broker_keys()
+        arguments: dict[str, Any] = {}
+        for key, field_name in keys_of(cls).values():
+            for name in key.broker_names:
+                if name in values:
+                    arguments[field_name] = _in_ms(name, known[name].parse(values[name]))
+                    break
+        return cls(**arguments)
 
-    def describe(self) -> list[ConfigEntry]:
-        """Every setting, in the order of this class."""
-        return [
-            ConfigEntry(
-                kafka_name(each.name),
-                str(getattr(self, each.name)),
-                getattr(self, each.name) == each.default,
-                each.metadata["type"],
-                each.metadata["documentation"],
+
+@cache
+def broker_keys() -> dict[str, ConfigKey]:
+    """The settings of brokers that give topics their defaults, by name.
+
+    The last name of a setting has the default, the others have none. The first can be changed while
+    brokers run. Source: DynamicBrokerConfig.DynamicLogConfig.
+    """
+    made: dict[str, ConfigKey] = {}
+    for key in LogConfig.keys().values():
+        for name in key.broker_names:
+            factor, unit = _UNITS.get(name.rsplit(".", 1)[-1], (1, ""))
+            is_last = name == key.broker_names[-1]
+            made[name] = replace(
+                key,
+                name=name,
+                type=ConfigType.INT if unit else key.type,
+                default=key.default // factor if is_last and unit else key.default,
+                highest=key.highest if not unit else 2**31 - 1,
+                documentation=f"The {key.name}{unit} of topics without one. {key.documentation}",
+                is_dynamic=name == key.broker_names[0],
             )
-            for each in fields(self)
-        ]
+            if not is_last:
+                made[name] = replace(made[name], default=None)
+    return made
 
 
-def kafka_name(field_name: str) -> str:
-    return field_name.replace("_", ".")
+_UNITS = {"minutes": (MINUTE_MS, ", in minutes,"), "hours": (HOUR_MS, ", in hours,")}
 
 
-def _parse(each: Field[Any], text: str) -> float | str:
-    text = text.strip()
-    if "lowest" not in each.metadata:
-        return text
-    is_double = each.metadata["type"] == "double"
-    try:
-        return float(text) if is_double else int(text)
-    except ValueError:
-        wanted = "a number" if is_double else "an integer"
-        raise InvalidConfig(f"{kafka_name(each.name)} must be {wanted}, got {text!r}") from None
-
-
-def _check_bounds(each: Field[Any], value: float) -> None:
-    lowest = each.metadata["lowest"]
-    highest = each.metadata["highest"]
-    if not value >= lowest:  # so that it refuses not-a-number, too
-        raise InvalidConfig(f"{kafka_name(each.name)} must be at least {lowest}, got {value}")
-    if value > highest:
-        raise InvalidConfig(f"{kafka_name(each.name)} must be at most {highest}, got {value}")
+def _in_ms(name: str, value: Any) -> Any:
+    """Below zero stands for "no limit" in every unit."""
+    factor, _ = _UNITS.get(name.rsplit(".", 1)[-1], (1, ""))
+    return value * factor if factor != 1 and value > 0 else value

@@ -10,9 +10,9 @@ import pytest
 
 from bradbury.actors.controller import Controller
 from bradbury.actors.voter_host import VoterHost
-from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.controller_state import NewTopic, NodeRegistration
 from bradbury.cluster.voter import Promise
+from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import (
     FencedLeaderEpoch,
     NotController,
@@ -37,7 +37,7 @@ def open_voter(path: Path, name: str = "broker/a") -> VoterHost:
 async def start_controller(*voters: VoterHost, ended: list[str] | None = None) -> Controller:
     controller = Controller(
         lambda: voters,
-        BrokerConfig(),
+        ServerConfig(),
         now_ms=lambda: NOW,
         on_superseded=lambda: ended.append("superseded") if ended is not None else None,
     )
@@ -141,7 +141,7 @@ def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_begin_a
         other.directory.assign_identity(cluster_id=cluster_id)
         await controller.close()
         alone = Controller(
-            lambda: [other], BrokerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
+            lambda: [other], ServerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
         )
         starting = asyncio.ensure_future(alone.start())
         while "holds the metadata" not in (alone.waiting_for or ""):
@@ -191,7 +191,7 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
     async def scenario() -> None:
         empty = open_voter(tmp_path)
         controller = Controller(
-            lambda: [empty, Late()], BrokerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
+            lambda: [empty, Late()], ServerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
         )
         starting = asyncio.ensure_future(controller.start())
         while controller.waiting_for != "1 brokers to start":

@@ -3,7 +3,7 @@
 import pytest
 
 from bradbury.actors.placement import PlacementError, RayNode, plan
-from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.handlers.server_config import ServerConfig
 
 
 def node(address: str, label: str | None = None, **resources: float) -> RayNode:
@@ -12,7 +12,7 @@ def node(address: str, label: str | None = None, **resources: float) -> RayNode:
 
 
 def planned(*nodes: RayNode, **options):
-    settings = {"data_dir": "/data", "host": None, "port": 9092, "broker": BrokerConfig()}
+    settings = {"data_dir": "/data", "host": None, "port": 9092, "server": ServerConfig()}
     return plan(list(nodes), **(settings | options))
 
 
@@ -61,7 +61,7 @@ def test_port_zero_is_any_free_port_for_everyone() -> None:
 
 def test_as_many_partition_actors_as_asked_for_each_with_its_directory() -> None:
     (broker,) = planned(
-        node("10.0.0.1"), broker=BrokerConfig.from_kafka({"bradbury.partition.actors": 3})
+        node("10.0.0.1"), server=ServerConfig.from_kafka({"bradbury.partition.actors": 3})
     )
     partitions = [actor for actor in broker.siblings if actor.kind == "PartitionActor"]
     assert [actor.config.directory for actor in partitions] == [

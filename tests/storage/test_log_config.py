@@ -1,16 +1,15 @@
 """Which topic settings are accepted, and how are they described?"""
 
-from dataclasses import fields
-
 import pytest
+from hypothesis import given, strategies as st
 
+from bradbury.protocol.config_key import ConfigType, keys_of
 from bradbury.protocol.errors import InvalidConfig
-from bradbury.storage.log_config import LogConfig, kafka_name
+from bradbury.storage.log_config import LogConfig, broker_keys
 
 
 def test_defaults_are_kafkas() -> None:
-    shown = {entry.name: entry.value for entry in LogConfig().describe()}
-    assert shown == {
+    assert LogConfig().to_kafka() == {
         "cleanup.policy": "delete",
         "delete.retention.ms": "86400000",
         "max.compaction.lag.ms": "9223372036854775807",
@@ -38,17 +37,19 @@ def test_defaults_are_kafkas() -> None:
     }
 
 
-def test_what_is_described_can_be_given_back() -> None:
+def test_what_is_shown_can_be_given_back() -> None:
     config = LogConfig(segment_bytes=4096, retention_ms=-1, message_timestamp_type="LogAppendTime")
-    assert LogConfig.from_kafka({e.name: e.value for e in config.describe()}) == config
-    changed = {entry.name for entry in config.describe() if not entry.is_default}
+    shown = config.to_kafka()
+    assert LogConfig.from_kafka(shown) == config
+    changed = {name for name, value in shown.items() if value != LogConfig().to_kafka()[name]}
     assert changed == {"segment.bytes", "retention.ms", "message.timestamp.type"}
 
 
-def test_every_setting_has_a_type_and_a_sentence() -> None:
-    for entry in LogConfig().describe():
-        assert entry.type in {"int", "long", "double", "string", "list"}
-        assert entry.documentation.endswith(".")
+def test_every_setting_has_a_sentence_and_a_brokers_setting_for_its_default() -> None:
+    for key in LogConfig.keys().values():
+        assert key.documentation.endswith(".")
+        assert key.broker_names
+        assert all(name in broker_keys() for name in key.broker_names)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,10 @@ def test_every_setting_has_a_type_and_a_sentence() -> None:
         ({"segment.ms": "0"}, "segment.ms must be at least 1"),
         ({"flush.messages": "0"}, "flush.messages must be at least 1"),
         ({"min.insync.replicas": "0"}, "min.insync.replicas must be at least 1"),
-        ({"message.timestamp.type": "createtime"}, "message.timestamp.type must be CreateTime or"),
+        (
+            {"message.timestamp.type": "createtime"},
+            "message.timestamp.type must be one of CreateTime",
+        ),
         ({"min.cleanable.dirty.ratio": "1.1"}, "min.cleanable.dirty.ratio must be at most 1"),
         ({"min.cleanable.dirty.ratio": "nan"}, "min.cleanable.dirty.ratio must be at least 0"),
         ({"min.cleanable.dirty.ratio": "half"}, "min.cleanable.dirty.ratio must be a number"),
@@ -77,11 +81,16 @@ def test_every_setting_has_a_type_and_a_sentence() -> None:
         ),
         ({"cleanup.policy": "forget"}, "cleanup.policy is a list of delete and compact"),
         ({"cleanup.policy": ""}, "cleanup.policy is a list of delete and compact"),
-        ({"compression.type": "none"}, "compression.type is one of producer, uncompressed, gzip"),
+        ({"compression.type": "none"}, "compression.type must be one of producer, uncomp"),
         ({"compression.gzip.level": "0"}, "compression.gzip.level is 1 to 9, or -1"),
         ({"compression.gzip.level": "10"}, "compression.gzip.level must be at most 9"),
         ({"compression.lz4.level": "18"}, "compression.lz4.level must be at most 17"),
         ({"compression.zstd.level": "23"}, "compression.zstd.level must be at most 22"),
+        ({"preallocate": "true"}, "preallocate is not available: files grow"),
+        ({"remote.storage.enable": "true"}, "not available: there is no tiered storage"),
+        ({"remote.log.copy.disable": "true"}, "not available: there is no tiered storage"),
+        ({"unclean.leader.election.enable": "true"}, "not available: a replica that is out"),
+        ({"segment.jitter.ms": "2", "segment.ms": "1"}, "segment.jitter.ms, 2, is more than"),
     ],
 )
 def test_what_would_not_be_acted_on_is_refused(props: dict[str, str | None], message: str) -> None:
@@ -90,13 +99,13 @@ def test_what_would_not_be_acted_on_is_refused(props: dict[str, str | None], mes
 
 
 def test_every_bound_itself_is_allowed() -> None:
-    for each in fields(LogConfig):
-        if "lowest" in each.metadata:
-            lowest = each.metadata["lowest"]
-            config = LogConfig.from_kafka({kafka_name(each.name): f" {lowest} "})
-            assert getattr(config, each.name) == lowest
+    for name, (key, field_name) in keys_of(LogConfig).items():
+        if key.lowest is not None:
+            extra = {"segment.jitter.ms": "0"}
+            config = LogConfig.from_kafka(extra | {name: f" {key.lowest} "})
+            assert getattr(config, field_name) == key.lowest
             with pytest.raises(InvalidConfig):
-                LogConfig(**{each.name: lowest - 1})
+                LogConfig(**{field_name: key.lowest - 1})
 
 
 def test_a_topic_may_be_compacted_and_deleted() -> None:
@@ -104,3 +113,65 @@ def test_a_topic_may_be_compacted_and_deleted() -> None:
     assert config.cleanup_policies == {"compact", "delete"}
     assert config.is_compacted
     assert not LogConfig().is_compacted
+
+
+def test_a_topic_takes_from_the_broker_what_it_does_not_say_itself() -> None:
+    defaults = LogConfig.from_broker({"log.retention.ms": "5", "log.segment.bytes": 100})
+    config = LogConfig.from_kafka({"segment.bytes": "200"}, defaults=defaults)
+    assert (config.retention_ms, config.segment_bytes) == (5, 200)
+    assert config.segment_ms == LogConfig().segment_ms
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.minutes": "3", "log.retention.hours": "2"}, 180_000),
+        ({"log.retention.ms": "7", "log.retention.minutes": "3"}, 7),
+        ({"log.retention.hours": "-1"}, -1),
+        ({}, 604_800_000),
+        ({"num.partitions": "3"}, 604_800_000),
+    ],
+)
+def test_of_the_names_of_one_setting_the_finest_counts(
+    given: dict[str, str], expected: int
+) -> None:
+    assert LogConfig.from_broker(given).retention_ms == expected
+
+
+def test_a_brokers_defaults_are_the_ones_of_its_topics() -> None:
+    shown = {
+        name: key.format(key.default)
+        for name, key in broker_keys().items()
+        if key.default is not None
+    }
+    assert LogConfig.from_broker(shown) == LogConfig()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"log.retention.hours": "1.5"}, "log.retention.hours must be an integer"),
+        ({"log.roll.hours": "0"}, "log.roll.hours must be at least 1"),
+        ({"log.segment.bytes": "1"}, "log.segment.bytes must be at least 14"),
+        ({"log.cleanup.policy": "keep"}, "log.cleanup.policy is a list of delete and compact"),
+    ],
+)
+def test_a_brokers_default_is_checked_like_a_topics(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        LogConfig.from_broker(given)
+
+
+@given(
+    name=st.sampled_from(sorted(LogConfig.keys())),
+    text=st.text(max_size=8) | st.integers().map(str) | st.floats().map(str),
+)
+def test_any_text_is_either_a_value_or_an_invalid_config(name: str, text: str) -> None:
+    try:
+        config = LogConfig.from_kafka({name: text})
+    except InvalidConfig:
+        return
+    key, field_name = keys_of(LogConfig)[name]
+    assert LogConfig.from_kafka({name: config.to_kafka()[name]}) == config
+    if key.type in (ConfigType.INT, ConfigType.LONG):
+        assert getattr(config, field_name) == int(text)

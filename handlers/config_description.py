@@ -1,0 +1,98 @@
+"""How DescribeConfigs shows settings: value, where it comes from, all that could say it.
+
+The synonyms of a setting are every layer's word on it, the one that counts first. The sources are
+DescribeConfigsResponse.ConfigSource. Source: apache/kafka core/.../server/ConfigHelper.scala.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..protocol.config_key import ConfigKey
+from ..storage.log_config import LogConfig
+from .server_config import ServerConfig, server_keys, synonyms_of
+
+TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str
+    source: int
+
+
+class DescribedConfig(NamedTuple):
+    """One setting. `value` None: another name of the setting says it."""
+
+    key: ConfigKey
+    value: str | None
+    source: int
+    is_read_only: bool
+    synonyms: list[Synonym]
+
+
+def describe_topic(overrides: Mapping[str, str], server: ServerConfig) -> list[DescribedConfig]:
+    """Every setting of a topic, as a node with the settings `server` acts on it."""
+    config = server.topic_config(overrides).to_kafka()
+    described = []
+    for name, key in LogConfig.keys().items():
+        synonyms = _broker_synonyms(key.broker_names, server) if key.broker_names else []
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, config[name], TOPIC_CONFIG))
+        described.append(DescribedConfig(key, config[name], _source(synonyms), False, synonyms))
+    return described
+
+
+def describe_broker(server: ServerConfig) -> list[DescribedConfig]:
+    """Every setting of a node."""
+    described = []
+    for name, key in server_keys().items():
+        names = synonyms_of(name)
+        synonyms = _broker_synonyms(names[names.index(name) :], server)
+        described.append(
+            DescribedConfig(
+                key, server.value_of(name), _source(synonyms), not key.is_dynamic, synonyms
+            )
+        )
+    return described
+
+
+def describe_broker_default(server: ServerConfig) -> list[DescribedConfig]:
+    """What was set for all nodes at run time, and nothing else."""
+    described = []
+    for name, value in sorted(server.dynamic_default.items()):
+        synonym = Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)
+        described.append(
+            DescribedConfig(server_keys()[name], value, synonym.source, False, [synonym])
+        )
+    return described
+
+
+def _broker_synonyms(names: tuple[str, ...], server: ServerConfig) -> list[Synonym]:
+    keys = server_keys()
+    defaults = {
+        name: ConfigKey.format(keys[name].default)
+        for name in names
+        if keys[name].default is not None
+    }
+    layers = (
+        (server.dynamic_broker, DYNAMIC_BROKER_CONFIG),
+        (server.dynamic_default, DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (server.static, STATIC_BROKER_CONFIG),
+        (defaults, DEFAULT_CONFIG),
+    )
+    return [
+        Synonym(name, layer[name], source)
+        for layer, source in layers
+        for name in names
+        if name in layer
+    ]
+
+
+def _source(synonyms: list[Synonym]) -> int:
+    return synonyms[0].source if synonyms else DEFAULT_CONFIG

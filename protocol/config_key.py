@@ -1,0 +1,312 @@
+"""Settings with Kafka's names: what a class of them says about itself, and text <-> values.
+
+A class of settings (LogConfig, BrokerConfig, GroupCoordinatorConfig) is a frozen dataclass derived
+from Config. Each field is made by one of the functions below, which hold all there is to say of a
+setting: type, default, bounds, the sentence that DescribeConfigs returns. So there is one table,
+and a new setting is one new field. Field `segment_bytes` is Kafka's `segment.bytes`.
+
+What always holds: a Config that exists is valid; a name or value that it would not act on is
+refused with InvalidConfig, never stored and ignored.
+Source: apache/kafka clients/.../common/config/ConfigDef.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import Any, ClassVar, Self
+
+from .errors import InvalidConfig
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+class ConfigType(IntEnum):
+    """DescribeConfigsResponse.ConfigType on the wire."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_HIGHEST = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """One setting.
+
+    default: None where Kafka has none, because another name says it.
+    choices: the words that a string may be, or that a list may hold.
+    is_dynamic: can be changed while brokers run, and then has effect.
+    broker_names: of a topic's setting, the brokers' settings that give its default, first first.
+    """
+
+    name: str = ""
+    type: ConfigType
+    default: Any
+    documentation: str
+    lowest: float | None = None
+    highest: float | None = None
+    choices: tuple[str, ...] = ()
+    is_dynamic: bool = False
+    broker_names: tuple[str, ...] = ()
+
+    def parse(self, given: object) -> Any:
+        """The value of a text, or of a value that is typed already.
+
+        Raises:
+            InvalidConfig: wrong type, or not allowed.
+        """
+        text = self.format(given).strip() if given is not None else ""
+        value: Any = text
+        try:
+            if self.type is ConfigType.BOOLEAN:
+                value = {"true": True, "false": False}[text.lower()]
+            elif self.type in (ConfigType.INT, ConfigType.LONG):
+                value = int(text)
+            elif self.type is ConfigType.DOUBLE:
+                value = float(text)
+            elif self.type is ConfigType.LIST:
+                value = ",".join(split_list(text))
+        except (ValueError, KeyError):
+            wanted = _WANTED[self.type]
+            raise InvalidConfig(f"{self.name} must be {wanted}, got {text!r}") from None
+        self.check(value)
+        return value
+
+    def check(self, value: Any) -> None:
+        """Raises InvalidConfig unless `value`, of the right type, is allowed."""
+        # "not >=" refuses not-a-number, too.
+        if self.lowest is not None and not value >= self.lowest:
+            raise InvalidConfig(f"{self.name} must be at least {self.lowest}, got {value}")
+        if self.highest is not None and value > self.highest:
+            raise InvalidConfig(f"{self.name} must be at most {self.highest}, got {value}")
+        if not self.choices:
+            return
+        if self.type is ConfigType.LIST:
+            words = split_list(value)
+            if not words or not set(words) <= set(self.choices):
+                allowed = " and ".join(self.choices)
+                raise InvalidConfig(f"{self.name} is a list of {allowed}, got {value!r}")
+        elif value not in self.choices:
+            allowed = ", ".join(self.choices)
+            raise InvalidConfig(f"{self.name} must be one of {allowed}, got {value!r}")
+
+    @staticmethod
+    def format(value: object) -> str:
+        """The text that stands for `value` on the wire."""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    @property
+    def allowed(self) -> str:
+        """The values that may be given, for people."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.lowest is None or self.type not in _HIGHEST:
+            return "" if self.lowest is None else f"{self.lowest} to {self.highest}"
+        if self.lowest <= -LONG_MAX:
+            return "any"
+        unbounded = self.highest == _HIGHEST[self.type]
+        return f"from {self.lowest}" if unbounded else f"{self.lowest} to {self.highest}"
+
+
+_WANTED = {
+    ConfigType.BOOLEAN: "true or false",
+    ConfigType.INT: "an integer",
+    ConfigType.LONG: "an integer",
+    ConfigType.DOUBLE: "a number",
+}
+
+
+def _field(default: Any, **facts: Any) -> Any:
+    return field(default=default, metadata={"key": ConfigKey(default=default, **facts)})
+
+
+def boolean(default: bool, documentation: str, *, dynamic: bool = False) -> Any:
+    """A field that is true or false."""
+    return _field(default, type=ConfigType.BOOLEAN, documentation=documentation, is_dynamic=dynamic)
+
+
+def integer(
+    default: int,
+    lowest: int,
+    documentation: str,
+    *,
+    highest: int = INT_MAX,
+    dynamic: bool = False,
+    broker: str = "",
+) -> Any:
+    """A field of 32 bits. `broker`: see ConfigKey.broker_names, separated by blanks."""
+    return _field(
+        default,
+        type=ConfigType.INT,
+        lowest=lowest,
+        highest=highest,
+        documentation=documentation,
+        is_dynamic=dynamic,
+        broker_names=tuple(broker.split()),
+    )
+
+
+def long(
+    default: int, lowest: int, documentation: str, *, dynamic: bool = False, broker: str = ""
+) -> Any:
+    """A field of 64 bits."""
+    return _field(
+        default,
+        type=ConfigType.LONG,
+        lowest=lowest,
+        highest=LONG_MAX,
+        documentation=documentation,
+        is_dynamic=dynamic,
+        broker_names=tuple(broker.split()),
+    )
+
+
+def ratio(default: float, documentation: str, *, dynamic: bool = False, broker: str = "") -> Any:
+    """A field from 0 to 1."""
+    return _field(
+        default,
+        type=ConfigType.DOUBLE,
+        lowest=0.0,
+        highest=1.0,
+        documentation=documentation,
+        is_dynamic=dynamic,
+        broker_names=tuple(broker.split()),
+    )
+
+
+def string(
+    default: str,
+    documentation: str,
+    *,
+    choices: tuple[str, ...] = (),
+    dynamic: bool = False,
+    broker: str = "",
+) -> Any:
+    """A field of text; one of `choices` if there are any."""
+    return _field(
+        default,
+        type=ConfigType.STRING,
+        choices=choices,
+        documentation=documentation,
+        is_dynamic=dynamic,
+        broker_names=tuple(broker.split()),
+    )
+
+
+def word_list(
+    default: str,
+    documentation: str,
+    *,
+    choices: tuple[str, ...] = (),
+    dynamic: bool = False,
+    broker: str = "",
+) -> Any:
+    """A field of words separated by commas; kept as one text without blanks."""
+    return _field(
+        default,
+        type=ConfigType.LIST,
+        choices=choices,
+        documentation=documentation,
+        is_dynamic=dynamic,
+        broker_names=tuple(broker.split()),
+    )
+
+
+def split_list(text: str) -> list[str]:
+    """The words of "a, b,a": a and b, each once."""
+    words = (word.strip() for word in text.split(","))
+    return list(dict.fromkeys(word for word in words if word))
+
+
+class Config:
+    """What the classes of settings share. `kind` names them in errors.
+
+    refused: names of settings that Kafka has and this broker does not act on, each with the reason;
+    a name may end with a star.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        for key, field_name in keys_of(type(self)).values():
+            key.check(getattr(self, field_name))
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Raises InvalidConfig for values that contradict each other."""
+
+    @classmethod
+    def keys(cls) -> dict[str, ConfigKey]:
+        """By Kafka's name, in the order of the class."""
+        return {name: key for name, (key, _) in keys_of(cls).items()}
+
+    @classmethod
+    def from_kafka(cls, values: Mapping[str, Any], *, defaults: Self | None = None) -> Self:
+        """Parse {"segment.bytes": "4096"}; values may be text or typed already.
+
+        Args:
+            values: by Kafka's names.
+            defaults: where the others come from; None: the class's own.
+
+        Raises:
+            InvalidConfig: unknown name, wrong type, out of bounds, or not available here.
+        """
+        known = keys_of(cls)
+        arguments: dict[str, Any] = {}
+        for name, given in values.items():
+            if name not in known:
+                raise InvalidConfig(cls.why_refused(name))
+            if given is None:
+                raise InvalidConfig(f"{name} needs a value")
+            key, field_name = known[name]
+            arguments[field_name] = key.parse(given)
+        if defaults is not None:
+            config: Self = replace(defaults, **arguments)  # type: ignore[type-var]
+            return config
+        return cls(**arguments)
+
+    @classmethod
+    def why_refused(cls, name: str) -> str:
+        """Why `name`, which is none of ours, is not taken."""
+        for prefix, reason in cls.refused.items():
+            if name == prefix or (prefix.endswith("*") and name.startswith(prefix[:-1])):
+                return f"{cls.kind} config {name} is not available: {reason}"
+        return f"unknown {cls.kind} config {name!r}"
+
+    def to_kafka(self) -> dict[str, str]:
+        """Every setting by its Kafka name, as text."""
+        return {
+            name: key.format(getattr(self, field_name))
+            for name, (key, field_name) in keys_of(type(self)).items()
+        }
+
+
+_keys: dict[type[Config], dict[str, tuple[ConfigKey, str]]] = {}
+
+
+def keys_of(cls: type[Config]) -> dict[str, tuple[ConfigKey, str]]:
+    """Kafka's name -> the setting and its field."""
+    if cls not in _keys:
+        _keys[cls] = {
+            name: (replace(each.metadata["key"], name=name), each.name)
+            for each in fields(cls)  # type: ignore[arg-type]  # every Config is a dataclass
+            if (name := kafka_name(each.name))
+        }
+    return _keys[cls]
+
+
+def kafka_name(field_name: str) -> str:
+    return field_name.replace("_", ".")
