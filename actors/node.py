@@ -46,6 +46,7 @@ from ..protocol.errors import (
 )
 from ..storage.checkpoint_file import write_atomically
 from ..storage.file_system import FileSystem, OsFileSystem, read_file
+from ..storage.log_directories import LogDirectories
 from ..storage.log_directory import LogDirectory
 from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost
@@ -168,8 +169,7 @@ class Node:
             await asyncio.to_thread(self.voter.open)
         if {"partition", "group"} & set(config.roles):
             self._host = PartitionHost(
-                str(Path(config.data_dir) / config.directory),
-                str(uuid.uuid4()),
+                [str(Path(config.data_dir) / config.directory)],
                 self._file_system,
                 config.server.broker,
                 now_ms=self.now_ms,
@@ -196,9 +196,10 @@ class Node:
         write_atomically(self._file_system, path, f"{port}\n".encode())
 
     @property
-    def _directory(self) -> LogDirectory:
+    def _directory(self) -> LogDirectories | LogDirectory:
+        """What says whose this node's data is."""
         if self._host is not None:
-            return self._host.directory
+            return self._host.directories
         assert self.voter is not None
         return self.voter.directory
 

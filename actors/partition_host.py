@@ -1,24 +1,25 @@
-"""The partitions of one node: one log directory, a replica per partition, and their upkeep.
+"""The partitions of one node: its log directories, and a replica per partition.
 
 Follows the metadata image: a partition that names this node gets a log; one that it leads serves
 as soon as its leader epoch is on the disk; a removed topic's log is renamed away at once and its
 files deleted later. A directory whose topic the metadata does not know is set aside as `-stray` and
 never deleted: it may be somebody's only copy.
 
-Upkeep runs beside the requests, its blocking parts in threads: fsync by flush.ms, checkpoints of
-recovery points and high watermarks, retention, expiry of producer ids, deletion of old files.
-After the first I/O failure the directory is offline until restart: every request that needs it is
-answered KAFKA_STORAGE_ERROR.
+After its first I/O failure a log directory is offline until restart. Requests for its partitions
+are answered KAFKA_STORAGE_ERROR, the other directories serve on; with the last one the node ends.
+A partition whose directory was missing at the start is offline in the same way.
+
+Not here: what runs beside the requests (partition_upkeep), moves (replica_mover).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from ..cluster.broker_config import BrokerConfig
@@ -34,17 +35,38 @@ from ..protocol.errors import (
 )
 from ..storage.file_system import FileSystem
 from ..storage.log_config import LogConfig
+from ..storage.log_directories import OFFLINE, LogDirectories
 from ..storage.log_directory import LogDirectory
+from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_directory_name
 from ..storage.partition_log import PartitionLog
-from ..storage.storage_failure import StorageFailure
+from ..storage.replica_directories import ReplicaId
+from ..storage.storage_failure import DirectoryUnusable, StorageFailure
+from .partition_upkeep import PartitionUpkeep
 from .replica import Replica
 
 logger = logging.getLogger("bradbury.partitions")
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
-UPKEEP_SECONDS = 0.2
-PARALLEL_OPENS = 4
+STORAGE_THREADS = 4
+MAKE_AT_ONCE = 64
+"""Logs that one thread makes in a row: enough threads get work, and few jobs are handed out."""
+
+
+class Wanted(NamedTuple):
+    """A partition that the metadata places on this node."""
+
+    topic: TopicImage
+    partition: int
+    state: PartitionImage
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic.name, self.partition
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        return self.topic.topic_id, self.partition
 
 
 class LeadershipListener(Protocol):
@@ -55,83 +77,102 @@ class LeadershipListener(Protocol):
 
 
 class PartitionHost:
-    """One event loop. `open` first, then `apply` for every image, `close` at last."""
+    """One event loop. `open` first, then `start`, `apply` for every image, `close` at last."""
 
     def __init__(
         self,
-        path: str,
-        directory_id: str,
+        paths: Sequence[str],
         file_system: FileSystem,
         config: BrokerConfig,
         *,
         now_ms: Callable[[], int],
+        on_all_offline: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self._path = path
-        self._directory_id = directory_id
+        self._paths = tuple(paths)
         self._file_system = file_system
         self._config = config
         self._now_ms = now_ms
-        self._threads = ThreadPoolExecutor(PARALLEL_OPENS, thread_name_prefix="storage")
-        self._directory: LogDirectory | None = None
-        self._unclaimed: dict[TopicPartition, PartitionLog] = {}
+        self._on_all_offline = on_all_offline
+        self._threads = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="storage")
+        self._directories: LogDirectories | None = None
+        self._unclaimed: set[PartitionLog] = set()
         self._replicas: dict[TopicPartition, Replica] = {}
+        self._offline: dict[TopicPartition, str] = {}
+        self._failed: set[str] = set()
         self._image = MetadataImage()
-        # A LogDirectory is for one thread at a time.
-        self._directory_lock = asyncio.Lock()
         self._node_id = -1
-        self._upkeep: asyncio.Task[None] | None = None
+        self._upkeep: PartitionUpkeep | None = None
         self.listener: LeadershipListener | None = None
 
     # --- life ------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the directory and recover its logs. Blocking: call in a thread, before the loop's.
+        """Lock the directories and recover their logs. Blocking: in a thread, before the loop's.
 
         Raises:
             DataDirectoryError: one line with cause and remedy.
         """
-        self._directory = LogDirectory.open(
-            self._file_system, self._path, directory_id=self._directory_id
+        directories = LogDirectories.open(
+            self._file_system, self._paths, directory_ids=[str(uuid4()) for _ in self._paths]
         )
-        self._unclaimed = self._directory.load_logs(
-            lambda topic: LogConfig(), now_ms=self._now_ms()
-        )
-        for (topic, partition), log in self._unclaimed.items():
-            if log.recovery.bytes_truncated:
-                logger.warning("%s-%d recovered: %s", topic, partition, log.recovery)
+        self._directories = directories
+        for path, reason in directories.unusable.items():
+            logger.error("%s is offline until restart: %s", path, reason)
+        try:
+            said = directories.load_logs(lambda topic: LogConfig(), now_ms=self._now_ms())
+        except StorageFailure as error:
+            self._directories = None
+            directories.close(clean=False)
+            raise DirectoryUnusable(f"no data directory can be read: {error}") from error
+        for sentence in said:
+            logger.warning("%s", sentence)
+        for directory in directories.online:
+            for (topic, partition), log in directory.logs.items():
+                self._unclaimed.add(log)
+                if log.recovery.bytes_truncated:
+                    logger.warning("%s-%d recovered: %s", topic, partition, log.recovery)
 
     @property
-    def directory(self) -> LogDirectory:
-        assert self._directory is not None, "open() comes first"
-        return self._directory
+    def directories(self) -> LogDirectories:
+        assert self._directories is not None, "open() comes first"
+        return self._directories
+
+    @property
+    def upkeep(self) -> PartitionUpkeep:
+        assert self._upkeep is not None, "start() comes first"
+        return self._upkeep
 
     def start(self, node_id: int) -> None:
         self._node_id = node_id
-        self._upkeep = asyncio.create_task(self._keep_up())
+        self._upkeep = PartitionUpkeep(
+            self.directories,
+            self._replicas,
+            self._config,
+            now_ms=self._now_ms,
+            in_thread=self.in_thread,
+            on_failure=self._on_failure,
+        )
+        self._upkeep.start()
 
     async def close(self) -> None:
-        """Flush everything, write the checkpoints and the clean mark."""
+        """Flush everything, write the checkpoints and the clean marks."""
         if self._upkeep is not None:
-            self._upkeep.cancel()
+            await self._upkeep.stop()
         for replica in self._replicas.values():
             replica.resign()
-        if self._directory is not None:
-            directory, self._directory = self._directory, None
-            async with self._directory_lock:
-                await self.in_thread(partial(directory.close, clean=True))
+        if self._directories is not None:
+            directories, self._directories = self._directories, None
+            await self.in_thread(partial(directories.close, clean=True))
         self._threads.shutdown(wait=True)
-
-    async def _on_directory(self, call: Callable[[], T]) -> T:
-        """A change of the directory, in a thread, one at a time."""
-        async with self._directory_lock:
-            return await self.in_thread(call)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     @property
     def is_online(self) -> bool:
-        return self.directory.health.failure is None
+        """Whether all log directories are."""
+        directories = self.directories
+        return not directories.unusable and len(directories.online) == len(directories.all)
 
     # --- handlers' port --------------------------------------------------------------------------
 
@@ -141,6 +182,8 @@ class PartitionHost:
         """See handlers.context.Partitions."""
         replica = self._replicas.get((topic, partition))
         if replica is None or replica.leader is None:
+            if (topic, partition) in self._offline:
+                raise KafkaStorageError(self._offline[topic, partition])
             if self._image.partition(topic, partition) is None:
                 raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
             raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
@@ -164,157 +207,208 @@ class PartitionHost:
             now = image.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
                 await self._remove(topic)
-        jobs: list[Awaitable[None]] = []
-        for name, topic in image.topics.items():
-            if before.topics.get(name) is topic:
-                continue
-            for index, state in enumerate(topic.partitions):
-                if self._node_id in state.replicas:
-                    jobs.append(self._follow(topic, index, state))
-        results = await asyncio.gather(*jobs, return_exceptions=True)
-        for error in results:
-            if isinstance(error, StorageFailure):
-                self._go_offline()
-            elif isinstance(error, BaseException):
-                raise error
+        changed = [
+            Wanted(topic, index, state)
+            for name, topic in image.topics.items()
+            if before.topics.get(name) is not topic
+            for index, state in enumerate(topic.partitions)
+            if self._node_id in state.replicas
+        ]
+        await self._open_logs([each for each in changed if each.key not in self._replicas])
+        for each in changed:
+            await self._follow(each)
         await self._set_strays_aside()
 
-    async def _follow(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
-        """Open the log if need be and take or leave the lead."""
-        replica = self._replicas.get((topic.name, index))
+    async def _follow(self, wanted: Wanted) -> None:
+        """Take or leave the lead of a partition, if its log is here."""
+        topic, index, state = wanted
+        replica = self._replicas.get(wanted.key)
         if replica is None:
-            log = await self._open_log(topic, index)
-            replica = Replica(
-                topic.name,
-                index,
-                log,
-                now_ms=self._now_ms,
-                in_thread=self.in_thread,
-                on_failure=self._go_offline,
-            )
-            self._replicas[topic.name, index] = replica
-        else:
-            config = _log_config(topic)
-            if config != replica.log.config:
-                replica.log.reconfigure(config)
+            return  # offline
+        config = _log_config(topic)
+        if config != replica.log.config:
+            replica.log.reconfigure(config)
         if state.leader != self._node_id:
             if replica.leader is not None:
                 replica.resign()
                 self._tell_resigned(topic.name, index)
             return
         if replica.leader is None or replica.leader.leader_epoch < state.leader_epoch:
-            await self.in_thread(partial(replica.log.assign_epoch, state.leader_epoch))
+            if replica.log.epochs.latest_epoch != state.leader_epoch:
+                try:
+                    await self.in_thread(partial(replica.log.assign_epoch, state.leader_epoch))
+                except KafkaStorageError:
+                    self._on_failure()
+                    return
             replica.become_leader(state.leader_epoch, state.partition_epoch)
             if topic.name in INTERNAL_TOPICS and self.listener is not None:
                 self.listener.on_leader(index, state.leader_epoch, replica)
 
-    async def _open_log(self, topic: TopicImage, index: int) -> PartitionLog:
-        config = _log_config(topic)
-        log = self._unclaimed.get((topic.name, index))
-        if log is not None and log.topic_id == topic.topic_id:
-            del self._unclaimed[topic.name, index]
-            log.reconfigure(config)
-            return log
-        if log is not None:
-            await self._set_aside(topic.name, index)
-        return await self._on_directory(
-            partial(self.directory.create_log, topic.name, index, topic.topic_id, config)
+    # --- logs ------------------------------------------------------------------------------------
+
+    async def _open_logs(self, wanted: Sequence[Wanted]) -> None:
+        """Take the logs that are there; make those that are not, noted before they are made.
+
+        A log that cannot be made, or whose directory is missing, leaves its partition offline.
+        """
+        directories = self.directories
+        missing: list[Wanted] = []
+        for each in wanted:
+            log = directories.claim(each.key, each.topic.topic_id)
+            if log is None:
+                missing.append(each)
+                continue
+            self._unclaimed.discard(log)
+            self._add_replica(each, log)
+        for each in missing:
+            await self._clear_name(each)
+        places = directories.place(each.replica_id for each in missing)
+        note = directories.begin_note()
+        try:
+            if note is not None:
+                await self.in_thread(note.run)
+        except KafkaStorageError as error:
+            self._on_failure()
+            for each in missing:
+                self._offline[each.key] = str(error)
+            return
+        jobs: dict[LogDirectory, list[Wanted]] = {}
+        for each in missing:
+            directory = places.get(each.replica_id)
+            if directory is None:
+                self._offline[each.key] = OFFLINE.format(*each.key)
+            else:
+                jobs.setdefault(directory, []).append(each)
+        await asyncio.gather(
+            *(
+                self._make_logs(directory, each[start : start + MAKE_AT_ONCE])
+                for directory, each in jobs.items()
+                for start in range(0, len(each), MAKE_AT_ONCE)
+            )
+        )
+
+    async def _make_logs(self, directory: LogDirectory, wanted: Sequence[Wanted]) -> None:
+        made: list[tuple[Wanted, PartitionLog]] = []
+
+        def make() -> None:
+            for each in wanted:
+                log = directory.make_log(
+                    each.topic.name, each.partition, each.topic.topic_id, _log_config(each.topic)
+                )
+                if each.state.leader == self._node_id:
+                    log.assign_epoch(each.state.leader_epoch)
+                made.append((each, log))
+
+        try:
+            await self.in_thread(make)
+        except KafkaStorageError as error:
+            self._on_failure()
+            for each in wanted[len(made) :]:
+                self._offline[each.key] = str(error)
+        for each, log in made:
+            directory.logs[each.key] = log
+            self._add_replica(each, log)
+
+    def _add_replica(self, wanted: Wanted, log: PartitionLog) -> None:
+        topic = wanted.topic
+        self._offline.pop(wanted.key, None)
+        self._replicas[wanted.key] = Replica(
+            topic.name,
+            wanted.partition,
+            log,
+            now_ms=self._now_ms,
+            in_thread=self.in_thread,
+            on_failure=self._on_failure,
+            changed=self.upkeep.changed,
+            may_use_reserve=topic.is_internal,
         )
 
     async def _remove(self, topic: TopicImage) -> None:
+        self.directories.forget((topic.topic_id, index) for index in range(len(topic.partitions)))
         for index in range(len(topic.partitions)):
+            self._offline.pop((topic.name, index), None)
             replica = self._replicas.pop((topic.name, index), None)
             if replica is not None:
                 replica.resign()
                 self._tell_resigned(topic.name, index)
-                await self._on_directory(
-                    partial(
-                        self.directory.remove_log,
-                        topic.name,
-                        index,
-                        unique_id=uuid4(),
-                        now_ms=self._now_ms(),
-                    )
-                )
+                await self._retire(topic.name, index, replica.log, DELETE_SUFFIX)
+
+    async def _clear_name(self, wanted: Wanted) -> None:
+        """A log of this name that belongs to another topic id, which is no more."""
+        for directory in self.directories.online:
+            log = directory.logs.get(wanted.key)
+            if log in self._unclaimed:
+                await self._set_aside(*wanted.key, log)
 
     async def _set_strays_aside(self) -> None:
         """Logs on the disk that the metadata, now known, does not place here."""
-        for topic, index in list(self._unclaimed):
-            await self._set_aside(topic, index)
+        for log in list(self._unclaimed):
+            found = parse_directory_name(log.directory.rpartition("/")[2])
+            assert found is not None, log.directory
+            await self._set_aside(*found, log)
 
-    async def _set_aside(self, topic: str, index: int) -> None:
-        log = self._unclaimed.pop((topic, index))
+    async def _set_aside(self, topic: str, index: int, log: PartitionLog) -> None:
+        self._unclaimed.discard(log)
         logger.warning(
             "the metadata knows no %s-%d with topic id %s: setting its log aside as -stray",
             topic,
             index,
             log.topic_id,
         )
-        await self._on_directory(partial(self.directory.set_aside, topic, index, unique_id=uuid4()))
+        await self._retire(topic, index, log, STRAY_SUFFIX)
+
+    async def _retire(self, topic: str, index: int, log: PartitionLog, suffix: str) -> None:
+        """Close a log and give its directory, durably, a name under which it is not opened."""
+        directory = self.directories.of(log)
+        try:
+            directory.release_log(topic, index)
+            target = await self.in_thread(
+                partial(
+                    directory.retire,
+                    log.directory,
+                    topic,
+                    index,
+                    suffix=suffix,
+                    unique_id=uuid4(),
+                )
+            )
+        except StorageFailure:
+            self._on_failure()
+            return
+        if suffix == DELETE_SUFFIX:
+            directory.doom(target, self._now_ms() + log.config.file_delete_delay_ms)
 
     def _tell_resigned(self, topic: str, index: int) -> None:
         if topic in INTERNAL_TOPICS and self.listener is not None:
             self.listener.on_resigned(index)
 
-    # --- upkeep ----------------------------------------------------------------------------------
+    # --- failures --------------------------------------------------------------------------------
 
-    def _go_offline(self) -> None:
-        failure = self.directory.health.failure or "the log directory is offline"
-        logger.error("%s is offline until restart: %s", self._path, failure)
-        for replica in self._replicas.values():
+    def _on_failure(self) -> None:
+        """A disk failed: take the partitions of its directory out of service, and say so once."""
+        directories = self._directories
+        if directories is None:
+            return  # closing
+        for directory in directories.all:
+            failure = directory.health.failure
+            if failure is None or directory.path in self._failed:
+                continue
+            self._failed.add(directory.path)
+            logger.error("%s is offline until restart: %s", directory.path, failure)
+            self._take_offline(directory, failure)
+        if not directories.online:
+            self._on_all_offline(
+                f"no log directory is left: {', '.join(sorted(self._failed))} failed"
+            )
+
+    def _take_offline(self, directory: LogDirectory, failure: str) -> None:
+        for (topic, index), replica in list(self._replicas.items()):
+            if replica.log.health is not directory.health:
+                continue
+            del self._replicas[topic, index]
+            self._offline[topic, index] = failure
             replica.fail_waiting(KafkaStorageError(failure))
-
-    async def _keep_up(self) -> None:
-        """A failed round is logged and the next one comes; a failed disk ends them."""
-        loop = asyncio.get_running_loop()
-        config = self._config
-        every: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            (UPKEEP_SECONDS, self._flush_due),
-            (config.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint),
-            (config.log_retention_check_interval_ms / 1000, self._retain),
-            (min(10.0, config.log_retention_check_interval_ms / 1000), self._delete_old_files),
-        ]
-        due = [(loop.time() + seconds, seconds, action) for seconds, action in every]
-        while True:
-            await asyncio.sleep(UPKEEP_SECONDS)
-            for index, (at, seconds, action) in enumerate(due):
-                if loop.time() < at:
-                    continue
-                due[index] = (loop.time() + seconds, seconds, action)
-                try:
-                    await action()
-                except StorageFailure:
-                    self._go_offline()
-                    return
-                except Exception:
-                    logger.exception("upkeep of %s failed", self._path)
-
-    async def _flush_due(self) -> None:
-        """By flush.ms; and once a segment is closed, so that recovery scans one segment at most."""
-        now = self._now_ms()
-        for replica in list(self._replicas.values()):
-            log = replica.log
-            if log.needs_flush(now) or log.recovery_point < log.segments[-1].base_offset:
-                await replica.flush()
-
-    async def _checkpoint(self) -> None:
-        async with self._directory_lock:
-            work = self.directory.begin_checkpoint()
-            if work is not None:
-                await self.in_thread(work.run)
-
-    async def _retain(self) -> None:
-        now = self._now_ms()
-        for replica in list(self._replicas.values()):
-            for deletion in replica.log.apply_retention(now):
-                logger.info("%s-%d: deleting %s", replica.topic, replica.partition, deletion)
-            replica.log.expire_producers(now)
-
-    async def _delete_old_files(self) -> None:
-        now = self._now_ms()
-        for replica in list(self._replicas.values()):
-            replica.log.delete_old_files(now)
-        await self._on_directory(partial(self.directory.delete_old_directories, now))
+            self._tell_resigned(topic, index)
 
     # --- what people ask -------------------------------------------------------------------------
 

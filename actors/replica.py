@@ -49,7 +49,12 @@ class Replica:
         now_ms: Callable[[], int],
         in_thread: InThread,
         on_failure: Callable[[], None],
+        changed: set[Replica] | None = None,
+        may_use_reserve: bool = False,
     ) -> None:
+        """`changed`: where it puts itself when something was appended. `may_use_reserve`: appends
+        are taken below the disk's floor of free space, too; see storage/disk_guard.
+        """
         self.topic = topic
         self.partition = partition
         self.log = log
@@ -57,6 +62,8 @@ class Replica:
         self._now_ms = now_ms
         self._in_thread = in_thread
         self._on_failure = on_failure
+        self._changed = set() if changed is None else changed
+        self._may_use_reserve = may_use_reserve
         self._waiters: set[FetchWaiter] = set()
         self._uncommitted: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -119,6 +126,10 @@ class Replica:
         leader = self.leader
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic}-{self.partition} is not led here")
+        if self.log.health.is_short_of_space and not self._may_use_reserve:
+            raise KafkaStorageError(
+                f"the disk of {self.topic}-{self.partition} is nearly full; reads go on"
+            )
         try:
             result = self.log.append_as_leader(
                 batch, leader_epoch=leader.leader_epoch, now_ms=self._now_ms()
@@ -127,6 +138,7 @@ class Replica:
             self._on_failure()
             raise
         if not result.duplicate:
+            self._changed.add(self)
             self._advance(len(batch))
         committed: asyncio.Future[None] | None = None
         if result.last_offset >= self.log.high_watermark:
@@ -193,9 +205,9 @@ class Replica:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
-        log = self.log
         try:
-            while log.unflushed_records >= log.config.flush_messages:
+            # self.log, each time: a move may put another one in its place meanwhile.
+            while self.log.unflushed_records >= self.log.config.flush_messages:
                 await self.flush()
                 # Bytes are not counted here: a woken fetch reads again and may park again.
                 self._advance(size=1 << 30)
@@ -206,7 +218,8 @@ class Replica:
 
     async def flush(self) -> None:
         """Bring everything appended so far to the disk. Failure takes the directory offline."""
-        work = self.log.begin_flush()
+        log = self.log
+        work = log.begin_flush()
         if work is None:
             return
         try:
@@ -214,7 +227,16 @@ class Replica:
         except StorageFailure:
             self._on_failure()
             raise
-        self.log.complete_flush(work)
+        log.complete_flush(work)
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """Go on with `log`, which holds the same records in another directory.
+
+        What waits for an fsync now waits for one of the new log.
+        """
+        self.log = log
+        self._changed.add(self)
+        self._advance()
 
     def fail_waiting(self, error: KafkaStorageError) -> None:
         """The directory is offline: nothing that waits here will be committed by us."""

@@ -395,6 +395,25 @@ class LogDirectory:
             raise self.health.fail(f"renaming {directory}", error) from error
         return target
 
+    def rename_log(self, log: PartitionLog, name: str) -> None:
+        """Give an open log's directory another name; durable after sync_names.
+
+        Nobody else may be reading files of the log. Raises StorageFailure.
+        """
+        target = f"{self.path}/{name}"
+        try:
+            self._file_system.rename(log.directory, target)
+        except OSError as error:
+            raise self.health.fail(f"renaming {log.directory}", error) from error
+        log.relocate(target)
+
+    def sync_names(self) -> None:
+        """Make renames durable. In any thread. Raises StorageFailure."""
+        try:
+            sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise self.health.fail(f"fsync of {self.path}", error) from error
+
     def doom(self, path: str, due_ms: int) -> None:
         """Have delete_old_directories remove `path` at `due_ms`."""
         self._doomed.append((due_ms, path))

@@ -135,6 +135,12 @@ class LogSegment:
             if self._file_system.exists(path):
                 self._file_system.unlink(path)
 
+    def relocate(self, directory: str) -> None:
+        """The files are in `directory` now."""
+        self.path_prefix = f"{directory}/{self.base_offset:020d}"
+        self.offset_index.path = self.path_prefix + INDEX_SUFFIX
+        self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX
+
     def release_file(self) -> None:
         """Let go of the descriptor; slices that still refer to it keep it open."""
         self._file = None

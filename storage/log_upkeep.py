@@ -421,6 +421,12 @@ class LogUpkeep:
         """Act on `config` from now on. Index settings take effect with the next segment."""
         self.config = config
 
+    def relocate(self, directory: str) -> None:
+        """The directory has been renamed to `directory`. Open files stay what they are."""
+        self.directory = directory
+        self.epochs.directory = directory
+        self._segments.relocate(directory)
+
     def close(self, *, clean: bool) -> None:
         """Let go of all files. Slices that are being sent stay readable.
 

@@ -76,6 +76,14 @@ class SegmentList:
         self._replace(self.segments[:count])
         return removed
 
+    def relocate(self, directory: str) -> None:
+        """All files are in `directory` now."""
+        for segment in self.segments:
+            segment.relocate(directory)
+        self._deleted = [
+            (due_ms, f"{directory}/{path.rpartition('/')[2]}") for due_ms, path in self._deleted
+        ]
+
     def mark_deleted(self, removed: Iterable[LogSegment], due_ms: int) -> None:
         """Rename the files of `removed`, to be unlinked at `due_ms`. Raises OSError.
 

@@ -1,0 +1,212 @@
+"""What is done beside the requests for the partitions of a node, its blocking parts in threads.
+
+    flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
+    checkpoint   recovery points, high watermarks, log starts
+    retain       old segments, idle producer ids
+    delete       the files of what was deleted a while ago
+    guard        the free space of the disks; see storage/disk_guard
+
+A round costs what has changed, not what is there: appends leave their replica in `changed`, and
+only those are looked at several times a second. The slow rounds walk over all partitions, a few at
+a time, so that no request waits for the walk.
+
+Other rounds are added by `every`. A round that fails is logged and comes again; one that meets a
+broken disk says so (on_failure) and the other disks' work goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from ..cluster.broker_config import BrokerConfig
+from ..storage.disk_guard import DiskGuard
+from ..storage.log_directories import LogDirectories
+from ..storage.log_directory import LogDirectory
+from ..storage.storage_failure import StorageFailure
+from .replica import InThread, Replica
+
+logger = logging.getLogger("bradbury.partitions")
+
+TopicPartition = tuple[str, int]
+ROUND_SECONDS = 0.2
+GUARD_SECONDS = 1.0
+DELETION_SECONDS = 10.0
+FOREVER_MS = 2**63 - 1
+AT_A_TIME = 100
+"""Partitions of a slow round between two chances for requests: a millisecond or so."""
+
+
+class Round(NamedTuple):
+    seconds: float
+    run: Callable[[], Awaitable[None]]
+
+
+class PartitionUpkeep:
+    """Runs on the node's loop from start() to stop()."""
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        replicas: Mapping[TopicPartition, Replica],
+        config: BrokerConfig,
+        *,
+        now_ms: Callable[[], int],
+        in_thread: InThread,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._directories = directories
+        self._replicas = replicas
+        self._now_ms = now_ms
+        self._in_thread = in_thread
+        self._on_failure = on_failure
+        self._guard = DiskGuard(config.bradbury_log_dir_min_free_bytes)
+        self._guard_due = 0.0
+        self._room_due = 0.0
+        self._checkpointing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.changed: set[Replica] = set()
+        """Replicas with appends since the last look; they put themselves here."""
+        retention_seconds = config.log_retention_check_interval_ms / 1000
+        self._rounds = [
+            Round(ROUND_SECONDS, self._flush_changed),
+            Round(ROUND_SECONDS, self._guard_space),
+            Round(config.replica_high_watermark_checkpoint_interval_ms / 1000, self.checkpoint),
+            Round(retention_seconds, self._retain_all),
+            Round(min(DELETION_SECONDS, retention_seconds), self._delete_old_files),
+        ]
+
+    def every(self, seconds: float, run: Callable[[], Awaitable[None]]) -> None:
+        """Add a round, before start()."""
+        self._rounds.append(Round(seconds, run))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._keep_up())
+
+    async def stop(self) -> None:
+        """Returns when nothing of it runs any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        async with self._checkpointing:
+            pass
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = [loop.time() + each.seconds for each in self._rounds]
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            for index, each in enumerate(self._rounds):
+                if loop.time() < due[index]:
+                    continue
+                due[index] = loop.time() + each.seconds
+                try:
+                    await each.run()
+                except StorageFailure:
+                    self._on_failure()
+                except Exception:
+                    logger.exception("upkeep of the partitions failed")
+
+    # --- rounds ----------------------------------------------------------------------------------
+
+    async def _flush_changed(self) -> None:
+        now = self._now_ms()
+        due = []
+        for replica in list(self.changed):
+            log = replica.log
+            if log.needs_flush(now) or log.recovery_point < log.segments[-1].base_offset:
+                due.append(replica)
+            if log.config.flush_ms == FOREVER_MS or log.unflushed_records == 0:
+                self.changed.discard(replica)
+        for replica in due:
+            try:
+                await replica.flush()
+            except StorageFailure:
+                continue  # its directory is offline, and said so; the other ones are not
+
+    async def _guard_space(self) -> None:
+        """More often while there are appends: a fast disk fills a lot in a second."""
+        now = asyncio.get_running_loop().time()
+        if now < self._guard_due and not self.changed:
+            return
+        self._guard_due = now + GUARD_SECONDS
+        for directory in self._directories.online:
+            try:
+                free, total = await self._in_thread(directory.space)
+            except StorageFailure:
+                self._on_failure()
+                continue
+            was_short = directory.health.is_short_of_space
+            if self._guard.is_short(free, total) is was_short:
+                if was_short and now >= self._room_due:
+                    await self._make_room(directory)
+                continue
+            directory.health.is_short_of_space = not was_short
+            if was_short:
+                logger.warning("%s has %d bytes free again: writing goes on", directory.path, free)
+                continue
+            logger.error(
+                "%s has %d bytes free, which is below its floor of %d: producers are refused",
+                directory.path,
+                free,
+                self._guard.floor(total),
+            )
+            await self._make_room(directory)
+
+    async def _make_room(self, directory: LogDirectory) -> None:
+        """Retention now, and what is deleted goes at once: file.delete.delay.ms can wait."""
+        self._room_due = asyncio.get_running_loop().time() + DELETION_SECONDS
+        now = self._now_ms()
+        async for replica in self._slowly():
+            if replica.log.health is directory.health:
+                self._retain(replica, now)
+                replica.log.delete_old_files(FOREVER_MS)
+        paths = directory.take_due_directories(FOREVER_MS)
+        await self._in_thread(partial(directory.delete_directories, paths))
+
+    async def checkpoint(self) -> None:
+        async with self._checkpointing:
+            for directory in self._directories.online:
+                work = directory.begin_checkpoint()
+                if work is None:
+                    continue
+                try:
+                    await self._in_thread(work.run)
+                except StorageFailure:
+                    self._on_failure()
+
+    async def _retain_all(self) -> None:
+        now = self._now_ms()
+        async for replica in self._slowly():
+            try:
+                self._retain(replica, now)
+            except StorageFailure:
+                self._on_failure()
+
+    def _retain(self, replica: Replica, now_ms: int) -> None:
+        for deletion in replica.log.apply_retention(now_ms):
+            logger.info("%s-%d: deleting %s", replica.topic, replica.partition, deletion)
+        replica.log.expire_producers(now_ms)
+
+    async def _delete_old_files(self) -> None:
+        now = self._now_ms()
+        async for replica in self._slowly():
+            try:
+                replica.log.delete_old_files(now)
+            except StorageFailure:
+                self._on_failure()
+        for directory in self._directories.online:
+            paths = directory.take_due_directories(now)
+            if paths:
+                await self._in_thread(partial(directory.delete_directories, paths))
+
+    async def _slowly(self) -> AsyncIterator[Replica]:
+        """Every replica of this moment that is still here when its turn comes."""
+        for number, (key, replica) in enumerate(list(self._replicas.items()), 1):
+            if self._replicas.get(key) is replica:
+                yield replica
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)
