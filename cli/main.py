@@ -18,11 +18,14 @@ from typing import Annotated
 
 import typer
 
+from .bench_command import bench
 from .cluster_commands import down, status, up
 from .consume_command import consume
 from .demo_command import demo
+from .dirs_command import dirs
 from .failure import explain
 from .log_command import log
+from .offsets_command import offsets
 from .produce_command import produce
 from .topic_commands import topics
 
@@ -67,8 +70,11 @@ app.command()(status)
 app.add_typer(topics, name="topics")
 app.command()(produce)
 app.command()(consume)
+app.add_typer(offsets, name="offsets")
+app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")
+app.add_typer(bench, name="bench")
 app.command()(version)
 
 

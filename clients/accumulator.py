@@ -162,6 +162,19 @@ class Accumulator:
                 raise
             self._hand_over(delivery, batches)
 
+    def send_encoded(
+        self, topic: TopicBuffer, partition: int, data: memoryview, count: int, delivery: Delivery
+    ) -> None:
+        """Hand on one finished batch, after what `send` collected before; its memory is held."""
+        deadline = time.monotonic() + self._delivery_timeout_s
+        rows: Rows = np.arange(count, dtype=np.int64)
+        batch = ProducerBatch(
+            topic.name, partition, data, rows, delivery, memory=len(data), deadline=deadline
+        )
+        with topic.lock:
+            self._drain(topic)
+            self._hand_over(delivery, [batch])
+
     # --- memory ------------------------------------------------------------------------------
 
     def hold(self, size: int) -> None:

@@ -39,6 +39,7 @@ from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .io_thread import Steps, wait
 from .list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
+from .log_dirs import LogDir, describe_log_dirs
 from .metadata import Broker, ClusterView, PartitionView
 from .topic_partition import TopicPartition
 
@@ -267,6 +268,14 @@ class Admin:
         asked = {TopicPartition(*key): _timestamp(value) for key, value in times.items()}
         isolation = ("read_uncommitted", "read_committed").index(isolation_level)
         return self._run(list_offsets(self._client, asked, isolation_level=isolation))
+
+    def describe_log_dirs(self, topics: Iterable[str] | None = None) -> list[LogDir]:
+        """The log directories of every broker; with the partitions of `topics`, or with all.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return self._run(describe_log_dirs(self._client, topics))
 
     def close(self) -> None:
         """Idempotent."""

@@ -24,10 +24,12 @@ from typing import Any, Final, Literal, Self
 
 from ..protocol.compression import CompressionType
 from ..protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
+from ..protocol.record_batch import Buffer
 from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
 from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .deliveries import HeaderPairs, RecordFuture, TableDelivery
+from .producer_batch import producer_copy
 from .producer_columns import columns_of, pieces_of, tables_of
 from .sender import Sender, SenderConfig
 from .topic_partition import BatchMetadata
@@ -270,6 +272,38 @@ class Producer:
                 for piece in pieces_of(columns, piece_bytes):
                     accumulator.hold(piece.size)
                     accumulator.send_columns(buffer, piece, delivery)
+        except BaseException as error:
+            delivery.seal(error if isinstance(error, Exception) else None)
+            raise
+        delivery.seal()
+        return delivery.future
+
+    def send_encoded(
+        self, topic: str, batches: Sequence[Buffer], *, partition: int
+    ) -> Future[BatchMetadata]:
+        """Send whole record batches as they are, compressed or not; they are copied, not decoded.
+
+        Args:
+            batches: of magic 2, without gaps between their offsets, CreateTime, no control batches.
+                Their offsets, producer and sequences are replaced.
+
+        Returns:
+            As `send_batch`.
+
+        Raises:
+            ValueError: such a batch cannot be sent by a producer; the partition does not exist.
+            RequestTimedOut, UnknownTopicOrPartition: as `send`.
+        """
+        buffer = self._topics.get(topic) or self._open_topic(topic)
+        self._check_partition(buffer, partition)
+        copies = [producer_copy(batch) for batch in batches]
+        delivery = TableDelivery(topic, sum(header.record_count for header, _ in copies))
+        try:
+            for header, batch in copies:
+                self._accumulator.hold(len(batch))
+                self._accumulator.send_encoded(
+                    buffer, partition, batch, header.record_count, delivery
+                )
         except BaseException as error:
             delivery.seal(error if isinstance(error, Exception) else None)
             raise

@@ -7,6 +7,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..protocol.record_batch import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Buffer,
+    RecordBatchHeader,
+    check_batch,
+    stamp,
+)
+from ..protocol.records import stamp_producer
+
 Rows = npt.NDArray[np.int64]
 
 
@@ -95,3 +105,26 @@ class ProducerBatch:
             f"<{self.record_count} records for {self.topic}-{self.partition}, "
             f"sequence {self.base_sequence}>"
         )
+
+
+def producer_copy(batch: Buffer) -> tuple[RecordBatchHeader, memoryview]:
+    """A batch of a log as its producer sent it: no offsets, epoch, producer or transaction.
+
+    Raises:
+        ValueError: no producer may send such a batch: it has gaps, is a control batch, or stamped
+            by a broker's clock.
+        CorruptMessage, InvalidRecord: it is damaged, or of magic 0 or 1.
+    """
+    header = check_batch(batch)
+    if header.record_count != header.last_offset_delta + 1:
+        raise ValueError(
+            f"the batch at {header.base_offset} has gaps: {header.record_count} records "
+            f"for {header.last_offset_delta + 1} offsets"
+        )
+    if header.is_control or header.is_log_append_time:
+        kind = "a control batch" if header.is_control else "LogAppendTime"
+        raise ValueError(f"the batch at {header.base_offset} is {kind}; a producer sends none")
+    copy = memoryview(bytearray(batch))
+    stamp(copy, base_offset=0, leader_epoch=-1)
+    stamp_producer(copy, producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=NO_SEQUENCE)
+    return header, copy

@@ -1,0 +1,58 @@
+"""Places and times as people write them on a command line.
+
+earliest, latest, max-timestamp, earliest-local    Kafka's questions (ListOffsets)
+2026-03-01, 2026-03-01T12:30, ...T12:30:00.5Z      ISO 8601; without a zone, UTC
+1772366400000                                      milliseconds since 1970
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from .failure import CommandFailed
+
+QUESTIONS = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+}
+"""As kafka-get-offsets names them -> what ListOffsets is asked."""
+
+
+def parse_time(text: str, option: str) -> int:
+    """Milliseconds since 1970, or the number of a question.
+
+    Raises:
+        CommandFailed: it is none of these.
+    """
+    if text in QUESTIONS:
+        return QUESTIONS[text]
+    if text.isdecimal():
+        return int(text)
+    try:
+        return parse_iso(text)
+    except ValueError:
+        names = ", ".join(QUESTIONS)
+        raise CommandFailed(
+            f"{option} {text!r} is no time; say {names}, milliseconds since 1970, "
+            "or ISO 8601 as in 2026-03-01T12:30:00Z"
+        ) from None
+
+
+def parse_iso(text: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time; UTC if it names no zone. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def show_time(timestamp: int) -> str:
+    """Milliseconds since 1970 as ISO 8601, or as they are where no calendar has them."""
+    try:
+        moment = datetime.fromtimestamp(timestamp / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    return "-" if timestamp < 0 else moment.isoformat(timespec="milliseconds")

@@ -1,0 +1,41 @@
+"""Progress bars: on stderr, on a terminal only, gone when the work is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def progress_bar(
+    label: str, total: int | None, unit: Literal["bytes", "records"] = "bytes"
+) -> Iterator[Advance]:
+    """A function that is told how much more is done. `total` None: not known, the bar only moves.
+
+    Where stderr is no terminal nothing is shown, and nothing is imported for it.
+    """
+    if not sys.stderr.isatty():
+        yield lambda amount: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    amounts = (
+        (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
+    )
+    columns = (TextColumn(label, markup=False), BarColumn(), *amounts, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda amount: progress.advance(task, amount)
