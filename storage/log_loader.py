@@ -21,9 +21,11 @@ from .file_system import FileSystem, sync_directory
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .log_segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     LogSegment,
 )
@@ -32,10 +34,9 @@ from .producer_recovery import load_producer_state, remove_snapshots, snapshot_o
 from .producer_state import ProducerState
 from .segment_list import SegmentList
 from .time_index import ENTRY as TIME_ENTRY
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex")
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class LogLoader:
         clean: bool,
         now_ms: int,
         log_start_offset: int,
+        may_have_gaps: bool,
     ) -> None:
         self._file_system = file_system
         self._directory = directory
@@ -84,7 +86,7 @@ class LogLoader:
         self._clean = clean
         self._now_ms = now_ms
         self._log_start_offset = log_start_offset
-        self._may_have_gaps = "compact" in config.cleanup_policies
+        self._may_have_gaps = may_have_gaps
         self._reasons: list[str] = []
         self._segments_scanned = 0
         self._bytes_scanned = 0

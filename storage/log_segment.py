@@ -13,6 +13,8 @@ What always holds:
     entry. Every answer of an index is checked against the batch it points at; a wrong one rebuilds
     both indexes from the log.
     The log file is opened at first use and its descriptor lives as long as a slice refers to it.
+    A segment knows the suffix its files have while it waits to be swapped in, or to be unlinked, so
+    that whoever still reads it finds them.
 
 Not here: choosing offsets, when to roll or delete (partition_log, retention), recovery across
 segments (log_loader).
@@ -23,18 +25,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from ..protocol.record_batch import NO_TIMESTAMP, Buffer, RecordBatchHeader
 from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from .file_system import File, FileSystem
 from .log_config import LogConfig
 from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
 from .time_index import ENTRY as TIME_ENTRY, TimeIndex
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 
 BOUNDARIES = 32
 """Batch starts remembered per generation; there are two generations."""
@@ -65,7 +72,10 @@ class LogSegment:
         "_first_timestamp",
         "_index_interval_bytes",
         "_largest",
+        "_max_age_ms",
         "_old_boundaries",
+        "_rolls_by",
+        "_suffix",
         "base_offset",
         "created_ms",
         "next_offset",
@@ -86,8 +96,10 @@ class LogSegment:
         size: int,
         next_offset: int,
         index_sizes: tuple[int, int] = (0, 0),
+        suffix: str = "",
     ) -> None:
         self._file_system = file_system
+        self._suffix = suffix
         self.path_prefix = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
         self.size = size
@@ -97,19 +109,21 @@ class LogSegment:
         self._index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
+        self._rolls_by: LogConfig | None = None
+        self._max_age_ms = 0
         self._largest: tuple[int, int] | None = None if size else (NO_TIMESTAMP, base_offset)
         self._boundaries: dict[int, int] = {}
         self._old_boundaries: dict[int, int] = {}
         self.offset_index = OffsetIndex(
             file_system,
-            self.path_prefix + INDEX_SUFFIX,
+            self.path_prefix + INDEX_SUFFIX + suffix,
             base_offset=base_offset,
             segment_index_bytes=config.segment_index_bytes,
             stored=index_sizes[0] // OFFSET_ENTRY.size,
         )
         self.time_index = TimeIndex(
             file_system,
-            self.path_prefix + TIME_INDEX_SUFFIX,
+            self.path_prefix + TIME_INDEX_SUFFIX + suffix,
             base_offset=base_offset,
             segment_index_bytes=config.segment_index_bytes,
             stored=index_sizes[1] // TIME_ENTRY.size,
@@ -117,14 +131,20 @@ class LogSegment:
 
     @property
     def path(self) -> str:
-        return self.path_prefix + LOG_SUFFIX
+        return self.path_prefix + LOG_SUFFIX + self._suffix
 
     @property
     def file(self) -> File:
         """The log file, opened now if it was not. Raises OSError."""
-        if self._file is None:
-            self._file = self._file_system.open(self.path)
-        return self._file
+        file = self._file
+        if file is None:
+            try:
+                file = self._file_system.open(self.path)
+            except FileNotFoundError:
+                # A search in another thread may come between a rename and our learning of it.
+                file = self._file_system.open(self.path)
+            self._file = file
+        return file
 
     def create(self) -> None:
         """Make the empty log file, throwing away whatever stale files have its name."""
@@ -138,8 +158,39 @@ class LogSegment:
     def relocate(self, directory: str) -> None:
         """The files are in `directory` now."""
         self.path_prefix = f"{directory}/{self.base_offset:020d}"
-        self.offset_index.path = self.path_prefix + INDEX_SUFFIX
-        self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX
+        self._name_indexes()
+
+    def rename_files(self, suffix: str) -> list[str]:
+        """Give all files that there are `suffix` in the place of the one they have.
+
+        The log is renamed last when the new suffix says that it takes part in a swap, else first:
+        while there is a .log.swap, all of it can be done again. Returns the new paths. Raises
+        OSError.
+        """
+        order = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX]
+        if suffix == SWAP_SUFFIX:
+            order.reverse()
+        old, self._suffix = self._suffix, suffix
+        self._name_indexes()
+        renamed: list[str] = []
+        for kind in order:
+            path = self.path_prefix + kind
+            if self._file_system.exists(path + old):
+                self._file_system.rename(path + old, path + suffix)
+                renamed.append(path + suffix)
+        return renamed
+
+    def _name_indexes(self) -> None:
+        self.offset_index.path = self.path_prefix + INDEX_SUFFIX + self._suffix
+        self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX + self._suffix
+
+    def unlink(self) -> None:
+        """Remove all files of a segment that never was a part of the log. Raises OSError."""
+        self._file = None
+        for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            path = self.path_prefix + kind + self._suffix
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
 
     def release_file(self) -> None:
         """Let go of the descriptor; slices that still refer to it keep it open."""
@@ -203,12 +254,31 @@ class LogSegment:
             return True
         return self.size > 0 and (
             self.size + size > config.segment_bytes
-            or self._age_ms(timestamp, now_ms) > config.segment_ms
+            or self._is_too_old(timestamp, now_ms, config)
             or self.offset_index.is_full
             or self.time_index.is_full
         )
 
-    def _age_ms(self, timestamp: int, now_ms: int) -> int:
+    def _is_too_old(self, timestamp: int, now_ms: int, config: LogConfig) -> bool:
+        """By segment.ms, less this segment's jitter; or by max.compaction.lag.ms if that is less.
+
+        The jitter is drawn from the segment's name: partitions differ, a replayed log does not.
+        """
+        if config is not self._rolls_by:
+            most = config.segment_ms
+            if config.is_compacted:
+                most = min(most, config.max_compaction_lag_ms)
+            jitter = min(config.segment_jitter_ms, most)
+            if jitter:
+                name = "/".join(self.path_prefix.rsplit("/", 2)[-2:])
+                most -= int(crc32c(name.encode())) % jitter
+            self._max_age_ms = most
+            self._rolls_by = config
+        return self._age_ms(timestamp, now_ms) > self._max_age_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp; NO_TIMESTAMP if there is none. Raises OSError."""
         first = self._first_timestamp
         if first is None:
             first = NO_TIMESTAMP
@@ -216,6 +286,12 @@ class LogSegment:
                 first = header.max_timestamp
                 break
             self._first_timestamp = first
+        return first
+
+    def _age_ms(self, timestamp: int, now_ms: int) -> int:
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
         if first == NO_TIMESTAMP or timestamp == NO_TIMESTAMP:
             return now_ms - self.created_ms
         return timestamp - first

@@ -18,12 +18,16 @@ from os.path import dirname
 from typing import Self
 from uuid import UUID
 
+from ..protocol.config_key import LONG_MAX
 from ..protocol.errors import KafkaStorageError, OffsetOutOfRange
+from ..protocol.record_batch import NO_TIMESTAMP
+from .cleaner import CleanedSegment, Cleaning, CleaningAborted
+from .cleaner_config import CleanerConfig
 from .file_system import File, FileSystem, sync_directory
 from .log_config import LogConfig
 from .log_flush import FlushWork
 from .log_loader import LogLoader, RecoveryReport
-from .log_segment import LogSegment
+from .log_segment import SWAP_SUFFIX, LogSegment
 from .producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
 from .producer_snapshot import write_snapshot
 from .retention import SegmentDeletion, choose_deletions
@@ -47,6 +51,7 @@ class LogUpkeep:
         health: DirectoryHealth,
         high_watermark: int,
         producer_id_expiration_ms: int,
+        cleaner_offset: int | None,
     ) -> None:
         loaded = loader.load()
         self._file_system = file_system
@@ -64,6 +69,8 @@ class LogUpkeep:
         self.topic_id = topic_id
         self.config = config
         self.recovery: RecoveryReport = loaded.report
+        self.cleaner_offset = cleaner_offset
+        """Below it the log was compacted; None if it never was. May be outside the log."""
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         # A checkpoint may be older or newer than the log it is about.
@@ -84,6 +91,7 @@ class LogUpkeep:
         high_watermark: int = 0,
         health: DirectoryHealth | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        cleaner_offset: int | None = None,
     ) -> Self:
         """Open the log in `directory`, which is made if it is absent.
 
@@ -99,6 +107,7 @@ class LogUpkeep:
             high_watermark: from the checkpoint; clamped to the log.
             health: shared by the logs of one data directory.
             producer_id_expiration_ms: how long an idle producer's sequences are remembered.
+            cleaner_offset: from the checkpoint; None if the log never was compacted.
 
         Raises:
             StorageFailure: the disk failed.
@@ -118,6 +127,7 @@ class LogUpkeep:
                 clean=clean,
                 now_ms=now_ms,
                 log_start_offset=log_start_offset,
+                may_have_gaps=config.is_compacted or cleaner_offset is not None,
             )
             log = cls(
                 loader,
@@ -128,6 +138,7 @@ class LogUpkeep:
                 health=health,
                 high_watermark=high_watermark,
                 producer_id_expiration_ms=producer_id_expiration_ms,
+                cleaner_offset=cleaner_offset,
             )
         except OSError as error:
             raise health.fail(f"opening {directory}", error) from error
@@ -349,6 +360,91 @@ class LogUpkeep:
             raise self._health.fail(f"renaming segments of {self.directory}", error) from error
         self._is_directory_dirty = True
 
+    # Compacting
+
+    def begin_cleaning(
+        self,
+        cleaner: CleanerConfig,
+        *,
+        first_dirty_offset: int,
+        end_offset: int,
+        now_ms: int,
+        seed: bytes,
+    ) -> Cleaning:
+        """What a compaction of the segments below `end_offset` needs to know of this moment.
+
+        Its blocking steps may run in any thread; each group they have cleaned comes back to
+        replace_segments, and when all have, complete_cleaning. Arguments: see cleaner_manager;
+        `seed` is SEED_BYTES random bytes. Raises StorageFailure.
+        """
+        self._health.check()
+        if self.cleaner_offset is None:
+            self.cleaner_offset = first_dirty_offset
+        return Cleaning(
+            self._file_system,
+            self.directory,
+            [segment for segment in self.segments[:-1] if segment.base_offset < end_offset],
+            config=self.config,
+            cleaner=cleaner,
+            first_dirty_offset=first_dirty_offset,
+            end_offset=end_offset,
+            last_offsets={
+                producer_id: entry.batches[-1].last_offset
+                for producer_id, entry in self._producers.entries.items()
+            },
+            truncations=self._truncations,
+            now_ms=now_ms,
+            seed=seed,
+        )
+
+    def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:
+        """Put a cleaned segment, whose files are on the disk, in the place of its sources.
+
+        Nothing waits, and readers of the old segments go on. A crash at any moment leaves the old
+        segments or the new one: until the new log is called .log.swap it is thrown away by a start,
+        from then on a start finishes what follows. The renames become durable in their order, with
+        the next fsync of the directory at the latest.
+
+        Raises:
+            CleaningAborted: the log is not what was cleaned any more; the new files are removed.
+            StorageFailure: the disk failed.
+        """
+        segment, replaced = cleaned.segment, cleaned.replaced
+        if not cleaned.is_changed:
+            return
+        self._health.check()
+        try:
+            if cleaning.truncations != self._truncations or not self._segments.holds(replaced):
+                segment.unlink()
+                raise CleaningAborted(f"{self.directory} has changed meanwhile")
+            segment.rename_files(SWAP_SUFFIX)
+            due_ms = now_ms + self.config.file_delete_delay_ms
+            self._segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
+            segment.rename_files("")
+        except OSError as error:
+            raise self._health.fail(f"compacting {self.directory}", error) from error
+        segment.release_file()
+        self._segments.replace(replaced, segment)
+        self._is_directory_dirty = True
+
+    def complete_cleaning(self, cleaning: Cleaning) -> None:
+        """All groups are replaced: the dirty part begins where the cleaning ended."""
+        if cleaning.truncations == self._truncations:
+            self.cleaner_offset = cleaning.end_offset
+
+    def roll_if_overdue(self, now_ms: int) -> bool:
+        """Close the active segment if a record in it must be compacted soon (max.compaction.lag.ms)
+        and nothing is appended that would close it. Raises as roll.
+        """
+        config = self.config
+        if not config.is_compacted or config.max_compaction_lag_ms == LONG_MAX:
+            return False
+        first = self._active.first_timestamp if self._active.size else NO_TIMESTAMP
+        if first <= 0 or now_ms - first <= config.max_compaction_lag_ms:
+            return False
+        self.roll(now_ms=now_ms)
+        return True
+
     def delete_old_files(self, now_ms: int) -> int:
         """Unlink the deleted files that are due; returns how many. Raises StorageFailure."""
         try:
@@ -407,6 +503,8 @@ class LogUpkeep:
     def _forget_from(self, offset: int) -> None:
         """Everything derived from records at `offset` and above. Raises OSError."""
         self.recovery_point = min(self.recovery_point, offset)
+        if self.cleaner_offset is not None:
+            self.cleaner_offset = min(self.cleaner_offset, offset)
         self._high_watermark = min(self._high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs.truncate_from_end(offset)

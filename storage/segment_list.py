@@ -13,16 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from .file_system import FileSystem
-from .log_segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    LogSegment,
-)
-
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+from .log_segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment
 
 
 class SegmentList:
@@ -84,18 +75,40 @@ class SegmentList:
             (due_ms, f"{directory}/{path.rpartition('/')[2]}") for due_ms, path in self._deleted
         ]
 
-    def mark_deleted(self, removed: Iterable[LogSegment], due_ms: int) -> None:
+    def replace(self, replaced: tuple[LogSegment, ...], segment: LogSegment) -> None:
+        """Put `segment`, which begins where they do, in the place of the adjacent `replaced`."""
+        first = self.segments.index(replaced[0])
+        last = first + len(replaced)
+        assert self.segments[first:last] == replaced
+        assert segment.base_offset == replaced[0].base_offset
+        self._replace((*self.segments[:first], segment, *self.segments[last:]))
+
+    def holds(self, segments: tuple[LogSegment, ...]) -> bool:
+        """Whether these are adjacent closed segments of the log."""
+        closed = self.segments[:-1]
+        if segments[0] not in closed:
+            return False
+        first = closed.index(segments[0])
+        return closed[first : first + len(segments)] == segments
+
+    def mark_deleted(
+        self, removed: Iterable[LogSegment], due_ms: int, *, keep_snapshot: int | None = None
+    ) -> None:
         """Rename the files of `removed`, to be unlinked at `due_ms`. Raises OSError.
 
-        From the last on: a crash in between must not leave a hole in the log.
+        From the last on: a crash in between must not leave a hole in the log. The snapshot at
+        offset `keep_snapshot` stays what it is.
         """
         for segment in reversed(list(removed)):
             segment.release_file()
-            for suffix in SEGMENT_SUFFIXES:
-                path = segment.path_prefix + suffix
-                if self._file_system.exists(path):
-                    self._file_system.rename(path, path + DELETED_SUFFIX)
-                    self._deleted.append((due_ms, path + DELETED_SUFFIX))
+            paths = segment.rename_files(DELETED_SUFFIX)
+            snapshot = segment.path_prefix + SNAPSHOT_SUFFIX
+            if segment.base_offset != keep_snapshot and self._file_system.exists(snapshot):
+                self._file_system.rename(snapshot, snapshot + DELETED_SUFFIX)
+                paths.append(snapshot + DELETED_SUFFIX)
+            # An earlier file of this name is gone: it must not take ours with it when it was due.
+            self._deleted = [entry for entry in self._deleted if entry[1] not in paths]
+            self._deleted += [(due_ms, path) for path in paths]
 
     def unlink_deleted(self, now_ms: int) -> int:
         """Unlink what is due; returns the number of files. Raises OSError."""

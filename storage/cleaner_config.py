@@ -1,0 +1,37 @@
+"""Settings of a broker's log cleaner, under Kafka's own names (log.cleaner.*) and defaults.
+
+Source: apache/kafka storage/.../internals/log/CleanerConfig.java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .cleaner_rows import BYTES_PER_ENTRY
+
+NO_LIMIT = 1.7976931348623157e308
+"""Kafka's default for a rate: the largest double."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """Values are checked where they come in (cluster/broker_config). Sizes are of all threads."""
+
+    enable: bool = True
+    threads: int = 1
+    dedupe_buffer_size: int = 128 * 1024**2
+    io_buffer_size: int = 512 * 1024
+    io_buffer_load_factor: float = 0.9
+    io_max_bytes_per_second: float = NO_LIMIT
+    backoff_ms: int = 15_000
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys one cleaning takes in; what does not fit is cleaned by the next."""
+        slots = self.dedupe_buffer_size // self.threads // BYTES_PER_ENTRY
+        return max(1, int(slots * self.io_buffer_load_factor))
+
+    @property
+    def read_bytes(self) -> int:
+        """How much of a log is read at once: half of a thread's buffers, as in Kafka."""
+        return max(4096, self.io_buffer_size // self.threads // 2)
