@@ -17,7 +17,7 @@ def test_a_node_tells_its_status_before_it_has_directories_and_after_it_gave_the
             name="p1", roles=("partition",), data_dir=str(tmp_path), directory="partitions-1"
         )
         # The controller is not asked before join().
-        node = Node(config, cast(ControllerLink, None), on_fenced=lambda reason: None)
+        node = Node(config, cast("ControllerLink", None), on_fenced=lambda reason: None)
         seen = [node.status()]
         await node.open()
         seen.append(node.status())
