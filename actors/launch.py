@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -104,8 +104,18 @@ def default_data_dir() -> str:
     return str(Path(base) / "bradbury")
 
 
+def data_dirs(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One path or several, the first first."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _absolute(given: str | Sequence[str]) -> str | list[str]:
+    first, *more = (str(Path(path).absolute()) for path in data_dirs(given))
+    return [first, *more] if more else first
+
+
 def up(
-    data_dir: str | None = None,
+    data_dir: str | Sequence[str] | None = None,
     *,
     host: str | None = None,
     port: int = PORT,
@@ -119,7 +129,9 @@ def up(
     """Serve from every node of the Ray cluster; return when all nodes do. Repeating it is harmless.
 
     Args:
-        data_dir: on each node's local disk; default_data_dir() if None.
+        data_dir: on each node's local disk; default_data_dir() if None. Several, on several disks:
+            partitions are spread over them, and a broken one takes only its own out of service. The
+            first one also holds the metadata.
         host: address to bind; by default loopback, or each node's own on a cluster of many.
         port: of each node's broker (the bootstrap address); its other actors take the next ones.
             0 takes any free ports.
@@ -135,7 +147,7 @@ def up(
         UpError: nothing is left half-started by this call that was not running before.
     """
     settings: dict[str, Any] = {
-        "data_dir": str(Path(data_dir or default_data_dir()).absolute()),
+        "data_dir": _absolute(data_dir or default_data_dir()),
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
     server = ServerConfig.from_kafka(settings["config"])
@@ -152,7 +164,8 @@ def up(
         try:
             plans = plan(
                 _ray_nodes(),
-                data_dir=settings["data_dir"],
+                data_dir=data_dirs(settings["data_dir"])[0],
+                more_data_dirs=data_dirs(settings["data_dir"])[1:],
                 host=host,
                 port=port,
                 server=server,

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -29,6 +31,8 @@ from .node import Node, NodeConfig
 if TYPE_CHECKING:
     from .. import Admin
 
+logger = logging.getLogger("bradbury.local")
+
 T = TypeVar("T")
 START_SECONDS = 60.0
 # Nobody else is about to join a group in this process, so its first member need not wait for them.
@@ -40,7 +44,7 @@ class LocalCluster:
 
     def __init__(
         self,
-        data_dir: str | None,
+        data_dir: str | Sequence[str] | None,
         *,
         host: str,
         port: int,
@@ -51,12 +55,15 @@ class LocalCluster:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
         self._server = ServerConfig.from_kafka(DEFAULTS | dict(config or {}))
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
-        self.data_dir = data_dir or self._temporary or ""
+        given = data_dir or self._temporary or ""
+        self._data_dirs = (given,) if isinstance(given, str) else tuple(given)
+        self.data_dir = self._data_dirs[0]
         self._host = host
         self._port = port
         self._node_count = nodes
         self.nodes: list[Node] = []
         self.controller: Controller | None = None
+        self._ending: dict[int, asyncio.Task[None]] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="bradbury-local", daemon=True
@@ -114,14 +121,14 @@ class LocalCluster:
         )
         self.controller = controller
         for index in range(self._node_count):
-            path = Path(self.data_dir)
-            if self._node_count > 1:
-                path /= f"node-{index}"
+            name = f"node-{index}" if self._node_count > 1 else ""
+            path, *more = (str(Path(data_dir) / name) for data_dir in self._data_dirs)
             node = Node(
                 NodeConfig(
                     name=f"node-{index}",
                     roles=("broker", "partition", "group"),
-                    data_dir=str(path),
+                    data_dir=path,
+                    more_data_dirs=tuple(more),
                     directory="partitions-0",
                     host=self._host,
                     port=self._port + index if self._port else 0,
@@ -129,14 +136,21 @@ class LocalCluster:
                     server=self._server,
                 ),
                 controller,
-                on_fenced=lambda reason: None,
+                on_fenced=partial(self._on_ended, index),
             )
             await node.open()
             self.nodes.append(node)
         await controller.start()
         await asyncio.gather(*(node.join() for node in self.nodes))
 
+    def _on_ended(self, index: int, reason: str) -> None:
+        """A node that cannot go on: fenced off, or without a disk. The others do."""
+        logger.error("node %d ends: %s", index, reason)
+        if self._ending.get(index) is None and index < len(self.nodes):
+            self._ending[index] = self._loop.create_task(self.nodes[index].close())
+
     async def _stop(self) -> None:
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
         if self.controller is not None:
             await self.controller.close()
         for node in self.nodes:
@@ -148,7 +162,7 @@ class LocalCluster:
 
 
 def local(
-    data_dir: str | None = None,
+    data_dir: str | Sequence[str] | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -158,7 +172,8 @@ def local(
     """Start a cluster of `nodes` nodes in this process and return when it serves.
 
     Args:
-        data_dir: kept when given; else a temporary directory that `close` removes.
+        data_dir: kept when given; else a temporary directory that `close` removes. Several, on
+            several disks: partitions are spread over them.
         host: the address to bind.
         port: of the first node, the next ones follow; 0 takes any free ports.
         nodes: Kafka nodes, each with every role.

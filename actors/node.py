@@ -28,16 +28,19 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ..cluster.broker_config import BrokerConfig
+from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.context import CreatedTopic, LeaderReplica
-from ..handlers.server_config import ServerConfig
+from ..handlers.fetch_session import FetchSessionCache
+from ..handlers.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
     BrokerIdNotRegistered,
     ConnectionFailed,
     InconsistentClusterId,
+    InvalidConfig,
     KafkaError,
     NotController,
     NotLeaderOrFollower,
@@ -57,6 +60,7 @@ from .voter_host import VoterHost
 
 logger = logging.getLogger("bradbury.node")
 
+A = TypeVar("A")
 T = TypeVar("T")
 RETRY_SECONDS = 0.1
 LAST_PORT_FILE = "last-port"
@@ -74,15 +78,21 @@ class ControllerLink(Protocol):
         self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
     ) -> str: ...
     async def allocate_producer_ids(self) -> tuple[int, int]: ...
+    async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """What one node is started with. `directory` is the name of its log directory in data_dir."""
+    """What one node is started with.
+
+    Of its data directories the first holds the metadata log and the port of the last time; in each
+    of them is a log directory of the name `directory`.
+    """
 
     name: str
     roles: tuple[str, ...]
     data_dir: str
+    more_data_dirs: tuple[str, ...] = ()
     directory: str
     host: str = "127.0.0.1"
     port: int = 0
@@ -118,6 +128,11 @@ class Node:
     ) -> None:
         self._node_config = config
         self.server_config = config.server
+        self.fetch_sessions = FetchSessionCache(
+            config.server.broker.max_incremental_fetch_session_cache_slots,
+            config.server.broker.min_incremental_fetch_session_eviction_ms,
+            random_id=lambda: 1 + secrets.randbelow(2**31 - 1),
+        )
         self.controller = controller
         self._on_fenced = on_fenced
         self._file_system = file_system or OsFileSystem()
@@ -141,6 +156,10 @@ class Node:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    async def run_aside(self, call: Callable[[], T]) -> T:
+        """See handlers.context.Node. One thread: two such calls would take turns anyway."""
+        return await asyncio.get_running_loop().run_in_executor(self._aside, call)
+
     @property
     def config(self) -> BrokerConfig:
         return self.server_config.broker
@@ -148,10 +167,6 @@ class Node:
     @property
     def group_config(self) -> GroupCoordinatorConfig:
         return self.server_config.groups
-
-    async def run_aside(self, call: Callable[[], T]) -> T:
-        """See handlers.context.Node. One thread: two such calls would take turns anyway."""
-        return await asyncio.get_running_loop().run_in_executor(self._aside, call)
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -169,10 +184,14 @@ class Node:
             await asyncio.to_thread(self.voter.open)
         if {"partition", "group"} & set(config.roles):
             self._host = PartitionHost(
-                [str(Path(config.data_dir) / config.directory)],
+                [
+                    str(Path(data_dir) / config.directory)
+                    for data_dir in (config.data_dir, *config.more_data_dirs)
+                ],
                 self._file_system,
                 config.server.broker,
                 now_ms=self.now_ms,
+                on_all_offline=self._on_fenced,
             )
             await asyncio.to_thread(self._host.open)
             self.partitions = self._host
@@ -306,10 +325,23 @@ class Node:
         base = MetadataImage() if update.whole else self.image
         records = [decode_metadata_record(value) for value in update.records]
         image = base.apply(records, offset=update.offset)
+        self._configure(image)
         if self._host is not None:
             await self._host.apply(image)
         self.image = image
         return True
+
+    def _configure(self, image: MetadataImage) -> None:
+        """Take over the settings that were changed at run time."""
+        for_all = image.broker_configs.get("", EMPTY)
+        for_this = image.broker_configs.get(str(self.node_id), EMPTY)
+        try:
+            self.server_config = self.server_config.with_dynamic(for_all, for_this)
+        except InvalidConfig as error:
+            # Checked before they were stored, so an older version of us has stored them.
+            logger.error("node %d keeps its former settings: %s", self.node_id, error)
+        if self._host is not None:
+            self._host.configure(self.server_config)
 
     async def next_producer_id(self) -> int:
         """See handlers.context.Node."""

@@ -47,6 +47,7 @@ def plan(
     nodes: Sequence[RayNode],
     *,
     data_dir: str,
+    more_data_dirs: Sequence[str] = (),
     host: str | None,
     port: int,
     server: ServerConfig,
@@ -58,6 +59,7 @@ def plan(
     Args:
         nodes: the living Ray nodes.
         data_dir: on every node; nodes with a label use a folder of its name in it.
+        more_data_dirs: likewise, for more logs.
         host: the address to bind; None: loopback if all nodes share one address, else each its own.
         port: of the broker, its siblings take the next ones; nodes at one address are
             PORTS_PER_NODE apart. 0: any free ports.
@@ -84,7 +86,7 @@ def plan(
         plans.append(
             _plan_node(
                 node,
-                data_dir=data_dir,
+                data_dirs=(data_dir, *more_data_dirs),
                 host=host or ("127.0.0.1" if single_address else node.address),
                 advertised_host=_advertised(host, node, single_address=single_address),
                 port=port + index * PORTS_PER_NODE if port else 0,
@@ -119,7 +121,7 @@ def _advertised(host: str | None, node: RayNode, *, single_address: bool) -> str
 def _plan_node(
     node: RayNode,
     *,
-    data_dir: str,
+    data_dirs: tuple[str, ...],
     host: str,
     advertised_host: str,
     port: int,
@@ -127,7 +129,7 @@ def _plan_node(
 ) -> ActorPlan:
     label = node.labels.get(LABEL)
     name = label or node.address
-    directory = str(Path(data_dir) / label) if label else data_dir
+    directory, *more = (str(Path(each) / label) if label else each for each in data_dirs)
     pinned_by_label = {LABEL: label} if label else {}
     pinned_by_resource = {} if label else {f"node:{node.address}": 0.001}
 
@@ -143,6 +145,7 @@ def _plan_node(
                 name=name,
                 roles=(role,),
                 data_dir=directory,
+                more_data_dirs=tuple(more),
                 directory=folder,
                 host=host,
                 advertised_host=advertised_host,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LOCAL = "local"
 PORT = 9092
 INTERRUPTED = 130
+SEPARATOR = ", "
 
 Address = Annotated[
     str | None,
@@ -47,12 +48,13 @@ Address = Annotated[
 
 def up(
     data_dir: Annotated[
-        Path | None,
+        list[Path],
         typer.Option(
-            help="On every node's own disk. By default ~/.local/share/bradbury.",
+            help="On every node's own disk; repeat it to spread partitions over several disks. "
+            "By default ~/.local/share/bradbury.",
             show_default=False,
         ),
-    ] = None,
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
     host: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +84,7 @@ def up(
     """Start a cluster on Ray: brokers on every node. Without --detach until Ctrl-C."""
     _check_namespace(namespace)
     settings: dict[str, Any] = {
-        "data_dir": None if data_dir is None else str(data_dir.absolute()),
+        "data_dir": [str(path.absolute()) for path in data_dir] or None,
         "host": host,
         "port": port,
         "node_label": parse_pairs(node_label, "--node-label"),
@@ -135,7 +137,7 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
         note(f"nothing was stopped: {error}")
         return
     try:
-        data_dir = _settings(cluster).get("data_dir", "its data directory")
+        data_dir = _paths(_settings(cluster).get("data_dir", "its data directory"))
         cluster.down()
     finally:
         ray.shutdown()
@@ -165,7 +167,7 @@ def status(
 
 def _already_up(running: ClusterState, settings: dict[str, Any], *, detach: bool) -> int:
     asked = settings["data_dir"]
-    if detach and asked in (None, running.data_dir):
+    if detach and (asked is None or _paths(asked) == running.data_dir):
         note(f"a cluster is up already: {running.bootstrap} (data in {running.data_dir})")
         return 0
     raise CommandFailed(
@@ -191,7 +193,9 @@ def _arguments(settings: dict[str, Any]) -> list[str]:
     """The command line of the process that is left behind."""
     arguments = ["up", "--address", LOCAL, "--port", str(settings["port"])]
     arguments += ["--namespace", settings["namespace"]]
-    for name in ("data_dir", "host", "node_resource"):
+    for path in settings["data_dir"] or ():
+        arguments += ["--data-dir", path]
+    for name in ("host", "node_resource"):
         if settings[name] is not None:
             arguments += [f"--{name.replace('_', '-')}", settings[name]]
     for name in ("config", "node_label"):
@@ -221,7 +225,7 @@ def _up_here(settings: dict[str, Any], address: str | None, *, detach: bool) -> 
         namespace=namespace,
         ray_address=str(ray.get_runtime_context().gcs_address),
         bootstrap=cluster.bootstrap_servers,
-        data_dir=str(_settings(cluster)["data_dir"]),
+        data_dir=_paths(_settings(cluster)["data_dir"]),
         pid=os.getpid() if keeps else None,
         started=start_time(os.getpid()) if keeps else None,
         descendants=descendants_of(os.getpid()) if owns_ray else (),
@@ -305,7 +309,8 @@ def _describe(address: str | None, namespace: str) -> dict[str, Any]:
     if state is not None and state.is_stale:
         raise CommandFailed(
             f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
-            f"`bradbury up --data-dir {state.data_dir}` goes on with its data"
+            f"`bradbury up --data-dir {state.data_dir.replace(SEPARATOR, ' --data-dir ')}` "
+            "goes on with its data"
         )
     wanted = _ray_address(address, state)
     if not wanted:
@@ -346,7 +351,7 @@ def _print_status(described: dict[str, Any]) -> None:
     typer.echo(f"cluster     {described['cluster_id']}")
     typer.echo(f"bootstrap   {described['bootstrap_servers']}")
     typer.echo(f"controller  epoch {described['epoch']}, pid {described['pid']}")
-    typer.echo(f"data        {described['settings'].get('data_dir')}")
+    typer.echo(f"data        {_paths(described['settings'].get('data_dir', ''))}")
     typer.echo(
         f"topics      {described['topics']} with {described['partitions']} partitions, "
         f"{described['leaderless']} of them without a leader"
@@ -374,6 +379,11 @@ def _print_status(described: dict[str, Any]) -> None:
 
 
 # --- both ----------------------------------------------------------------------------------------
+
+
+def _paths(data_dir: str | list[str]) -> str:
+    """One data directory, or several, in words."""
+    return data_dir if isinstance(data_dir, str) else SEPARATOR.join(data_dir)
 
 
 def _settings(cluster: Cluster) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from .directory_checkpoints import TopicPartition
 from .file_system import FileSystem
 from .log_config import LogConfig
 from .log_directory import LogDirectory
+from .log_upkeep import PRODUCER_ID_EXPIRATION_MS
 from .partition_directory import DELETE_SUFFIX, directory_name
 from .partition_log import PartitionLog
 from .replica_directories import ReplicaId, read_placements, write_placements
@@ -58,7 +59,12 @@ class LogDirectories:
 
     @classmethod
     def open(
-        cls, file_system: FileSystem, paths: Sequence[str], *, directory_ids: Sequence[str]
+        cls,
+        file_system: FileSystem,
+        paths: Sequence[str],
+        *,
+        directory_ids: Sequence[str],
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> LogDirectories:
         """Lock the directories `paths`. One that is damaged or cannot be read is left out.
 
@@ -66,6 +72,7 @@ class LogDirectories:
             file_system: the disk, or disks.
             paths: all different, at least one.
             directory_ids: one for each, should it be new.
+            producer_id_expiration_ms: producer.id.expiration.ms of the broker.
 
         Raises:
             DataDirectoryError: one is in use or somebody else's, or none is usable. All are
@@ -79,7 +86,12 @@ class LogDirectories:
             for path, directory_id in zip(paths, directory_ids, strict=True):
                 try:
                     directories.append(
-                        LogDirectory.open(file_system, path, directory_id=directory_id)
+                        LogDirectory.open(
+                            file_system,
+                            path,
+                            directory_id=directory_id,
+                            producer_id_expiration_ms=producer_id_expiration_ms,
+                        )
                     )
                 except DirectoryUnusable as error:
                     unusable[path] = str(error)

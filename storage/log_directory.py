@@ -93,6 +93,7 @@ class LogDirectory:
         directory_id: str,
         cluster_id: str | None = None,
         node_id: int | None = None,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> LogDirectory:
         """Lock the data directory `path`, which is made if absent, and check whose it is.
 
@@ -102,6 +103,7 @@ class LogDirectory:
             directory_id: its identity if it is new; an old one keeps its own.
             cluster_id: the cluster it must belong to; None takes any, or none yet.
             node_id: the node it must belong to; None takes any, or none yet.
+            producer_id_expiration_ms: producer.id.expiration.ms of the broker.
 
         Raises:
             DataDirectoryError: in use, or of another cluster or node. It is then unchanged.
@@ -127,6 +129,7 @@ class LogDirectory:
             if identity != stored:
                 write_identity(file_system, path, identity)
             directory = cls(file_system, path, lock, identity)
+            directory._producer_id_expiration_ms = producer_id_expiration_ms
             directory._take_clean_mark()
         except BaseException as error:
             lock.close()
@@ -188,23 +191,21 @@ class LogDirectory:
         config_for: Callable[[str], LogConfig],
         *,
         now_ms: int,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> dict[TopicPartition, PartitionLog]:
         """Open every log in the directory; internal topics first, as others wait for them.
 
         Args:
             config_for: the settings of a topic, by its name.
             now_ms: the time now.
-            producer_id_expiration_ms: producer.id.expiration.ms of the broker.
 
         Raises:
             StorageFailure: the disk failed.
         Cost: see PartitionLog.open, per partition. Each log's `recovery` says what it took.
         """
         self._now_ms = now_ms
-        self._producer_id_expiration_ms = producer_id_expiration_ms
         try:
             recovery_points, high_watermarks, log_starts = self._checkpoints.read()
+            cleaner_offsets = self._checkpoints.read_cleaner_offsets()
             names = sorted(
                 self._file_system.list_directory(self.path),
                 key=lambda name: (not name.startswith("__"), name),
@@ -230,6 +231,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=log_starts.get(key, 0),
                 high_watermark=high_watermarks.get(key, 0),
+                cleaner_offset=0 if cleaner_offsets is None else cleaner_offsets.get(key),
             )
         self._is_loaded = True
         return dict(self.logs)
@@ -246,12 +248,20 @@ class LogDirectory:
         directory: str,
         config_for: Callable[[str], LogConfig],
     ) -> None:
-        """Nothing is known of a copy's offsets, so it is scanned from its start."""
+        """Nothing is known of a copy's offsets, so it is scanned from its start; it may be a copy of
+        a compacted log, with gaps.
+        """
         assert key is not None
         if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
             self.delete_directories([directory])
             return
-        log = self._open_log(directory, self._topic_id(directory), config_for(key[0]), clean=False)
+        log = self._open_log(
+            directory,
+            self._topic_id(directory),
+            config_for(key[0]),
+            clean=False,
+            cleaner_offset=0,
+        )
         self.future_logs[key] = log
 
     def _open_log(
@@ -264,6 +274,7 @@ class LogDirectory:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
+        cleaner_offset: int | None = None,
     ) -> PartitionLog:
         return PartitionLog.open(
             self._file_system,
@@ -275,6 +286,7 @@ class LogDirectory:
             now_ms=self._now_ms,
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
+            cleaner_offset=cleaner_offset,
             health=self.health,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
