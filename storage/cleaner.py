@@ -54,6 +54,10 @@ class CleaningAborted(Exception):
     """The log was truncated, closed or deleted meanwhile, or the cleaner stops. Try again later."""
 
 
+class UncleanableLog(Exception):
+    """The log is damaged. It goes on serving what can be read, but is not compacted any more."""
+
+
 @dataclass(slots=True)
 class CleaningReport:
     """What a cleaning did, for the broker's log and its metrics."""

@@ -3,6 +3,7 @@
     recovery-point-offset-checkpoint     per partition: all records below are fsynced
     replication-offset-checkpoint        per partition: the high watermark
     log-start-offset-checkpoint          per partition, where records were deleted: the log start
+    cleaner-offset-checkpoint            per partition that was ever compacted: up to where
 
 What always holds: a recovery point in its file was true when it was written. A file that could not
 be written keeps its old text, which is as true as before: recovery only reads more. So a full disk
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, int]
@@ -63,7 +65,7 @@ class CheckpointWork:
 
 
 class DirectoryCheckpoints:
-    """The three files of one directory. Not thread-safe, but for CheckpointWork.run()."""
+    """The files of one directory. Not thread-safe, but for CheckpointWork.run()."""
 
     def __init__(self, file_system: FileSystem, path: str, health: DirectoryHealth) -> None:
         self._file_system = file_system
@@ -82,6 +84,16 @@ class DirectoryCheckpoints:
         )
         return recovery_points, high_watermarks, log_starts
 
+    def read_cleaner_offsets(self) -> Offsets | None:
+        """Up to where each log that ever was compacted is clean.
+
+        None if the file is there and damaged: then any log may have gaps. Raises OSError.
+        """
+        path = f"{self._path}/{CLEANER_OFFSETS}"
+        if not self._file_system.exists(path):
+            return {}
+        return read_offsets(self._file_system, path)
+
     def begin(self, logs: Mapping[TopicPartition, PartitionLog]) -> CheckpointWork | None:
         """The files that are not what they should be; None if all are."""
         checkpoints: dict[str, Offsets] = {
@@ -91,6 +103,11 @@ class DirectoryCheckpoints:
                 key: log.log_start_offset
                 for key, log in logs.items()
                 if log.log_start_offset > log.segments[0].base_offset
+            },
+            CLEANER_OFFSETS: {
+                key: log.cleaner_offset
+                for key, log in logs.items()
+                if log.cleaner_offset is not None
             },
         }
         changed = {

@@ -248,8 +248,8 @@ class LogDirectory:
         directory: str,
         config_for: Callable[[str], LogConfig],
     ) -> None:
-        """Nothing is known of a copy's offsets, so it is scanned from its start; it may be a copy of
-        a compacted log, with gaps.
+        """Nothing is known of a copy's offsets, so it is scanned from its start. It may have gaps,
+        as the copy of a compacted log.
         """
         assert key is not None
         if key in self.future_logs:  # two moves, the first of them abandoned in mid-air

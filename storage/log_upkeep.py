@@ -21,9 +21,10 @@ from uuid import UUID
 from ..protocol.config_key import LONG_MAX
 from ..protocol.errors import KafkaStorageError, OffsetOutOfRange
 from ..protocol.record_batch import NO_TIMESTAMP
-from .cleaner import CleanedSegment, Cleaning, CleaningAborted
+from .cleaner import CleanedSegment, Cleaning, CleaningAborted, UncleanableLog
 from .cleaner_config import CleanerConfig
 from .file_system import File, FileSystem, sync_directory
+from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .log_flush import FlushWork
 from .log_loader import LogLoader, RecoveryReport
@@ -31,7 +32,13 @@ from .log_segment import SWAP_SUFFIX, LogSegment
 from .producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
 from .producer_snapshot import write_snapshot
 from .retention import SegmentDeletion, choose_deletions
-from .storage_failure import NO_SPACE, ClosedLog, DirectoryHealth
+from .storage_failure import (
+    NO_SPACE,
+    ClosedLog,
+    DirectoryHealth,
+    StorageFailure,
+    refused_or_failed,
+)
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 DUE_AT_ONCE = 0
@@ -187,6 +194,15 @@ class LogUpkeep:
         Raises StorageFailure.
         """
         self._assign_epochs([(leader_epoch, self.log_end_offset)])
+
+    def copy_epochs(self, epochs: LeaderEpochCache) -> None:
+        """Take over what the log that this one is a copy of knows. Raises StorageFailure."""
+        self._assign_epochs(epochs.entries)
+
+    @property
+    def truncations(self) -> int:
+        """How often records were dropped from the end of this log since it was opened."""
+        return self._truncations
 
     def _assign_epochs(self, entries: list[tuple[int, int]]) -> None:
         try:
@@ -431,6 +447,17 @@ class LogUpkeep:
         """All groups are replaced: the dirty part begins where the cleaning ended."""
         if cleaning.truncations == self._truncations:
             self.cleaner_offset = cleaning.end_offset
+
+    def explain_cleaning_failure(self, cleaning: Cleaning, error: Exception) -> Exception:
+        """What a step of `cleaning` that raised OSError or KafkaError comes to: CleaningAborted,
+        UncleanableLog or StorageFailure.
+        """
+        if isinstance(self._health, ClosedLog) or cleaning.truncations != self._truncations:
+            return CleaningAborted(f"{self.directory} has changed meanwhile")
+        if not isinstance(error, OSError):
+            return UncleanableLog(f"{self.directory} cannot be compacted: {error}")
+        failure = refused_or_failed(self._health, f"compacting {self.directory}", error)
+        return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
 
     def roll_if_overdue(self, now_ms: int) -> bool:
         """Close the active segment if a record in it must be compacted soon (max.compaction.lag.ms)
