@@ -18,13 +18,15 @@ import secrets
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..cluster import controller_state
+from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NewTopic, NodeRegistration, Sessions
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import (
     ClusterRecord,
+    ConfigRecord,
     EpochRecord,
     MetadataRecord,
     PartitionRecord,
@@ -33,6 +35,7 @@ from ..cluster.metadata_records import (
 )
 from ..cluster.topic_name import OFFSETS_TOPIC
 from ..cluster.voter import Promise
+from ..handlers.config_rules import ServerConfigRules
 from ..handlers.context import CreatedTopic
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import FencedLeaderEpoch, InvalidRequest, NotController, StaleControllerEpoch
@@ -42,9 +45,12 @@ from .voter_host import VoterState
 
 logger = logging.getLogger("bradbury.controller")
 
+A = TypeVar("A")
 POLL_SECONDS = 2.0
 KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
+# Commits are fsynced before they are answered, many with one fsync: they survive a power cut.
+OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}
 # A broker whose node is gone must not keep a new controller from serving the others.
 ANSWER_SECONDS = 3.0
 
@@ -92,6 +98,7 @@ class Controller:
         self._find_voters = voters
         self._server = server
         self._config = server.broker
+        self._rules = ServerConfigRules(server)
         self._now_ms = now_ms
         self._on_superseded = on_superseded
         self._me = Promise()
@@ -238,7 +245,7 @@ class Controller:
                     name=OFFSETS_TOPIC,
                     partitions=self._config.offsets_topic_num_partitions,
                     replication_factor=1,
-                    configs={"cleanup.policy": "compact"},
+                    configs=OFFSETS_TOPIC_CONFIGS,
                 )
                 await self._write(self._decide_topic(topic, uuid.uuid4()))
 
@@ -288,6 +295,27 @@ class Controller:
             offset = self._image.offset
         await self._wait_applied(leaders, offset, timeout_ms)
         return name
+
+    async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
+        """Carry out any request that decides for itself. Raises what it decides, or NotController.
+
+        It stands also if timeout_ms go by before the nodes concerned act on it.
+        """
+        self._require_active()
+        async with self._writing:
+            records, answer = request.decide(self._image, self._rules)
+            if request.validate_only or not records:
+                return answer
+            await self._write(records)
+            offset = self._image.offset
+        await self._wait_applied(self._concerned_by(records), offset, timeout_ms)
+        return answer
+
+    def _concerned_by(self, records: Sequence[MetadataRecord]) -> set[int]:
+        """The nodes that act on a change: the leaders of partitions; all, on settings."""
+        if any(isinstance(record, ConfigRecord) for record in records):
+            return {node.node_id for node in self._image.live_nodes()}
+        return {record.leader for record in records if isinstance(record, PartitionRecord)}
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """(first, count) of ids that no one else gets."""

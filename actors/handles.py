@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTaskError
 
+from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.voter import Promise
 from ..handlers.context import CreatedTopic
@@ -28,6 +29,7 @@ from ..protocol.errors import (
 from .controller import MetadataUpdate, Registered
 from .voter_host import VoterState
 
+A = TypeVar("A")
 CONTROLLER = "controller"
 RETRY_SECONDS = 0.1
 # Clients give admin requests little time; a restarted controller is back within this.
@@ -87,6 +89,8 @@ class ControllerHandle:
                 return await self._call(method, *arguments, **keywords)
             except (ConnectionFailed, NotController) as error:
                 lost = lost or isinstance(error, ConnectionFailed)
+                if lost and arguments and isinstance(arguments[0], ControllerRequest):
+                    arguments = (replace(arguments[0], is_repeated=True), *arguments[1:])
                 if loop.time() > deadline:
                     raise NotController(f"no controller to ask: {error}; try again") from None
                 await asyncio.sleep(RETRY_SECONDS)
@@ -117,6 +121,10 @@ class ControllerHandle:
         )
         assert isinstance(deleted, str)
         return deleted
+
+    async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
+        answer: A = await self._insist("change", request, timeout_ms, timeout_ms=timeout_ms)
+        return answer
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = await self._insist("allocate_producer_ids", timeout_ms=MIN_WAIT_MS)

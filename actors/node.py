@@ -33,7 +33,7 @@ from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..groups.group_config import GroupCoordinatorConfig
-from ..handlers.context import CreatedTopic, LeaderReplica
+from ..handlers.context import CreatedTopic, LeaderReplica, LogDirs, LogDirState
 from ..handlers.fetch_session import FetchSessionCache
 from ..handlers.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
@@ -42,6 +42,7 @@ from ..protocol.errors import (
     InconsistentClusterId,
     InvalidConfig,
     KafkaError,
+    LogDirNotFound,
     NotController,
     NotLeaderOrFollower,
     StaleBrokerEpoch,
@@ -115,6 +116,16 @@ class NoPartitions:
         raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
 
 
+class NoLogDirs:
+    """The log directories of a node without any."""
+
+    async def describe(self) -> list[LogDirState]:
+        return []
+
+    async def move(self, topic: str, partition: int, path: str) -> None:
+        raise LogDirNotFound(f"{path} is no log directory of this node")
+
+
 class Node:
     """Implements handlers.context.Node. One event loop; `start`, then `close`."""
 
@@ -167,6 +178,10 @@ class Node:
     @property
     def group_config(self) -> GroupCoordinatorConfig:
         return self.server_config.groups
+
+    @property
+    def log_dirs(self) -> LogDirs:
+        return NoLogDirs() if self._host is None else self._host.log_dirs
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -339,7 +354,7 @@ class Node:
             self.server_config = self.server_config.with_dynamic(for_all, for_this)
         except InvalidConfig as error:
             # Checked before they were stored, so an older version of us has stored them.
-            logger.error("node %d keeps its former settings: %s", self.node_id, error)
+            logger.warning("node %d keeps its former settings: %s", self.node_id, error)
         if self._host is not None:
             self._host.configure(self.server_config)
 

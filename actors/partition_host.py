@@ -26,8 +26,10 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
 from ..cluster.topic_name import INTERNAL_TOPICS
 from ..handlers.context import LeaderReplica
+from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
     FencedLeaderEpoch,
+    InvalidConfig,
     KafkaStorageError,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
@@ -91,6 +93,7 @@ class PartitionHost:
         self._paths = tuple(paths)
         self._file_system = file_system
         self._config = config
+        self._server = ServerConfig()
         self._now_ms = now_ms
         self._on_all_offline = on_all_offline
         self._threads = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="storage")
@@ -219,13 +222,36 @@ class PartitionHost:
             await self._follow(each)
         await self._set_strays_aside()
 
+    def configure(self, server: ServerConfig) -> None:
+        """Use these settings from now on; logs that take a default from them follow at once."""
+        before, self._server = self._server, server
+        if server.log_defaults == before.log_defaults:
+            return
+        for (name, _), replica in self._replicas.items():
+            topic = self._image.topics.get(name)
+            if topic is not None:
+                replica.log.reconfigure(self._log_config(topic))
+
+    def _log_config(self, topic: TopicImage) -> LogConfig:
+        """The topic's settings. What contradicts itself must not stop the node, nor lose records.
+
+        Changes are checked before they are stored, but the settings a node is started with may be
+        other ones by now.
+        """
+        for defaults in (self._server.log_defaults, LogConfig()):
+            try:
+                return LogConfig.from_kafka(topic.configs, defaults=defaults)
+            except InvalidConfig as error:
+                logger.warning("topic %s: %s", topic.name, error)
+        return LogConfig(retention_ms=-1)
+
     async def _follow(self, wanted: Wanted) -> None:
         """Take or leave the lead of a partition, if its log is here."""
         topic, index, state = wanted
         replica = self._replicas.get(wanted.key)
         if replica is None:
             return  # offline
-        config = _log_config(topic)
+        config = self._log_config(topic)
         if config != replica.log.config:
             replica.log.reconfigure(config)
         if state.leader != self._node_id:
@@ -293,7 +319,7 @@ class PartitionHost:
         def make() -> None:
             for each in wanted:
                 log = directory.make_log(
-                    each.topic.name, each.partition, each.topic.topic_id, _log_config(each.topic)
+                    each.topic.name, each.partition, each.topic.topic_id, self._log_config(each.topic)
                 )
                 if each.state.leader == self._node_id:
                     log.assign_epoch(each.state.leader_epoch)
@@ -419,16 +445,3 @@ class PartitionHost:
     @property
     def size_in_bytes(self) -> int:
         return sum(replica.log.size_in_bytes for replica in self._replicas.values())
-
-
-def _log_config(topic: TopicImage) -> LogConfig:
-    """The topic's settings.
-
-    An internal topic is compacted, which users may not ask for yet, and fsynced before an answer: a
-    committed offset survives a power cut. Many commits share one fsync.
-    """
-    if topic.is_internal:
-        return LogConfig(
-            cleanup_policy=topic.configs.get("cleanup.policy", "delete"), flush_messages=1
-        )
-    return LogConfig.from_kafka(topic.configs)

@@ -22,6 +22,7 @@ from typing import Any
 
 import ray
 
+from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NewTopic, NodeRegistration
 from ..cluster.voter import Promise
 from ..handlers.context import CreatedTopic
@@ -260,6 +261,9 @@ class ControllerActor(_Shell):
         return await self._controller.delete_topic(
             name=name, topic_id=topic_id, timeout_ms=timeout_ms
         )
+
+    async def change(self, request: ControllerRequest[Any], timeout_ms: int) -> Any:
+        return await self._controller.change(request, timeout_ms=timeout_ms)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         return await self._controller.allocate_producer_ids()

@@ -92,10 +92,9 @@ def create_topic(
     check_topic_name(topic.name, image.topics)
     if topic.name in image.topics:
         raise TopicAlreadyExists(f"topic {topic.name!r} already exists")
-    role = "group" if topic.name in INTERNAL_TOPICS else "partition"
-    nodes = _spread(image.live_nodes(role))
+    nodes = spread_over_racks(image.live_nodes(role_for(topic.name)))
     if topic.assignments:
-        replicas = _checked_assignment(topic.assignments, {node.node_id for node in nodes})
+        replicas = check_assignment(topic.assignments, {node.node_id for node in nodes})
     else:
         count = default_partitions if topic.partitions == -1 else topic.partitions
         if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
@@ -138,11 +137,20 @@ def _check_replication_factor(factor: int, node_count: int) -> None:
         )
 
 
-def _checked_assignment(
-    assignments: Mapping[int, tuple[int, ...]], known: set[int]
+def role_for(topic: str) -> str:
+    """The role of the nodes that hold the partitions of `topic`."""
+    return "group" if topic in INTERNAL_TOPICS else "partition"
+
+
+def check_assignment(
+    assignments: Mapping[int, tuple[int, ...]], known: set[int], first: int = 0
 ) -> list[tuple[int, ...]]:
-    if sorted(assignments) != list(range(len(assignments))):
-        raise InvalidReplicaAssignment("partitions must be assigned consecutively from 0")
+    """The replicas of the partitions from `first` on, in order.
+
+    Raises InvalidReplicaAssignment, InvalidReplicationFactor.
+    """
+    if sorted(assignments) != list(range(first, first + len(assignments))):
+        raise InvalidReplicaAssignment(f"partitions must be assigned consecutively from {first}")
     for partition, ids in assignments.items():
         if not ids or len(set(ids)) != len(ids):
             raise InvalidReplicaAssignment(f"partition {partition} has none or repeated replicas")
@@ -150,10 +158,10 @@ def _checked_assignment(
             raise InvalidReplicationFactor("Bradbury keeps one replica for now; assign one node")
         if not known.issuperset(ids):
             raise InvalidReplicaAssignment(f"partition {partition} names an unknown node: {ids}")
-    return [assignments[partition] for partition in range(len(assignments))]
+    return [assignments[partition] for partition in sorted(assignments)]
 
 
-def _spread(nodes: Sequence[NodeImage]) -> list[NodeImage]:
+def spread_over_racks(nodes: Sequence[NodeImage]) -> list[NodeImage]:
     """Nodes in an order that alternates racks, so neighbours in it are on different machines."""
     by_rack: dict[str | None, list[NodeImage]] = {}
     for node in nodes:

@@ -81,6 +81,8 @@ class MetadataImage:
     topics: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
     topic_names: Mapping[UUID, str] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
+    """Settings changed at run time, by node id as text; "" for all nodes."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -141,6 +143,11 @@ class MetadataImage:
                 ConfigRecord(resource="topic", name=topic.name, key=key, value=value)
                 for key, value in topic.configs.items()
             ]
+        records += [
+            ConfigRecord(resource="broker", name=name, key=key, value=value)
+            for name, configs in self.broker_configs.items()
+            for key, value in configs.items()
+        ]
         return records
 
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
@@ -226,15 +233,17 @@ class _Change:
         self._writable("topics")[name] = replace(topic, partitions=tuple(partitions))
 
     def _apply_config(self, record: ConfigRecord) -> None:
+        if record.resource == "broker":
+            brokers = self._writable("broker_configs")
+            brokers[record.name] = _with_value(brokers.get(record.name, _EMPTY), record)
+            if not brokers[record.name]:
+                del brokers[record.name]
+            return
         topic = self._read("topics").get(record.name)
         if record.resource != "topic" or topic is None:
             return
-        configs = dict(topic.configs)
-        if record.value is None:
-            configs.pop(record.key, None)
-        else:
-            configs[record.key] = record.value
-        self._writable("topics")[record.name] = replace(topic, configs=MappingProxyType(configs))
+        configs = _with_value(topic.configs, record)
+        self._writable("topics")[record.name] = replace(topic, configs=configs)
 
     def finish(self, offset: int) -> MetadataImage:
         frozen: dict[str, Any] = {
@@ -242,3 +251,12 @@ class _Change:
             for name, value in self._values.items()
         }
         return replace(self._base, offset=offset, **frozen)
+
+
+def _with_value(configs: Mapping[str, str], record: ConfigRecord) -> Mapping[str, str]:
+    changed = dict(configs)
+    if record.value is None:
+        changed.pop(record.key, None)
+    else:
+        changed[record.key] = record.value
+    return MappingProxyType(changed)

@@ -85,7 +85,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """One setting of a topic (resource "topic"); value None removes it."""
+    """One setting of a topic or of a broker by its id, "" for all; value None removes it."""
 
     resource: str
     name: str

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
+from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
@@ -188,6 +189,13 @@ class Controller(Protocol):
         self, *, name: str | None, topic_id: UUID | None, timeout_ms: int
     ) -> str:
         """Returns the topic's name."""
+        ...
+
+    async def change(self, request: ControllerRequest[T], *, timeout_ms: int) -> T:
+        """The request's answer, when it is carried out and the nodes concerned act on it.
+
+        It stands also if timeout_ms go by before they do.
+        """
         ...
 
 

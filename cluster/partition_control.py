@@ -1,0 +1,230 @@
+"""More partitions, other leaders, other replicas for topics that exist.
+
+With one replica per partition there is nothing to elect and nowhere to move: the answers say so,
+as Apache Kafka does for such a partition. Moving a replica is refused until replicas can copy.
+Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ..protocol.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    KafkaError,
+    NoReassignmentInProgress,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .controller_state import (
+    MAX_PARTITIONS_PER_TOPIC,
+    check_assignment,
+    role_for,
+    spread_over_racks,
+)
+from .metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from .metadata_records import MetadataRecord, PartitionRecord
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+class PartitionOutcome(NamedTuple):
+    partition: int
+    outcome: Outcome
+
+
+TopicOutcomes = tuple[tuple[str, tuple[PartitionOutcome, ...]], ...]
+
+
+class NewPartitions(NamedTuple):
+    """total: partitions of the topic afterwards. assignments: replicas of each new one, or none."""
+
+    topic: str
+    total: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions(ControllerRequest[tuple[Outcome, ...]]):
+    """Answered with an outcome per topic, in order."""
+
+    topics: tuple[NewPartitions, ...]
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[Outcome, ...]]:
+        records: list[MetadataRecord] = []
+        outcomes = []
+        for topic in self.topics:
+            try:
+                records += create_partitions(image, topic, is_repeated=self.is_repeated)
+            except KafkaError as error:
+                outcomes.append(Outcome.of(error))
+            else:
+                outcomes.append(DONE)
+        return records, tuple(outcomes)
+
+
+def create_partitions(
+    image: MetadataImage, wanted: NewPartitions, *, is_repeated: bool = False
+) -> list[MetadataRecord]:
+    """Records of the partitions that are added.
+
+    Raises:
+        UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment,
+        InvalidReplicationFactor: nothing is added.
+    """
+    topic = image.topics.get(wanted.topic)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"topic {wanted.topic!r} does not exist")
+    present = len(topic.partitions)
+    if wanted.total == present and is_repeated:
+        return []
+    if wanted.total <= present:
+        raise InvalidPartitions(
+            f"topic {topic.name!r} has {present} partitions already; {wanted.total} would not be "
+            "more, and partitions cannot be taken away"
+        )
+    if wanted.total > MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitions(
+            f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {wanted.total}"
+        )
+    added = wanted.total - present
+    nodes = spread_over_racks(image.live_nodes(role_for(topic.name)))
+    replicas: list[tuple[int, ...]]
+    if wanted.assignments is None:
+        if not nodes:
+            raise InvalidReplicationFactor("no node that can hold partitions is in service")
+        replicas = [(nodes[(present + n) % len(nodes)].node_id,) for n in range(added)]
+    else:
+        if len(wanted.assignments) != added:
+            raise InvalidReplicaAssignment(
+                f"{added} partitions are to be added, {len(wanted.assignments)} are assigned"
+            )
+        replicas = check_assignment(
+            dict(enumerate(wanted.assignments, present)), {node.node_id for node in nodes}, present
+        )
+    return [
+        PartitionRecord(
+            topic_id=str(topic.topic_id),
+            partition=index,
+            replicas=ids,
+            isr=ids,
+            leader=ids[0],
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        for index, ids in enumerate(replicas, present)
+    ]
+
+
+def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
+    partition = image.partition(topic, index)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"there is no {topic}-{index}")
+    return partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders(ControllerRequest[TopicOutcomes]):
+    """election_type: PREFERRED or UNCLEAN. partitions None: all; then only changes are answered."""
+
+    election_type: int
+    partitions: tuple[tuple[str, tuple[int, ...]], ...] | None
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], TopicOutcomes]:
+        if self.election_type not in (PREFERRED, UNCLEAN):
+            raise InvalidRequest(f"there is no election type {self.election_type}")
+        asked = self.partitions
+        if asked is None:
+            asked = tuple(
+                (topic.name, tuple(range(len(topic.partitions)))) for topic in image.topics.values()
+            )
+        answers = []
+        for topic, indexes in asked:
+            outcomes = [
+                PartitionOutcome(index, self._elect(image, topic, index)) for index in indexes
+            ]
+            if self.partitions is None:
+                outcomes = [
+                    each for each in outcomes if each.outcome.code != ElectionNotNeeded.code
+                ]
+            if outcomes or self.partitions is not None:
+                answers.append((topic, tuple(outcomes)))
+        return [], tuple(answers)
+
+    def _elect(self, image: MetadataImage, topic: str, index: int) -> Outcome:
+        try:
+            partition = _partition(image, topic, index)
+            if partition.leader == NO_LEADER:
+                # The one replica that could lead is on a node that is gone.
+                missing = f"no replica of {topic}-{index} is in service: {partition.replicas}"
+                if self.election_type == PREFERRED:
+                    raise PreferredLeaderNotAvailable(missing)
+                raise EligibleLeadersNotAvailable(missing)
+            raise ElectionNotNeeded(f"{topic}-{index} is led by node {partition.leader}")
+        except KafkaError as error:
+            return Outcome.of(error)
+
+
+class Reassignment(NamedTuple):
+    """replicas None: give up the reassignment that is under way."""
+
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
+    """Answered for every partition asked."""
+
+    topics: tuple[tuple[str, tuple[Reassignment, ...]], ...]
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], TopicOutcomes]:
+        return [], tuple(
+            (
+                topic,
+                tuple(
+                    PartitionOutcome(wanted.partition, self._reassign(image, topic, wanted))
+                    for wanted in partitions
+                ),
+            )
+            for topic, partitions in self.topics
+        )
+
+    def _reassign(self, image: MetadataImage, topic: str, wanted: Reassignment) -> Outcome:
+        try:
+            partition = _partition(image, topic, wanted.partition)
+            where = f"{topic}-{wanted.partition}"
+            if wanted.replicas is None:
+                raise NoReassignmentInProgress(f"no reassignment of {where} is under way")
+            replicas = wanted.replicas
+            if not replicas or len(set(replicas)) != len(replicas):
+                raise InvalidReplicaAssignment(f"{where} would have none or repeated replicas")
+            unknown = sorted(set(replicas) - set(image.nodes))
+            if unknown:
+                raise InvalidReplicaAssignment(f"{where} would be on unknown nodes: {unknown}")
+            if replicas == partition.replicas:
+                return DONE
+            if len(replicas) != len(partition.replicas):
+                raise InvalidReplicationFactor(
+                    f"{where} would have {len(replicas)} replicas; Bradbury keeps one for now"
+                )
+            raise InvalidReplicaAssignment(
+                f"{where} stays on node {partition.replicas[0]}: replicas cannot be moved before "
+                "the next release; make a topic with an assignment and replay the records into it"
+            )
+        except KafkaError as error:
+            return Outcome.of(error)

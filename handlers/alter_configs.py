@@ -1,0 +1,97 @@
+"""AlterConfigs (API key 33): all settings of a topic or broker at once; what is not named is unset.
+
+Deprecated in favour of IncrementalAlterConfigs, but librdkafka, kafkajs and aiokafka still send it.
+Source: ConfigAdminManager.scala. Names and values are judged by the controller (config_control).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..cluster.config_control import (
+    BROKER,
+    AlterConfigs,
+    ConfigChange,
+    Operation,
+    ResourceChanges,
+)
+from ..cluster.controller_request import Outcome
+from ..protocol.errors import InvalidRequest, KafkaError
+from ..protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from .context import RequestContext
+from .describe_configs import check_this_node
+
+# Neither request says how long to wait; the change stands, this is for those who look at once.
+WAIT_MS = 1_000
+
+
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    wanted = [
+        ResourceChanges(
+            resource_type=resource.resource_type,
+            name=resource.resource_name,
+            changes=tuple(
+                ConfigChange(config.name, Operation.SET, config.value)
+                for config in resource.configs
+            ),
+            replaces=True,
+        )
+        for resource in request.resources
+    ]
+    outcomes = await alter(wanted, context, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=outcome.code,
+                error_message=outcome.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, outcome in zip(request.resources, outcomes, strict=True)
+        ]
+    )
+
+
+async def alter(
+    wanted: Sequence[ResourceChanges], context: RequestContext, *, validate_only: bool
+) -> list[Outcome]:
+    """An outcome for each resource: refused here, or as the controller says."""
+    outcomes = [_refusal(resource, wanted, context) for resource in wanted]
+    accepted = tuple(
+        resource for resource, refusal in zip(wanted, outcomes, strict=True) if refusal is None
+    )
+    decided: list[Outcome] = []
+    if accepted:
+        try:
+            answer = await context.node.controller.change(
+                AlterConfigs(resources=accepted, validate_only=validate_only), timeout_ms=WAIT_MS
+            )
+            decided = list(answer)
+        except KafkaError as error:
+            decided = [Outcome.of(error)] * len(accepted)
+    return [decided.pop(0) if refusal is None else refusal for refusal in outcomes]
+
+
+def _refusal(
+    resource: ResourceChanges, wanted: Sequence[ResourceChanges], context: RequestContext
+) -> Outcome | None:
+    """What is wrong with the request itself, or None."""
+    key = (resource.resource_type, resource.name)
+    names = [change.name for change in resource.changes]
+    try:
+        if sum((each.resource_type, each.name) == key for each in wanted) > 1:
+            raise InvalidRequest("a resource stands in the request more than once")
+        if len(set(names)) < len(names):
+            raise InvalidRequest("a setting stands in the request more than once")
+        for change in resource.changes:
+            if change.value is None and change.operation != Operation.DELETE:
+                raise InvalidRequest(f"{change.name} needs a value, not null")
+        if resource.resource_type == BROKER and resource.name:
+            check_this_node(resource.name, context.node)
+    except KafkaError as error:
+        return Outcome.of(error)
+    return None
