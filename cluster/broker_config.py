@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..protocol.config_key import INT_MAX, MINUTE_MS, Config, boolean, integer, long, string
+from ..protocol.config_key import (
+    INT_MAX,
+    MINUTE_MS,
+    Config,
+    boolean,
+    double,
+    integer,
+    long,
+    ratio,
+    string,
+)
 from ..protocol.errors import InvalidConfig
 
 ONE_LOOP = "each process serves its requests on one event loop"
@@ -23,6 +33,10 @@ NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.p
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
 ONE_REPLICA = "partitions have one replica for now"
+
+
+NO_RATE_LIMIT = 1.7976931348623157e308
+"""Kafka's default of a rate without limit: the largest double."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +154,29 @@ class BrokerConfig(Config):
     )
     log_retention_check_interval_ms: int = long(
         5 * MINUTE_MS, 1, "How often old segments are looked for, to delete them."
+    )
+    log_cleaner_enable: bool = boolean(
+        True, "Whether logs with cleanup.policy=compact are compacted; without, they only grow."
+    )
+    log_cleaner_threads: int = integer(1, 1, "How many logs of a node are compacted at once.")
+    log_cleaner_dedupe_buffer_size: int = long(
+        128 * 1024**2,
+        1024**2,
+        "Bytes for the keys of a compaction, for all threads together; a key takes 24.",
+    )
+    log_cleaner_io_buffer_size: int = integer(
+        512 * 1024, 0, "Bytes for reading and writing in compactions, for all threads together."
+    )
+    log_cleaner_io_buffer_load_factor: float = ratio(
+        0.9, "How full the keys of a compaction may make their buffer."
+    )
+    log_cleaner_io_max_bytes_per_second: float = double(
+        NO_RATE_LIMIT,
+        1.0,
+        "What compactions may read and write per second, all together, on average.",
+    )
+    log_cleaner_backoff_ms: int = long(
+        15_000, 0, "How long to wait before logs to compact are looked for again."
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5_000, 1, "How often high watermarks and recovery points are written to the disk."

@@ -111,8 +111,12 @@ class ConfigKey:
         """The values that may be given, for people."""
         if self.choices:
             return ", ".join(self.choices)
-        if self.lowest is None or self.type not in _HIGHEST:
-            return "" if self.lowest is None else f"{self.lowest} to {self.highest}"
+        if self.lowest is None:
+            return ""
+        if self.highest is None:
+            return f"from {self.lowest}"
+        if self.type not in _HIGHEST:
+            return f"{self.lowest} to {self.highest}"
         if self.lowest <= -LONG_MAX:
             return "any"
         unbounded = self.highest == _HIGHEST[self.type]
@@ -182,6 +186,17 @@ def ratio(default: float, documentation: str, *, dynamic: bool = False, broker: 
         documentation=documentation,
         is_dynamic=dynamic,
         broker_names=tuple(broker.split()),
+    )
+
+
+def double(default: float, lowest: float, documentation: str, *, dynamic: bool = False) -> Any:
+    """A field that is a number of any size."""
+    return _field(
+        default,
+        type=ConfigType.DOUBLE,
+        lowest=lowest,
+        documentation=documentation,
+        is_dynamic=dynamic,
     )
 
 

@@ -1,4 +1,4 @@
-"""Settings of a broker's log cleaner, under Kafka's own names (log.cleaner.*) and defaults.
+"""Settings of a broker's log cleaner that bound one cleaning, under Kafka's names (log.cleaner.*).
 
 Source: apache/kafka storage/.../internals/log/CleanerConfig.java.
 """
@@ -9,21 +9,15 @@ from dataclasses import dataclass
 
 from .cleaner_rows import BYTES_PER_ENTRY
 
-NO_LIMIT = 1.7976931348623157e308
-"""Kafka's default for a rate: the largest double."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
     """Values are checked where they come in (cluster/broker_config). Sizes are of all threads."""
 
-    enable: bool = True
     threads: int = 1
     dedupe_buffer_size: int = 128 * 1024**2
     io_buffer_size: int = 512 * 1024
     io_buffer_load_factor: float = 0.9
-    io_max_bytes_per_second: float = NO_LIMIT
-    backoff_ms: int = 15_000
 
     @property
     def most_keys(self) -> int:

@@ -9,7 +9,7 @@ records in [recovery point, end), with the indexes and the snapshot of segments 
 then the directory, if a segment was made; then the recovery point moves; then (log_directory) its
 checkpoint is written.
 
-Not here: appending and reading (partition_log), loading (log_loader).
+Not here: appending and reading (partition_log), compaction (log_compaction), loading (log_loader).
 """
 
 from __future__ import annotations
@@ -18,17 +18,13 @@ from os.path import dirname
 from typing import Self
 from uuid import UUID
 
-from ..protocol.config_key import LONG_MAX
 from ..protocol.errors import KafkaStorageError, OffsetOutOfRange
-from ..protocol.record_batch import NO_TIMESTAMP
-from .cleaner import CleanedSegment, Cleaning, CleaningAborted, UncleanableLog
-from .cleaner_config import CleanerConfig
 from .file_system import File, FileSystem, sync_directory
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
 from .log_flush import FlushWork
 from .log_loader import LogLoader, RecoveryReport
-from .log_segment import SWAP_SUFFIX, LogSegment
+from .log_segment import LogSegment
 from .producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
 from .producer_snapshot import write_snapshot
 from .retention import SegmentDeletion, choose_deletions
@@ -36,8 +32,6 @@ from .storage_failure import (
     NO_SPACE,
     ClosedLog,
     DirectoryHealth,
-    StorageFailure,
-    refused_or_failed,
 )
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
@@ -157,6 +151,15 @@ class LogUpkeep:
     def health(self) -> DirectoryHealth:
         """That of the data directory; a closed log has one that refuses everything."""
         return self._health
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the log is open and its disk has not failed."""
+        return self._health.failure is None
+
+    def fail(self, doing: str, error: OSError) -> KafkaStorageError:
+        """Take the directory of this log offline; returns what to raise."""
+        return self._health.fail(f"{doing} {self.directory}", error)
 
     @property
     def log_end_offset(self) -> int:
@@ -375,102 +378,6 @@ class LogUpkeep:
         except OSError as error:
             raise self._health.fail(f"renaming segments of {self.directory}", error) from error
         self._is_directory_dirty = True
-
-    # Compacting
-
-    def begin_cleaning(
-        self,
-        cleaner: CleanerConfig,
-        *,
-        first_dirty_offset: int,
-        end_offset: int,
-        now_ms: int,
-        seed: bytes,
-    ) -> Cleaning:
-        """What a compaction of the segments below `end_offset` needs to know of this moment.
-
-        Its blocking steps may run in any thread; each group they have cleaned comes back to
-        replace_segments, and when all have, complete_cleaning. Arguments: see cleaner_manager;
-        `seed` is SEED_BYTES random bytes. Raises StorageFailure.
-        """
-        self._health.check()
-        if self.cleaner_offset is None:
-            self.cleaner_offset = first_dirty_offset
-        return Cleaning(
-            self._file_system,
-            self.directory,
-            [segment for segment in self.segments[:-1] if segment.base_offset < end_offset],
-            config=self.config,
-            cleaner=cleaner,
-            first_dirty_offset=first_dirty_offset,
-            end_offset=end_offset,
-            last_offsets={
-                producer_id: entry.batches[-1].last_offset
-                for producer_id, entry in self._producers.entries.items()
-            },
-            truncations=self._truncations,
-            now_ms=now_ms,
-            seed=seed,
-        )
-
-    def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:
-        """Put a cleaned segment, whose files are on the disk, in the place of its sources.
-
-        Nothing waits, and readers of the old segments go on. A crash at any moment leaves the old
-        segments or the new one: until the new log is called .log.swap it is thrown away by a start,
-        from then on a start finishes what follows. The renames become durable in their order, with
-        the next fsync of the directory at the latest.
-
-        Raises:
-            CleaningAborted: the log is not what was cleaned any more; the new files are removed.
-            StorageFailure: the disk failed.
-        """
-        segment, replaced = cleaned.segment, cleaned.replaced
-        if not cleaned.is_changed:
-            return
-        self._health.check()
-        try:
-            if cleaning.truncations != self._truncations or not self._segments.holds(replaced):
-                segment.unlink()
-                raise CleaningAborted(f"{self.directory} has changed meanwhile")
-            segment.rename_files(SWAP_SUFFIX)
-            due_ms = now_ms + self.config.file_delete_delay_ms
-            self._segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
-            segment.rename_files("")
-        except OSError as error:
-            raise self._health.fail(f"compacting {self.directory}", error) from error
-        segment.release_file()
-        self._segments.replace(replaced, segment)
-        self._is_directory_dirty = True
-
-    def complete_cleaning(self, cleaning: Cleaning) -> None:
-        """All groups are replaced: the dirty part begins where the cleaning ended."""
-        if cleaning.truncations == self._truncations:
-            self.cleaner_offset = cleaning.end_offset
-
-    def explain_cleaning_failure(self, cleaning: Cleaning, error: Exception) -> Exception:
-        """What a step of `cleaning` that raised OSError or KafkaError comes to: CleaningAborted,
-        UncleanableLog or StorageFailure.
-        """
-        if isinstance(self._health, ClosedLog) or cleaning.truncations != self._truncations:
-            return CleaningAborted(f"{self.directory} has changed meanwhile")
-        if not isinstance(error, OSError):
-            return UncleanableLog(f"{self.directory} cannot be compacted: {error}")
-        failure = refused_or_failed(self._health, f"compacting {self.directory}", error)
-        return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
-
-    def roll_if_overdue(self, now_ms: int) -> bool:
-        """Close the active segment if a record in it must be compacted soon (max.compaction.lag.ms)
-        and nothing is appended that would close it. Raises as roll.
-        """
-        config = self.config
-        if not config.is_compacted or config.max_compaction_lag_ms == LONG_MAX:
-            return False
-        first = self._active.first_timestamp if self._active.size else NO_TIMESTAMP
-        if first <= 0 or now_ms - first <= config.max_compaction_lag_ms:
-            return False
-        self.roll(now_ms=now_ms)
-        return True
 
     def delete_old_files(self, now_ms: int) -> int:
         """Unlink the deleted files that are due; returns how many. Raises StorageFailure."""

@@ -13,8 +13,9 @@ What always holds:
 Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice's file may happen in
 another thread. Time comes in as now_ms; nothing here waits, except for the disk.
 
-Not here: flushing, retention, truncation, closing (log_upkeep), which replica leads and what is
-committed (cluster/leader_state), the checkpoints of the directory (log_directory), compaction.
+Not here: flushing, retention, truncation, closing (log_upkeep), compaction (log_compaction), which
+replica leads and what is committed (cluster/leader_state), the checkpoints of the directory
+(log_directory).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from ..protocol.record_batch import (
 )
 from .batch_validation import validate_batch
 from .file_system import File
+from .log_compaction import LogCompaction
 from .log_segment import LogSegment
-from .log_upkeep import LogUpkeep
 from .storage_failure import NO_SPACE
 from .timestamp_search import TimestampOffset, first_at_or_after, first_with_max_timestamp
 
@@ -76,7 +77,7 @@ class LogSlice(NamedTuple):
 EMPTY = LogSlice(None, 0, 0, -1, False)
 
 
-class PartitionLog(LogUpkeep):
+class PartitionLog(LogCompaction):
     """One partition's log. open() it, append to it, read from it, close() it."""
 
     # Appending
@@ -179,6 +180,8 @@ class PartitionLog(LogUpkeep):
                 raise InvalidRecord(
                     f"the leader sent epoch {header.leader_epoch}, our log has epoch {epoch}"
                 )
+            if header.base_offset > expected:
+                self.note_gap()
             expected, epoch = header.next_offset, header.leader_epoch
         self._assign_epochs(
             [(header.leader_epoch, header.base_offset) for header in headers],
