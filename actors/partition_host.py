@@ -45,6 +45,7 @@ from ..storage.replica_directories import ReplicaId
 from ..storage.storage_failure import DirectoryUnusable, StorageFailure
 from .partition_upkeep import PartitionUpkeep
 from .replica import Replica
+from .replica_mover import ReplicaMover
 
 logger = logging.getLogger("bradbury.partitions")
 
@@ -105,6 +106,8 @@ class PartitionHost:
         self._image = MetadataImage()
         self._node_id = -1
         self._upkeep: PartitionUpkeep | None = None
+        self._mover: ReplicaMover | None = None
+        self._noting = asyncio.Lock()
         self.listener: LeadershipListener | None = None
 
     # --- life ------------------------------------------------------------------------------------
@@ -116,7 +119,10 @@ class PartitionHost:
             DataDirectoryError: one line with cause and remedy.
         """
         directories = LogDirectories.open(
-            self._file_system, self._paths, directory_ids=[str(uuid4()) for _ in self._paths]
+            self._file_system,
+            self._paths,
+            directory_ids=[str(uuid4()) for _ in self._paths],
+            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
         )
         self._directories = directories
         for path, reason in directories.unusable.items():
@@ -145,6 +151,12 @@ class PartitionHost:
         assert self._upkeep is not None, "start() comes first"
         return self._upkeep
 
+    @property
+    def log_dirs(self) -> ReplicaMover:
+        """See handlers.context.LogDirs."""
+        assert self._mover is not None, "start() comes first"
+        return self._mover
+
     def start(self, node_id: int) -> None:
         self._node_id = node_id
         self._upkeep = PartitionUpkeep(
@@ -155,10 +167,20 @@ class PartitionHost:
             in_thread=self.in_thread,
             on_failure=self._on_failure,
         )
+        self._mover = ReplicaMover(
+            self.directories,
+            self._replicas,
+            now_ms=self._now_ms,
+            in_thread=self.in_thread,
+            write_note=self._write_note,
+            on_failure=self._on_failure,
+        )
         self._upkeep.start()
 
     async def close(self) -> None:
         """Flush everything, write the checkpoints and the clean marks."""
+        if self._mover is not None:
+            await self._mover.close()
         if self._upkeep is not None:
             await self._upkeep.stop()
         for replica in self._replicas.values():
@@ -286,13 +308,12 @@ class PartitionHost:
                 continue
             self._unclaimed.discard(log)
             self._add_replica(each, log)
+            self.log_dirs.resume(each.key, self._replicas[each.key])
         for each in missing:
             await self._clear_name(each)
         places = directories.place(each.replica_id for each in missing)
-        note = directories.begin_note()
         try:
-            if note is not None:
-                await self.in_thread(note.run)
+            await self._write_note()
         except KafkaStorageError as error:
             self._on_failure()
             for each in missing:
@@ -313,13 +334,23 @@ class PartitionHost:
             )
         )
 
+    async def _write_note(self) -> None:
+        """Where the partitions are, durably. Raises KafkaStorageError."""
+        async with self._noting:
+            note = self.directories.begin_note()
+            if note is not None:
+                await self.in_thread(note.run)
+
     async def _make_logs(self, directory: LogDirectory, wanted: Sequence[Wanted]) -> None:
         made: list[tuple[Wanted, PartitionLog]] = []
 
         def make() -> None:
             for each in wanted:
                 log = directory.make_log(
-                    each.topic.name, each.partition, each.topic.topic_id, self._log_config(each.topic)
+                    each.topic.name,
+                    each.partition,
+                    each.topic.topic_id,
+                    self._log_config(each.topic),
                 )
                 if each.state.leader == self._node_id:
                     log.assign_epoch(each.state.leader_epoch)
@@ -357,6 +388,7 @@ class PartitionHost:
             if replica is not None:
                 replica.resign()
                 self._tell_resigned(topic.name, index)
+                await self.log_dirs.end((topic.name, index))
                 await self._retire(topic.name, index, replica.log, DELETE_SUFFIX)
 
     async def _clear_name(self, wanted: Wanted) -> None:

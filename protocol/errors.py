@@ -256,6 +256,10 @@ class KafkaStorageError(KafkaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class ReplicaNotAvailable(KafkaError):
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+
 class LogDirNotFound(KafkaError):
     code = ErrorCode.LOG_DIR_NOT_FOUND
 

@@ -1,0 +1,40 @@
+"""AlterReplicaLogDirs (API key 34): move replicas between the log directories of the broker asked.
+
+The answer comes when the move has begun; DescribeLogDirs tells how far it is. A partition named
+under two directories goes to the last one.
+"""
+
+from __future__ import annotations
+
+from ..protocol.error_code import ErrorCode
+from ..protocol.errors import KafkaError
+from ..protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from .context import RequestContext
+
+
+async def handle(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    paths = {
+        (topic.name, partition): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for (topic, partition), path in paths.items():
+        code = ErrorCode.NONE
+        try:
+            await context.node.log_dirs.move(topic, partition, path)
+        except KafkaError as error:
+            code = error.code
+        result = results.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic))
+        result.partitions.append(
+            AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
+        )
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
