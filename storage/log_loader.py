@@ -196,11 +196,13 @@ class LogLoader:
         unsound: list[LogSegment] = []
         for base_offset, following in zip(bases, (*bases[1:], None), strict=False):
             stem = f"{base_offset:020d}"
+            log_size = self._file_system.size(self._path(stem + LOG_SUFFIX))
             sizes = [
                 self._file_system.size(self._path(stem + suffix)) if stem + suffix in names else -1
                 for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
             ]
-            sound = all(
+            # An empty segment needs no index, and what one says about it is not true.
+            sound = log_size == 0 or all(
                 size >= 0 and size % entry == 0
                 for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=True)
             )
@@ -210,9 +212,9 @@ class LogLoader:
                 base_offset,
                 config=self._config,
                 now_ms=self._now_ms,
-                size=self._file_system.size(self._path(stem + LOG_SUFFIX)),
+                size=log_size,
                 next_offset=base_offset if following is None else following,
-                index_sizes=(sizes[0], sizes[1]) if sound else (0, 0),
+                index_sizes=(sizes[0], sizes[1]) if sound and log_size else (0, 0),
             )
             segments.append(segment)
             if not sound:

@@ -62,6 +62,7 @@ class MemoryFileSystem:
         self.names: dict[str, Inode | None] = {"/": None}  # None: a directory
         self.synced_names: dict[str, Inode | None] = {"/": None}
         self.locks: dict[str, MemoryFile] = {}
+        self._renamed: list[tuple[str, str]] = []
         self.space: int | None = None
         self.before: Callable[[str, str], None] = lambda operation, path: None
         """Called before each operation on the disk; may raise."""
@@ -78,9 +79,22 @@ class MemoryFileSystem:
         return len(data) - more + granted
 
     def sync_names(self, directory: str) -> None:
+        """A directory that was renamed, and whose parent was not synced since, has its old name
+        on the disk; what is in it moves with it.
+        """
+        for source, target in list(self._renamed):
+            if dirname(target) == directory:
+                self._renamed.remove((source, target))
+                self.synced_names = {
+                    _moved(path, source, target): inode for path, inode in self.synced_names.items()
+                }
+        names = {path: inode for path, inode in self.names.items() if dirname(path) == directory}
+        on_disk = directory
+        for source, target in reversed(self._renamed):
+            on_disk = _moved(on_disk, target, source)
         self.synced_names = {
-            path: inode for path, inode in self.synced_names.items() if dirname(path) != directory
-        } | {path: inode for path, inode in self.names.items() if dirname(path) == directory}
+            path: inode for path, inode in self.synced_names.items() if dirname(path) != on_disk
+        } | {on_disk + path[len(directory) :]: inode for path, inode in names.items()}
 
     def crash(self, *, keep_contents: bool = False) -> "MemoryFileSystem":
         """The disk after a power loss (keep_contents: with all data, but not all names)."""
@@ -124,9 +138,11 @@ class MemoryFileSystem:
 
     def rename(self, source: str, target: str) -> None:
         self.enter("rename", source)
-        moved = [path for path in self.names if path == source or path.startswith(source + "/")]
-        for path in moved:
-            self.names[target + path[len(source) :]] = self.names.pop(path)
+        if self.names[source] is None:
+            self._renamed.append((source, target))
+        for path in list(self.names):
+            if (moved := _moved(path, source, target)) != path:
+                self.names[moved] = self.names.pop(path)
 
     def unlink(self, path: str) -> None:
         self.enter("unlink", path)
@@ -157,3 +173,9 @@ class MemoryFileSystem:
 
     def total_bytes(self, path: str) -> int:
         return 1 << 41
+
+
+def _moved(path: str, source: str, target: str) -> str:
+    """What `path` is called when `source` is renamed to `target`."""
+    inside = path == source or path.startswith(source + "/")
+    return target + path[len(source) :] if inside else path
