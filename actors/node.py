@@ -115,6 +115,12 @@ class NoPartitions:
             raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
         raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
 
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        return self.leader_of(topic, partition).log_start_offset  # which raises
+
+    async def keep_log_starts(self) -> None:
+        """There are none."""
+
 
 class NoLogDirs:
     """The log directories of a node without any."""

@@ -32,6 +32,7 @@ from ..protocol.errors import (
     InvalidConfig,
     KafkaStorageError,
     NotLeaderOrFollower,
+    PolicyViolation,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
@@ -219,6 +220,22 @@ class PartitionHost:
             if current_leader_epoch > epoch:
                 raise UnknownLeaderEpoch(f"leader epoch {current_leader_epoch} is news here")
         return replica
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """See handlers.context.Partitions."""
+        self.leader_of(topic, partition)
+        log = self._replicas[topic, partition].log
+        if "delete" not in log.config.cleanup_policies:
+            raise PolicyViolation(
+                f"{topic}-{partition} is only compacted (cleanup.policy={log.config.cleanup_policy}"
+                "): its records go when their keys get newer ones"
+            )
+        log.advance_log_start_offset(log.high_watermark if before_offset == -1 else before_offset)
+        return log.log_start_offset
+
+    async def keep_log_starts(self) -> None:
+        """See handlers.context.Partitions."""
+        await self.upkeep.checkpoint()
 
     # --- following the metadata ------------------------------------------------------------------
 

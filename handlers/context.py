@@ -166,6 +166,19 @@ class Partitions(Protocol):
         """
         ...
 
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """No longer serve the records below `before_offset` (-1: below the high watermark).
+
+        Returns the log start offset, which a crash may take back until keep_log_starts returns.
+        Raises OffsetOutOfRange above the high watermark, PolicyViolation on a log that is only
+        compacted, and as leader_of.
+        """
+        ...
+
+    async def keep_log_starts(self) -> None:
+        """Make all log start offsets durable. A disk that fails takes its partitions offline."""
+        ...
+
 
 class LogInDir(NamedTuple):
     """A log in a log directory; offset_lag: what it still has to copy."""

@@ -1,6 +1,8 @@
 """Metadata (API key 3): nodes, topics, partitions and their leaders.
 
 Every listening process is a node here, so a client talks straight to the one that owns the data.
+Topics are asked for by name, from version 12 on also by id; below, a request by id or without a
+name is INVALID_REQUEST for each topic in it.
 The controller named is the node that answers: any of them forwards admin requests. Source:
 KafkaApis.handleTopicMetadataRequest. Missing topics are created when request and broker allow it.
 """
@@ -24,9 +26,11 @@ from ..protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ..protocol.schema import ZERO_UUID
+from .authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from .context import RequestContext
 
 AUTO_CREATE_TIMEOUT_MS = 5_000
+FIRST_BY_ID = 12
 
 
 def handle(
@@ -48,11 +52,11 @@ def _topics_to_create(request: MetadataRequest, context: RequestContext) -> list
     for wanted in request.topics:
         if wanted.name and wanted.name not in existing:
             try:
-                check_topic_name(wanted.name, existing)
+                check_topic_name(wanted.name)
             except InvalidTopicException:
                 continue  # reported by _describe
             names.append(wanted.name)
-    return names
+    return list(dict.fromkeys(names))
 
 
 async def _create_then_respond(
@@ -85,7 +89,12 @@ def _respond(request: MetadataRequest, context: RequestContext) -> MetadataRespo
     if wanted is None or (context.api_version == 0 and not wanted):
         topics = [_describe_topic(topic, image) for topic in image.topics.values()]
     else:
-        topics = [_describe(topic, image, context.api_version) for topic in wanted]
+        unique = {(topic.name, topic.topic_id): topic for topic in wanted}
+        topics = [_describe(topic, image, context.api_version) for topic in unique.values()]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -96,21 +105,30 @@ def _respond(request: MetadataRequest, context: RequestContext) -> MetadataRespo
         cluster_id=image.cluster_id,
         controller_id=context.node.node_id,
         topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
 
 
 def _describe(
     wanted: MetadataRequestTopic, image: MetadataImage, version: int
 ) -> MetadataResponseTopic:
-    if wanted.name is None:
+    by_id = wanted.topic_id != ZERO_UUID
+    if (by_id and version < FIRST_BY_ID) or (wanted.name is None and not by_id):
+        return MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST,
+            name=wanted.name or "",
+            topic_id=wanted.topic_id,
+        )
+    if by_id:
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
             return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                name=None if version >= 12 else "",
-                topic_id=wanted.topic_id,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
             )
         return _describe_topic(topic, image)
+    assert wanted.name is not None
     topic = image.topics.get(wanted.name)
     if topic is not None:
         return _describe_topic(topic, image)
