@@ -44,6 +44,7 @@ from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_dir
 from ..storage.partition_log import PartitionLog
 from ..storage.replica_directories import ReplicaId
 from ..storage.storage_failure import DirectoryUnusable, StorageFailure
+from .conversion_queue import ConversionPool
 from .partition_upkeep import PartitionUpkeep
 from .replica import Replica
 from .replica_mover import ReplicaMover
@@ -99,6 +100,7 @@ class PartitionHost:
         self._now_ms = now_ms
         self._on_all_offline = on_all_offline
         self._threads = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="storage")
+        self._conversions = ConversionPool()
         self._directories: LogDirectories | None = None
         self._unclaimed: set[PartitionLog] = set()
         self._replicas: dict[TopicPartition, Replica] = {}
@@ -190,6 +192,7 @@ class PartitionHost:
             directories, self._directories = self._directories, None
             await self.in_thread(partial(directories.close, clean=True))
         self._threads.shutdown(wait=True)
+        self._conversions.close()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -392,6 +395,7 @@ class PartitionHost:
             log,
             now_ms=self._now_ms,
             in_thread=self.in_thread,
+            conversions=self._conversions,
             on_failure=self._on_failure,
             changed=self.upkeep.changed,
             may_use_reserve=topic.is_internal,

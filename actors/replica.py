@@ -16,17 +16,33 @@ Order of an append, with no await in between: write to the file, log end offset,
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
 from ..cluster.leader_state import LeaderState
-from ..handlers.context import Appended, FetchWaiter, FoundOffset, FoundSlice
-from ..protocol.errors import KafkaStorageError, NotLeaderOrFollower
+from ..handlers.context import ActiveProducer, Appended, FetchWaiter, FoundOffset, FoundSlice
+from ..protocol.errors import (
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+)
+from ..protocol.message_set import convert_down
+from ..protocol.record_batch import CODEC_MASK
+from ..storage.batch_conversion import convert_batch, convert_message_set, target_codec
+from ..storage.batch_validation import opens_records
+from ..storage.log_config import LogConfig
 from ..storage.partition_log import PartitionLog
 from ..storage.storage_failure import StorageFailure
-from ..storage.timestamp_search import TimestampOffset
+from ..storage.timestamp_search import TimestampOffset, TimestampSearch
+from .conversion_queue import ConversionPool, ConversionQueue
+
+MOST_BYTES_OPENED_AT_ONCE = 8 * 1024
+"""A batch whose records must be looked at is looked at here and now if it is no larger."""
+MOST_BYTES_CONVERTED_DOWN = 16 * 1024**2
+CODEC_POSITION = 22
 
 T = TypeVar("T")
 
@@ -48,6 +64,7 @@ class Replica:
         *,
         now_ms: Callable[[], int],
         in_thread: InThread,
+        conversions: ConversionPool,
         on_failure: Callable[[], None],
         changed: set[Replica] | None = None,
         may_use_reserve: bool = False,
@@ -67,6 +84,8 @@ class Replica:
         self._waiters: set[FetchWaiter] = set()
         self._uncommitted: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
+        self._pool = conversions
+        self._conversions = ConversionQueue(conversions, self._append_opened)
 
     # --- leadership ------------------------------------------------------------------------------
 
@@ -96,6 +115,9 @@ class Replica:
                     NotLeaderOrFollower(f"{self.topic}-{self.partition} has a new leader")
                 )
                 future.exception()  # retrieved, in case the producer is gone
+        self._conversions.abandon(
+            NotLeaderOrFollower(f"{self.topic}-{self.partition} has a new leader")
+        )
         for waiter in list(self._waiters):
             waiter.on_changed()
 
@@ -122,7 +144,52 @@ class Replica:
     def log_end_offset(self) -> int:
         return self.log.log_end_offset
 
+    @property
+    def epoch_start_offset(self) -> int:
+        entries = self.log.epochs.entries
+        return entries[-1][1] if entries else self.log.log_start_offset
+
+    @property
+    def compression_type(self) -> str:
+        return self.log.config.compression_type
+
     def append(self, batch: memoryview) -> Appended:
+        """The broker's own batch: not converted, its records not looked at."""
+        return self._append_opened(batch)
+
+    def produce(
+        self, records: memoryview, *, is_message_set: bool, acks_all: bool
+    ) -> Appended | Awaitable[Appended]:
+        leader, config = self.leader, self.log.config
+        if leader is None:
+            raise NotLeaderOrFollower(f"{self.topic}-{self.partition} is not led here")
+        if acks_all and config.min_insync_replicas > leader.isr_size:
+            raise NotEnoughReplicas(
+                f"{leader.isr_size} replicas are in sync, "
+                f"min.insync.replicas is {config.min_insync_replicas}"
+            )
+        convert: Callable[[bytearray], bytearray] | None = None
+        if is_message_set:
+            convert = partial(convert_message_set, config=config, now_ms=self._now_ms())
+        elif self._needs_conversion(records, config):
+            convert = partial(convert_batch, config=config, now_ms=self._now_ms())
+        elif not self._conversions:
+            return self._append(records, opened=False)
+        return self._conversions.submit(bytearray(records), convert)
+
+    def _needs_conversion(self, batch: memoryview, config: LogConfig) -> bool:
+        """Whether a batch has to be opened, and is too large to do that here and now."""
+        codec = batch[CODEC_POSITION] & CODEC_MASK
+        if config.compression_type != "producer" and target_codec(codec, config) != codec:
+            return True
+        if not opens_records(config):
+            return False
+        return bool(codec or len(batch) > MOST_BYTES_OPENED_AT_ONCE or self._conversions)
+
+    def _append_opened(self, batch: bytearray | memoryview) -> Appended:
+        return self._append(batch, opened=True)
+
+    def _append(self, batch: bytearray | memoryview, *, opened: bool) -> Appended:
         leader = self.leader
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic}-{self.partition} is not led here")
@@ -132,7 +199,7 @@ class Replica:
             )
         try:
             result = self.log.append_as_leader(
-                batch, leader_epoch=leader.leader_epoch, now_ms=self._now_ms()
+                batch, leader_epoch=leader.leader_epoch, now_ms=self._now_ms(), opened=opened
             )
         except StorageFailure:
             self._on_failure()
@@ -155,15 +222,43 @@ class Replica:
             fetch_offset, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch
         )
 
+    def read_message_set(
+        self, piece: FoundSlice, *, fetch_offset: int, magic: int, max_bytes: int
+    ) -> Awaitable[bytes]:
+        def convert() -> bytes:
+            assert piece.file is not None
+            data = os.pread(piece.file.fileno(), piece.size, piece.position)
+            limit = max(max_bytes, MOST_BYTES_CONVERTED_DOWN)
+            return convert_down(data, magic, fetch_offset=fetch_offset, limit=limit)
+
+        return self._pool.run(convert)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        return [
+            ActiveProducer(producer_id, entry.epoch, last.last_sequence, last.timestamp)
+            for producer_id, entry in self.log.producers.items()
+            for last in (entry.batches[-1],)
+        ]
+
     async def offset_for_timestamp(self, timestamp: int, *, up_to: int) -> FoundOffset | None:
         """Reads and opens one batch, so it runs in a thread."""
-        found = await self._in_thread(
-            partial(self.log.offset_for_timestamp, timestamp, up_to=up_to)
-        )
-        return _found(found)
+        return _found(await self._search(lambda log: log.first_at_or_after(timestamp), up_to))
 
     async def offset_of_max_timestamp(self, *, up_to: int) -> FoundOffset | None:
-        return _found(await self._in_thread(partial(self.log.offset_of_max_timestamp, up_to=up_to)))
+        return _found(await self._search(TimestampSearch.first_with_max_timestamp, up_to))
+
+    async def segment_times(self) -> list[tuple[int, int]]:
+        return await self._search(TimestampSearch.segment_times, self.log.log_end_offset)
+
+    async def _search(self, question: Callable[[TimestampSearch], T], up_to: int) -> T:
+        log = self.log
+        search = log.begin_search(up_to=up_to)
+        try:
+            return await self._in_thread(partial(question, search))
+        except OSError as error:
+            failure = log.search_failed(error)
+            self._on_failure()
+            raise failure from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.log.end_offset_for_epoch(epoch)

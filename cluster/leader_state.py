@@ -19,6 +19,11 @@ class LeaderState:
     partition_epoch: int
     high_watermark: int
 
+    @property
+    def isr_size(self) -> int:
+        """In-sync replicas, the leader included: what min.insync.replicas is compared with."""
+        return 1
+
     def on_local_append(self, log_end_offset: int) -> bool:
         """The leader's log (durable as far as the topic asks) now ends at `log_end_offset`.
 

@@ -17,6 +17,7 @@ from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.fetch_response import FileSlice
+from .fetch_session import FetchSessionCache
 from .server_config import ServerConfig
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class LeaderReplica(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def epoch_start_offset(self) -> int:
-        """Where the leader epoch begins: below, a new leader does not yet know what is committed."""
+        """Where the leader epoch begins; below, what is committed may not be known yet."""
         ...
 
     @property
@@ -132,6 +133,10 @@ class LeaderReplica(Protocol):
         Raises:
             UnsupportedCompressionType, CorruptMessage, InvalidRecord: its first batch.
         """
+        ...
+
+    def segment_times(self) -> Awaitable[list[tuple[int, int]]]:
+        """(base offset, newest timestamp or -1) of every segment, oldest first; at least one."""
         ...
 
     def active_producers(self) -> list[ActiveProducer]: ...
@@ -271,6 +276,8 @@ class Node(Protocol):
     def partitions(self) -> Partitions: ...
     @property
     def log_dirs(self) -> LogDirs: ...
+    @property
+    def fetch_sessions(self) -> FetchSessionCache: ...
     @property
     def controller(self) -> Controller: ...
     @property

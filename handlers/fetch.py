@@ -5,25 +5,39 @@ first batch of a partition comes whole however large it is, or a consumer with a
 never get past it (KIP-74). Answered at once when min_bytes are there, on any error, or when nothing
 may be waited for; else parked on (bytes still missing, deadline) and read again when woken.
 
-Sessions (KIP-227) are declined: session id 0 and a full answer, empty partitions included, which
-clients accept for ever. Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages,
-DelayedFetch.
+Without a session every partition of the request is read and answered. In a session (KIP-227, from
+version 7) only those that may have changed are read, and only those that did are answered.
+Consumers before Kafka 0.11 (versions 0-3) get message sets: see fetch_down_conversion.
+
+Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import KafkaError, UnknownTopicId
+from ..protocol.errors import KafkaError, UnknownTopicId, UnsupportedCompressionType
 from ..protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ..protocol.messages.fetch import FetchPartition, FetchRequest
+from ..protocol.schema import ZERO_UUID
 from .context import LeaderReplica, RequestContext
+from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES, as_message_sets
+from .fetch_session import (
+    FINAL_EPOCH,
+    FIRST_WITH_TOPIC_IDS,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    CachedPartition,
+    FetchSession,
+    PartitionKey,
+)
 
 READ_COMMITTED = 1
+FIRST_WITH_ZSTD = 10
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -34,6 +48,7 @@ class FetchAnswer:
     topics: list[FetchedTopic]
     endpoints: list[Endpoint]
     error_code: int = 0
+    session_id: int = NO_SESSION
 
 
 @dataclass(slots=True)
@@ -41,25 +56,44 @@ class _Reading:
     """One pass over the partitions."""
 
     answer: FetchAnswer
-    size: int
-    settled: bool
+    size: int = 0
+    settled: bool = False
     """An error, or more to be read right after this: nothing is gained by waiting."""
-    replicas: list[LeaderReplica]
+    replicas: list[LeaderReplica] = field(default_factory=list)
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
-    if request.session_id != 0 and request.session_epoch > 0:
-        return FetchAnswer([], [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    epoch = request.session_epoch
+    if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+        return _handle_incremental(request, context)
+    if request.session_id != NO_SESSION:
+        context.node.fetch_sessions.remove(request.session_id)
     reading = _read_all(request, context)
     minimum = min(request.min_bytes, request.max_bytes)
-    if (
+    is_ready = (
         reading.size >= minimum
         or reading.settled
         or request.max_wait_ms <= 0
         or not reading.replicas
-    ):
-        return reading.answer
-    return _wait(request, context, reading, minimum)
+    )
+    if context.api_version < FIRST_WITH_BATCHES:
+        return _handle_old(request, context, reading, minimum, is_ready=is_ready)
+    if epoch == FINAL_EPOCH:
+        return reading.answer if is_ready else _wait(request, context, reading, minimum)
+    return _begin_session(request, context, reading, minimum, is_ready=is_ready)
+
+
+async def _handle_old(
+    request: FetchRequest,
+    context: RequestContext,
+    reading: _Reading,
+    minimum: int,
+    *,
+    is_ready: bool,
+) -> FetchAnswer:
+    answer = reading.answer if is_ready else await _wait(request, context, reading, minimum)
+    answer.topics = await as_message_sets(answer.topics, request, context)
+    return answer
 
 
 class _Parked:
@@ -100,15 +134,181 @@ async def _wait(
             return reading.answer
 
 
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def _key(topic: str, topic_id: UUID, partition: int, context: RequestContext) -> PartitionKey:
+    """By id where the client speaks of ids: the topic of a name may become another one."""
+    if context.api_version >= FIRST_WITH_TOPIC_IDS:
+        return "", topic_id, partition
+    return topic, ZERO_UUID, partition
+
+
+async def _begin_session(
+    request: FetchRequest,
+    context: RequestContext,
+    reading: _Reading,
+    minimum: int,
+    *,
+    is_ready: bool,
+) -> FetchAnswer:
+    """The full answer, and if the cache has room a session that goes on from it."""
+    answer = reading.answer if is_ready else await _wait(request, context, reading, minimum)
+    session = context.node.fetch_sessions.create(
+        sum(len(topic.partitions) for topic in request.topics),
+        is_follower=_is_follower(request),
+        uses_topic_ids=context.api_version >= FIRST_WITH_TOPIC_IDS,
+        now_ms=context.node.now_ms(),
+    )
+    if session is None:
+        return answer
+    for topic, answered in zip(request.topics, answer.topics, strict=True):
+        for wanted, told in zip(topic.partitions, answered.partitions, strict=True):
+            key = _key(topic.topic, topic.topic_id, wanted.partition, context)
+            session.put(key, wanted)
+            session.partitions[key].must_tell(told)
+    answer.session_id = session.session_id
+    return answer
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    return max(request.replica_id, request.replica_state.replica_id) >= 0
+
+
+def _handle_incremental(
+    request: FetchRequest, context: RequestContext
+) -> FetchAnswer | Awaitable[FetchAnswer]:
+    sessions = context.node.fetch_sessions
+    try:
+        session = sessions.resume(
+            request.session_id,
+            request.session_epoch,
+            api_version=context.api_version,
+            now_ms=context.node.now_ms(),
+        )
+    except KafkaError as error:
+        return FetchAnswer([], [], error.code)
+    if session.parked is not None:
+        session.parked.on_changed()  # the client has given up on its former request
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            session.put(_key(topic.topic, topic.topic_id, wanted.partition, context), wanted)
+    for forgotten in request.forgotten_topics_data:
+        for partition in forgotten.partitions:
+            session.forget(_key(forgotten.topic, forgotten.topic_id, partition, context))
+    if not session.partitions:
+        sessions.remove(session.session_id)
+        return FetchAnswer([], [])
+    sessions.ensure_bound(session)
+    reading = _IncrementalReading(session, request, context)
+    reading.read()
+    if reading.is_ready or request.max_wait_ms <= 0:
+        return reading.finish()
+    return reading.wait()
+
+
+class _IncrementalReading:
+    """One incremental fetch: passes over what is dirty, until there is enough or time is up."""
+
+    def __init__(
+        self, session: FetchSession, request: FetchRequest, context: RequestContext
+    ) -> None:
+        self._session = session
+        self._request = request
+        self._context = context
+        self._epoch = session.epoch
+        self._minimum = min(request.min_bytes, request.max_bytes)
+        self._idle: dict[PartitionKey, tuple[CachedPartition, FetchedPartition]] = {}
+        self._live: list[tuple[CachedPartition, FetchedPartition]] = []
+        self._reading = _Reading(FetchAnswer([], []))
+
+    @property
+    def is_ready(self) -> bool:
+        return self._reading.size >= self._minimum or self._reading.settled
+
+    def read(self) -> None:
+        session, context = self._session, self._context
+        self._reading = reading = _Reading(FetchAnswer([], []))
+        self._live = live = []
+        budget = min(self._request.max_bytes, context.node.config.fetch_max_bytes)
+        for key, cached in list(session.dirty.items()):
+            name, topic_id, _ = key
+            if session.uses_topic_ids:
+                name = _topic_name(topic_id, context)
+            answer = _read(name, topic_id, cached.wanted, self._request, context, reading, budget)
+            self._idle.pop(key, None)
+            if answer.error_code:
+                cached.ignore()
+                live.append((cached, answer))
+                continue
+            cached.listen(reading.replicas[-1])
+            if answer.records_size or reading.settled:
+                live.append((cached, answer))
+                if reading.size >= budget:
+                    break  # the others stay dirty and have their turn in the next fetch
+            else:
+                del session.dirty[key]
+                self._idle[key] = cached, answer
+
+    async def wait(self) -> FetchAnswer:
+        loop = asyncio.get_running_loop()
+        session = self._session
+        deadline = loop.time() + self._request.max_wait_ms / 1000
+        while True:
+            parked = _Parked(self._minimum - self._reading.size)
+            session.parked = parked
+            timer = loop.call_at(deadline, parked.on_changed)
+            try:
+                await parked.woken
+            finally:
+                timer.cancel()
+                if session.parked is parked:
+                    session.parked = None
+            if session.is_closed or session.epoch != self._epoch:
+                return self.finish()
+            self.read()
+            if self.is_ready or loop.time() >= deadline:
+                return self.finish()
+
+    def finish(self) -> FetchAnswer:
+        """Those partitions of which there is news, topic by topic."""
+        session, context = self._session, self._context
+        if session.epoch != self._epoch:
+            return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        endpoints: dict[int, Endpoint] = {}
+        topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
+        for cached, answer in (*self._live, *self._idle.values()):
+            if answer.records_size:
+                session.rotate(cached)
+            if cached.must_tell(answer):
+                topics.setdefault(cached.key[:2], []).append(answer)
+                if answer.error_code in MOVED:
+                    _add_endpoint(endpoints, answer, context)
+        return FetchAnswer(
+            [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()],
+            list(endpoints.values()),
+            session_id=session.session_id,
+        )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _topic_name(topic_id: UUID, context: RequestContext) -> str:
+    found = context.node.image.topic_by_id(topic_id)
+    return "" if found is None else found.name
+
+
 def _read_all(request: FetchRequest, context: RequestContext) -> _Reading:
-    reading = _Reading(FetchAnswer([], []), 0, settled=False, replicas=[])
+    reading = _Reading(FetchAnswer([], []))
     budget = min(request.max_bytes, context.node.config.fetch_max_bytes)
+    if context.api_version < FIRST_WITH_BATCHES:
+        budget = min(budget, MOST_BYTES)
     endpoints: dict[int, Endpoint] = {}
     for topic in request.topics:
         name = topic.topic
-        if context.api_version >= 13:
-            found = context.node.image.topic_by_id(topic.topic_id)
-            name = "" if found is None else found.name
+        if context.api_version >= FIRST_WITH_TOPIC_IDS:
+            name = _topic_name(topic.topic_id, context)
         partitions = []
         for wanted in topic.partitions:
             partition = _read(name, topic.topic_id, wanted, request, context, reading, budget)
@@ -135,6 +335,8 @@ def _read(
         replica = context.node.partitions.leader_of(
             topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
         )
+        if context.api_version < FIRST_WITH_ZSTD and replica.compression_type == "zstd":
+            raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
         # The marks are taken before the read, so that a client never sees records beyond them.
         high_watermark = replica.high_watermark
         last_stable_offset = replica.last_stable_offset

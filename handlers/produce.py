@@ -5,11 +5,13 @@
     acks -1   answered when the batch is committed (and on disk, where the topic asks for that)
 
 Everything up to the append happens before the first await, in arrival order: an idempotent producer
-has up to five batches of one partition in flight. The batch is checked by its header and CRC alone
-and appended as it came; `records` is a slice of the receive buffer, used up before this returns.
+has up to five batches of one partition in flight. The batch is checked by its header and CRC and
+appended as it came; `records` is a slice of the receive buffer, used up before this returns. Where
+the topic keeps another codec or its rules are about single records, the replica takes a copy and
+appends it later, in the same order.
 
-Versions 0-2 (message sets) are answered UNSUPPORTED_VERSION per partition, as Kafka 4 does: they
-are advertised because librdkafka before 2.11.1 reads its compression support from them.
+Versions 0-2 carry message sets of magic 0 and 1, which become batches; from 3 on a request has
+exactly one batch of magic 2 per partition.
 Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import NamedTuple
 
 from ..cluster.topic_name import INTERNAL_TOPICS
 from ..protocol.error_code import ErrorCode
@@ -28,8 +31,11 @@ from ..protocol.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
 )
+from ..protocol.message_set import MAGIC_POSITION
 from ..protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -42,23 +48,32 @@ from .context import Appended, RequestContext
 
 ZSTD = 4
 ACKS_ALL = -1
+FIRST_WITH_BATCHES = 3
 
 
 class CloseConnection(Exception):
     """The peer must notice a failure that the protocol cannot tell it: acks=0 has no answer."""
 
 
+class _Later(NamedTuple):
+    """A partition whose answer is not complete: its append, or its commit, is awaited."""
+
+    answer: PartitionProduceResponse
+    topic: str | None
+    appended: Awaitable[Appended] | None
+    committed: Awaitable[None] | None
+
+
 def handle(
     request: ProduceRequest, context: RequestContext
 ) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
     """The response, or None when acks=0. Raises CloseConnection."""
-    if context.api_version < 3:
-        return _refuse(request, ErrorCode.UNSUPPORTED_VERSION)
     if request.acks not in (-1, 0, 1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     response = ProduceResponse()
-    pending: list[tuple[PartitionProduceResponse, Awaitable[None]]] = []
-    failed: str | None = None
+    later: list[_Later] = []
+    acks_all = request.acks == ACKS_ALL
+    failed = False
     for topic in request.topic_data:
         name = _topic_name(topic, context)
         answers = []
@@ -66,27 +81,28 @@ def handle(
             answer = PartitionProduceResponse(index=data.index, log_append_time_ms=-1)
             answers.append(answer)
             try:
-                appended = _append(name, data, context)
+                appended = _append(name, data, context, acks_all)
             except KafkaError as error:
-                failed = str(error)
-                _describe(answer, error, name, context)
+                failed = True
+                _describe(answer, error, name, response, context)
                 continue
-            answer.base_offset = appended.base_offset
-            answer.log_append_time_ms = appended.log_append_time_ms
-            answer.log_start_offset = appended.log_start_offset
-            if appended.committed is not None and request.acks == ACKS_ALL:
-                pending.append((answer, appended.committed))
+            if not isinstance(appended, Appended):
+                later.append(_Later(answer, name, appended, None))
+                continue
+            _fill(answer, appended)
+            if appended.committed is not None and acks_all:
+                later.append(_Later(answer, name, None, appended.committed))
         response.responses.append(
             TopicProduceResponse(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
+    if later:
+        return _complete(request, response, later, context)
     if request.acks == 0:
-        if failed is not None:
-            raise CloseConnection(f"produce with acks=0 failed: {failed}")
+        if failed:
+            raise CloseConnection(_first_failure(response))
         return None
-    if pending:
-        return _when_committed(response, pending, request.timeout_ms)
     return response
 
 
@@ -97,13 +113,31 @@ def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | None:
     return None if found is None else found.name
 
 
-def _append(name: str | None, data: PartitionProduceData, context: RequestContext) -> Appended:
+def _append(
+    name: str | None, data: PartitionProduceData, context: RequestContext, acks_all: bool
+) -> Appended | Awaitable[Appended]:
     if name is None:
         raise UnknownTopicId("no topic has this id")
     if name in INTERNAL_TOPICS:
         raise InvalidTopicException(f"{name} is written by the group coordinator alone")
     replica = context.node.partitions.leader_of(name, data.index)
-    return replica.append(_one_batch(data.records, context.api_version))
+    if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
+        if not data.records:
+            return Appended(-1, -1, replica.log_start_offset, None)
+        return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
+    batch = _one_batch(data.records, context.api_version)
+    return replica.produce(batch, is_message_set=False, acks_all=acks_all)
+
+
+def _is_message_set(records: Buffer | None) -> bool:
+    """Whether an old request carries what it was made for; batches in it are taken, too."""
+    return records is None or len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < MAGIC
+
+
+def _fill(answer: PartitionProduceResponse, appended: Appended) -> None:
+    answer.base_offset = appended.base_offset
+    answer.log_append_time_ms = appended.log_append_time_ms
+    answer.log_start_offset = appended.log_start_offset
 
 
 def _one_batch(records: Buffer | None, version: int) -> memoryview:
@@ -128,37 +162,74 @@ def _one_batch(records: Buffer | None, version: int) -> memoryview:
 
 
 def _describe(
-    answer: PartitionProduceResponse, error: KafkaError, topic: str | None, context: RequestContext
+    answer: PartitionProduceResponse,
+    error: KafkaError,
+    topic: str | None,
+    response: ProduceResponse,
+    context: RequestContext,
 ) -> None:
+    """The error, which records are to blame, and who leads if that is it (KIP-467, KIP-951)."""
     answer.error_code = error.code
     answer.base_offset = -1
     answer.error_message = str(error)
-    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
-        partition = context.node.image.partition(topic, answer.index)
-        if partition is not None:
-            answer.current_leader = LeaderIdAndEpoch(
-                leader_id=partition.leader, leader_epoch=partition.leader_epoch
-            )
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+        for index, message in error.record_errors
+    ]
+    if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None:
+        return
+    partition = context.node.image.partition(topic, answer.index)
+    if partition is None:
+        return
+    answer.current_leader = LeaderIdAndEpoch(
+        leader_id=partition.leader, leader_epoch=partition.leader_epoch
+    )
+    node = context.node.image.nodes.get(partition.leader)
+    if node is not None and all(node.node_id != each.node_id for each in response.node_endpoints):
+        response.node_endpoints.append(
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        )
 
 
-async def _when_committed(
+async def _complete(
+    request: ProduceRequest,
     response: ProduceResponse,
-    pending: list[tuple[PartitionProduceResponse, Awaitable[None]]],
-    timeout_ms: int,
-) -> ProduceResponse:
-    """Each partition's answer once its batch is committed. Late: the batch stays in the log."""
+    later: list[_Later],
+    context: RequestContext,
+) -> ProduceResponse | None:
+    """Each partition's answer once its batch is appended and, for acks=-1, committed."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + max(request.timeout_ms, 1) / 1000
 
-    async def settle(answer: PartitionProduceResponse, committed: Awaitable[None]) -> None:
+    async def settle(one: _Later) -> None:
+        committed = one.committed
         try:
-            await asyncio.wait_for(committed, max(timeout_ms, 1) / 1000)
+            if one.appended is not None:
+                appended = await one.appended
+                _fill(one.answer, appended)
+                committed = appended.committed
+            if committed is not None and request.acks == ACKS_ALL:
+                # Late: the batch stays in the log.
+                await asyncio.wait_for(committed, max(deadline - loop.time(), 0.001))
         except TimeoutError:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            one.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         except KafkaError as error:
-            answer.error_code = error.code
-            answer.error_message = str(error)
+            _describe(one.answer, error, one.topic, response, context)
 
-    await asyncio.gather(*(settle(answer, committed) for answer, committed in pending))
-    return response
+    await asyncio.gather(*(settle(one) for one in later))
+    if request.acks != 0:
+        return response
+    if any(each.error_code for topic in response.responses for each in topic.partition_responses):
+        raise CloseConnection(_first_failure(response))
+    return None
+
+
+def _first_failure(response: ProduceResponse) -> str:
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                return f"produce with acks=0 failed: {answer.error_message}"
+    return "produce with acks=0 failed"
 
 
 def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

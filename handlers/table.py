@@ -24,6 +24,7 @@ from ..protocol.messages import (
     describe_cluster as describe_cluster_messages,
     describe_configs as describe_configs_messages,
     describe_groups as describe_groups_messages,
+    describe_producers as describe_producers_messages,
     describe_topic_partitions as describe_topic_partitions_messages,
     describe_log_dirs as describe_log_dirs_messages,
     elect_leaders as elect_leaders_messages,
@@ -59,6 +60,7 @@ from . import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_producers,
     describe_topic_partitions,
     describe_log_dirs,
     elect_leaders,
@@ -143,6 +145,7 @@ _ROWS = [
     ),
     _row(1, 4, describe_log_dirs_messages.DescribeLogDirsRequest, describe_log_dirs.handle),
     _row(0, 2, delete_groups_messages.DeleteGroupsRequest, delete_groups.handle),
+    _row(0, 0, describe_producers_messages.DescribeProducersRequest, describe_producers.handle),
     _row(0, 2, describe_cluster_messages.DescribeClusterRequest, describe_cluster.handle),
     _row(0, 2, alter_configs_messages.AlterConfigsRequest, alter_configs.handle),
     _row(

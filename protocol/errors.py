@@ -20,6 +20,8 @@ class KafkaError(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     by_code: ClassVar[dict[int, type[KafkaError]]] = {}
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Which records of a batch are to blame, and why (KIP-467)."""
 
     def __init_subclass__(cls) -> None:
         # setdefault, never a refusal: Ray derives its own subclass of each error it re-raises.
@@ -366,6 +368,10 @@ class UnknownTopicId(KafkaError):
 
 class InconsistentTopicId(KafkaError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class FetchSessionTopicIdError(KafkaError):
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 class DuplicateBrokerRegistration(KafkaError):

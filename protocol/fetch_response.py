@@ -1,9 +1,10 @@
 """The Fetch response, written by hand around file slices that are never read into memory.
 
-    throttle i32, error i16 + session_id i32 (v7+),
-    [topic name (v4-12) or id (v13+),
-     [index i32, error i16, high_watermark i64, last_stable_offset i64, log_start_offset i64 (v5+),
-      aborted nullable [producer_id i64, first_offset i64], preferred_read_replica i32 (v11+),
+    throttle i32 (v1+), error i16 + session_id i32 (v7+),
+    [topic name (v0-12) or id (v13+),
+     [index i32, error i16, high_watermark i64, last_stable_offset i64 (v4+),
+      log_start_offset i64 (v5+), aborted nullable [producer_id i64, first_offset i64] (v4+),
+      preferred_read_replica i32 (v11+),
       records, tags (v12+): 0 diverging {epoch i32, end_offset i64}, 1 current_leader {i32, i32}]],
     tags (v12+): 0 node_endpoints (v16+)
 
@@ -23,6 +24,7 @@ from .codec import write_uvarint
 from .record_batch import Buffer
 
 FIRST_FLEXIBLE = 12
+_V0 = Struct(">ihq")
 _V4 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
 _I32 = Struct(">i")
@@ -60,6 +62,14 @@ class FetchedPartition(NamedTuple):
     diverging: tuple[int, int] | None = None
     current_leader: tuple[int, int] | None = None
 
+    @property
+    def records_size(self) -> int:
+        """In bytes."""
+        records = self.records
+        if isinstance(records, bytes | bytearray | memoryview):
+            return len(records)
+        return records.size
+
 
 class FetchedTopic(NamedTuple):
     name: str
@@ -94,7 +104,8 @@ def write_fetch_response(
     chunks: list[Chunk] = [out]
     total = 0
     first = out
-    out += _I32.pack(throttle_time_ms)
+    if version >= 1:
+        out += _I32.pack(throttle_time_ms)
     if version >= 7:
         out += error_code.to_bytes(2, "big", signed=True)
         out += _I32.pack(session_id)
@@ -108,11 +119,7 @@ def write_fetch_response(
         _write_count(out, len(topic.partitions), flexible=flexible)
         for partition in topic.partitions:
             _write_partition(out, partition, version)
-            records = partition.records
-            if isinstance(records, bytes | bytearray | memoryview):
-                size = len(records)
-            else:
-                size = records.size
+            records, size = partition.records, partition.records_size
             _write_count(out, size, flexible=flexible)
             if size:
                 # Record sets held in memory are never bytearrays, so those are all ours below.
@@ -142,13 +149,16 @@ def _write_partition(out: bytearray, partition: FetchedPartition, version: int) 
             partition.last_stable_offset,
             partition.log_start_offset,
         )
-    else:
+    elif version == 4:
         out += _V4.pack(
             partition.partition,
             partition.error_code,
             partition.high_watermark,
             partition.last_stable_offset,
         )
+    else:
+        out += _V0.pack(partition.partition, partition.error_code, partition.high_watermark)
+        return
     flexible = version >= FIRST_FLEXIBLE
     if partition.aborted is None:
         out += b"\0" if flexible else b"\xff\xff\xff\xff"

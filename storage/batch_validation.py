@@ -1,9 +1,16 @@
-"""What a producer's batch must be before a leader gives it offsets. Header only: O(1) in records.
+"""What a producer's batch must be before a leader gives it offsets.
 
+The header decides, in O(1), wherever it can: length, CRC, count, offsets, codec, producer, newest
+timestamp. The records are opened only where a rule is about each of them (opens_records): a key on
+a compacted topic, message.timestamp.before.max.ms. What opening finds is told record by record
+(KIP-467).
+
+Unlike Kafka: on other topics the records are taken as they are; Kafka walks through all of them.
 Source: apache/kafka storage/.../internals/log/LogValidator.java; the codes are Kafka's, since
 clients act on them.
 
-Not here: whether the producer may write it now (producer_state), request-level checks.
+Not here: whether the producer may write it now (producer_state), request-level checks, other codecs
+and formats (batch_conversion).
 """
 
 from __future__ import annotations
@@ -21,15 +28,20 @@ from ..protocol.record_batch import (
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
+    Buffer,
     RecordBatchHeader,
     check_batch,
     stamp_max_timestamp,
 )
-from ..protocol.record_walk import walk_records
+from ..protocol.record_walk import scan_records
+from ..protocol.records import records_of, wrap_int64
 from .log_config import LogConfig
 
 LONG_MAX = 2**63 - 1
 LAST_CODEC = 4
+MOST_RECORD_ERRORS = 1_000
+MOST_BYTES_OPENED_FOR_A_MESSAGE = 64 * 1024
+"""A larger batch is refused without a word about single records: the event loop has to go on."""
 _UNUSUAL = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK
 
 
@@ -44,8 +56,7 @@ def validate_batch(
     Raises:
         MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp,
         InvalidTxnState. `batch` is then unchanged.
-    Cost: about 1.5 us and the CRC; a second CRC when timestamps are stamped; a walk over the
-    records only with message.timestamp.before.max.ms set.
+    Cost: about 1.5 us and the CRC; a second CRC when timestamps are stamped.
     """
     if len(batch) > config.max_message_bytes:
         raise MessageTooLarge(
@@ -92,15 +103,54 @@ def _check_create_time(
 ) -> None:
     newest = header.max_timestamp
     if newest > now_ms + config.message_timestamp_after_max_ms:
+        if not header.codec and len(batch) <= MOST_BYTES_OPENED_FOR_A_MESSAGE:
+            validate_records(batch, header, config, now_ms)  # raises, with the records to blame
         raise InvalidTimestamp(
             f"timestamp {newest} is more than {config.message_timestamp_after_max_ms} ms "
             f"after the broker's clock, {now_ms}"
         )
-    if config.message_timestamp_before_max_ms < LONG_MAX:
-        oldest_allowed = now_ms - config.message_timestamp_before_max_ms
-        for _, timestamp in walk_records(batch, limit=config.decompressed_limit):
-            if NO_TIMESTAMP != timestamp < oldest_allowed:
-                raise InvalidTimestamp(
-                    f"timestamp {timestamp} is more than {config.message_timestamp_before_max_ms}"
-                    f" ms before the broker's clock, {now_ms}"
-                )
+
+
+def opens_records(config: LogConfig) -> bool:
+    """Whether a batch's header cannot tell that all its records may be in such a topic."""
+    return config.message_timestamp_before_max_ms != LONG_MAX or (
+        config.cleanup_policy != "delete" and "compact" in config.cleanup_policies
+    )
+
+
+def validate_records(
+    batch: Buffer, header: RecordBatchHeader, config: LogConfig, now_ms: int
+) -> int:
+    """Check each record of a batch that validate_batch has let pass; returns the max timestamp.
+
+    Raises:
+        InvalidRecord: a record without a key on a compacted topic, or malformed.
+        InvalidTimestamp: a record is too far from the broker's clock. Both tell which ones in
+            `record_errors`, at most MOST_RECORD_ERRORS.
+        CorruptMessage: the compressed block, or a varint, is malformed.
+    Cost: the decompression and about 2 us a record.
+    """
+    records = records_of(batch, header, decompress_limit=config.decompressed_limit)
+    needs_key = "compact" in config.cleanup_policies
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    newest = now_ms + config.message_timestamp_after_max_ms
+    stamped = config.is_log_append_time
+    base, greatest = header.base_timestamp, NO_TIMESTAMP
+    errors: list[tuple[int, str]] = []
+    first: type[InvalidRecord | InvalidTimestamp] = InvalidRecord
+    for number, (delta, has_key) in enumerate(scan_records(records, header.record_count)):
+        timestamp = wrap_int64(base + delta)
+        greatest = max(greatest, timestamp)
+        if needs_key and not has_key:
+            errors.append((number, "a record of a compacted topic needs a key"))
+        elif not stamped and timestamp != NO_TIMESTAMP and not oldest <= timestamp <= newest:
+            if not errors:
+                first = InvalidTimestamp
+            errors.append((number, f"timestamp {timestamp} is not in [{oldest}, {newest}]"))
+        if len(errors) == MOST_RECORD_ERRORS:
+            break
+    if errors:
+        error = first(f"{len(errors)} records were rejected; record {errors[0][0]}: {errors[0][1]}")
+        error.record_errors = tuple(errors)
+        raise error
+    return greatest

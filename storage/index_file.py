@@ -17,7 +17,9 @@ Not here: the meaning of an entry (offset_index, time_index), rebuilding (log_se
 
 from __future__ import annotations
 
+from copy import copy
 from struct import Struct
+from typing import Self
 
 from .file_system import FileSystem
 
@@ -55,6 +57,12 @@ class IndexFile:
 
     def __len__(self) -> int:
         return self._stored + len(self._pending) // self._entry.size
+
+    def frozen(self) -> Self:
+        """A copy that stays as this is now, for lookups in another thread."""
+        other = copy(self)
+        other._pending = bytearray(self._pending)
+        return other
 
     @property
     def is_full(self) -> bool:

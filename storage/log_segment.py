@@ -30,6 +30,7 @@ from crc32c import crc32c
 from ..protocol.record_batch import NO_TIMESTAMP, Buffer, RecordBatchHeader
 from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from .file_system import File, FileSystem
+from .frozen_segment import FrozenSegment
 from .log_config import LogConfig
 from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
 from .time_index import ENTRY as TIME_ENTRY, TimeIndex
@@ -394,6 +395,17 @@ class LogSegment:
     def max_timestamp_offset(self) -> int:
         """The last offset of the first batch that has `max_timestamp`."""
         return (self._largest or self._load_largest())[1]
+
+    def frozen(self) -> FrozenSegment:
+        """What is in the segment now, for searches in another thread."""
+        return FrozenSegment(
+            lambda: self.file,
+            base_offset=self.base_offset,
+            size=self.size,
+            largest=self._largest,
+            offset_index=self.offset_index.frozen(),
+            time_index=self.time_index.frozen(),
+        )
 
     @property
     def newest_ms(self) -> int:

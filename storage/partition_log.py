@@ -20,6 +20,7 @@ replica leads and what is committed (cluster/leader_state), the checkpoints of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..protocol.errors import (
@@ -37,12 +38,13 @@ from ..protocol.record_batch import (
     read_size,
     stamp,
 )
-from .batch_validation import validate_batch
+from .batch_validation import opens_records, validate_batch, validate_records
 from .file_system import File
 from .log_compaction import LogCompaction
 from .log_segment import LogSegment
+from .producer_state import ProducerEntry
 from .storage_failure import NO_SPACE
-from .timestamp_search import TimestampOffset, first_at_or_after, first_with_max_timestamp
+from .timestamp_search import TimestampOffset, TimestampSearch
 
 
 class AppendResult(NamedTuple):
@@ -80,10 +82,20 @@ EMPTY = LogSlice(None, 0, 0, -1, False)
 class PartitionLog(LogCompaction):
     """One partition's log. open() it, append to it, read from it, close() it."""
 
+    @property
+    def producers(self) -> Mapping[int, ProducerEntry]:
+        """The idempotent producers that are remembered, by id."""
+        return self._producers.entries
+
     # Appending
 
     def append_as_leader(
-        self, batch: bytearray | memoryview, *, leader_epoch: int, now_ms: int
+        self,
+        batch: bytearray | memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        opened: bool = False,
     ) -> AppendResult:
         """Append one record batch of a producer, stamping its offset and epoch in place.
 
@@ -92,6 +104,8 @@ class PartitionLog(LogCompaction):
                 returns; then it may be reused.
             leader_epoch: the epoch in which this replica leads.
             now_ms: the time now.
+            opened: the records are known to be what the topic wants (validate_records, or they are
+                the broker's own).
 
         Raises:
             MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp,
@@ -101,13 +115,15 @@ class PartitionLog(LogCompaction):
                 log: recovery would take this batch for a stale one.
             KafkaStorageError: the disk is full; nothing was appended.
             StorageFailure: the disk failed; the directory is offline.
-        Cost: O(1) in records: about 6 us, the CRC, and one write to the page cache; a roll or a new
-        epoch adds a few file operations.
+        Cost: about 6 us, the CRC, and one write to the page cache; a roll or a new epoch adds a few
+        file operations. O(1) in records, unless they have to be opened: see validate_records.
         """
         if self._health.failure is not None:
             self._health.check()
         config = self.config
         header, max_timestamp = validate_batch(batch, config, now_ms)
+        if not opened and opens_records(config):
+            validate_records(batch, header, config, now_ms)
         # Before anything is changed, so that a retry has no side effects.
         if header.producer_id >= 0:
             written = self._producers.check(header)
@@ -292,41 +308,44 @@ class PartitionLog(LogCompaction):
             raise self._health.fail(f"reading {self.directory}", error) from error
         return EMPTY
 
+    def begin_search(self, *, up_to: int) -> TimestampSearch:
+        """The records of now below `up_to`, for look-ups by time: in a thread, if need be.
+
+        Cost: about 3 us a segment. Raises StorageFailure.
+        """
+        self._health.check()
+        start = self.log_start_offset
+        return TimestampSearch(
+            [segment.frozen() for segment in self._segments.from_offset(start)],
+            start=start,
+            up_to=up_to,
+            limit=self.config.decompressed_limit,
+        )
+
+    def search_failed(self, error: OSError) -> KafkaStorageError:
+        """What a search met on the disk, as the error to raise: the directory is offline."""
+        return self._health.fail(f"reading {self.directory}", error)
+
     def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> TimestampOffset | None:
         """The first record with a timestamp >= `timestamp_ms` (and offset < up_to), if any.
 
         Opens one batch: up to a few ms for a large compressed one. Raises StorageFailure, and
         CorruptMessage or InvalidRecord if that batch's records are damaged.
         """
-        self._health.check()
-        limit = self.config.decompressed_limit
         try:
-            found = first_at_or_after(
-                self._segments.from_offset(self.log_start_offset),
-                timestamp_ms,
-                start=self.log_start_offset,
-                limit=limit,
-            )
+            return self.begin_search(up_to=up_to).first_at_or_after(timestamp_ms)
         except OSError as error:
-            raise self._health.fail(f"reading {self.directory}", error) from error
-        return found if found is not None and found.offset < up_to else None
+            raise self.search_failed(error) from error
 
     def offset_of_max_timestamp(self, *, up_to: int) -> TimestampOffset | None:
         """The first record with the largest timestamp of the log (KIP-734), if it is < up_to.
 
         Cost and errors as offset_for_timestamp.
         """
-        self._health.check()
-        limit = self.config.decompressed_limit
         try:
-            found = first_with_max_timestamp(
-                self._segments.from_offset(self.log_start_offset),
-                start=self.log_start_offset,
-                limit=limit,
-            )
+            return self.begin_search(up_to=up_to).first_with_max_timestamp()
         except OSError as error:
-            raise self._health.fail(f"reading {self.directory}", error) from error
-        return found if found is not None and found.offset < up_to else None
+            raise self.search_failed(error) from error
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; see LeaderEpochCache.end_offset_for."""

@@ -1,5 +1,6 @@
 """When do records leave a log, and when are they safe on the disk?"""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from bradbury.storage.file_system import OsFileSystem
 from bradbury.storage.log_config import LONG_MAX, LogConfig
 from bradbury.storage.partition_log import PartitionLog
 from bradbury.storage.retention import SegmentDeletion
-from bradbury.tests.support.batches import make_batch
+from bradbury.tests.support import batches
 from bradbury.tests.support.logs import open_log, read_all
 
+make_batch = partial(batches.make_batch, key=b"key")  # compacted topics want keys
 SIZE = len(make_batch())
 TWO = 2 * SIZE  # two batches of one record fill a segment
 

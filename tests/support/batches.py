@@ -9,6 +9,7 @@ def make_batch(
     count: int = 1,
     *,
     timestamps: Sequence[int] | None = None,
+    key: bytes | None = None,
     value: bytes = b"value",
     codec: int = 0,
     producer_id: int = -1,
@@ -25,6 +26,6 @@ def make_batch(
         base_sequence=base_sequence,
     )
     for timestamp in timestamps or [1000] * count:
-        builder.append(timestamp, None, value)
+        builder.append(timestamp, key, value)
     builder.close()
     return bytearray(builder.buffer())
