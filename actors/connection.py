@@ -45,9 +45,7 @@ SHORT_READ = 4 * 1024
 FIRST_BUFFER = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE = 32 * 1024
-# A request that waits is held as objects: about so many times its bytes (measured with Fetch).
-PARSED_WEIGHT = 8
-PARKED_PRODUCE = 1024
+WAITING_PRODUCE = 1024
 MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -349,7 +347,7 @@ class Connection:
     def _finish_later(self, result: Awaitable[Chunks | None], slot: _Slot) -> None:
         task = asyncio.ensure_future(result)
         self._tasks.add(task)
-        weight = PARSED_WEIGHT * slot.request_bytes if slot.keeps_frame else PARKED_PRODUCE
+        weight = slot.held_bytes or WAITING_PRODUCE
         self._parked_bytes += weight
         if not slot.is_begun:
             self._beginning = slot

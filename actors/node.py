@@ -54,6 +54,7 @@ from ..storage.log_directories import LogDirectories
 from ..storage.log_directory import LogDirectory
 from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost
+from .heap import Heap
 from .listener import Listener, PortInUse
 from .node_metrics import LoopProbe, NodeMetrics
 from .partition_host import PartitionHost
@@ -163,6 +164,7 @@ class Node:
         self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
         self._probe = LoopProbe(self.metrics.loop_lag)
+        self._heap = Heap()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
         self.listener = Listener(self)
         self._is_open = False
@@ -300,6 +302,7 @@ class Node:
         self._is_open = False
         self.listener.close()
         self._probe.stop()
+        self._heap.close()
         self._aside.shutdown(wait=False, cancel_futures=True)
         if self._following is not None:
             self._following.cancel()
@@ -349,6 +352,7 @@ class Node:
         self._configure(image)
         if self._host is not None:
             await self._host.apply(image)
+            self._heap.on_partitions(self._host.partition_count)
         self.image = image
         return True
 

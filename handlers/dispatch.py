@@ -6,12 +6,13 @@ Anything else is our bug: logged with its traceback by the connection, which clo
 
 Small requests are read, handled and written here and now. A long one (LONG_FRAME) is read, and a
 response of many elements (LONG_RESPONSE) written, aside: in the node's thread for such work, so
-that no other client waits for it. Produce is never put aside: its records are used up in place,
-and its partitions are bounded instead.
+that no other client waits for it; what asks about many things is handled in parts (request_parts).
+Produce is never put aside, as its records are used up in place: its partitions are bounded.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable
 from dataclasses import fields
@@ -37,11 +38,14 @@ from .context import Node, RequestContext
 from .fetch import FetchAnswer
 from .produce import CloseConnection
 from .request_metrics import RequestTrace
+from .request_parts import is_long, join, split
 from .table import APIS, Api
 
 Chunks = list[Chunk]
 Result = Awaitable[Chunks | None] | Chunks | None
 PRODUCE_KEY = 0
+# A request that waits is held as objects: about so many times its bytes (measured with Fetch).
+PARSED_WEIGHT = 8
 LONG_FRAME = 16 * 1024
 LONG_RESPONSE = 1_000
 MAX_ELEMENTS = 100_000
@@ -88,23 +92,26 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
             return [_fallback(header)]
         trace.api = node.metrics.api(api.key, api.name)
         position = header.body_position
-        is_long = len(frame) > LONG_FRAME
+        may_keep = trace.keeps_frame
+        is_long_frame = len(frame) > LONG_FRAME
         max_elements = None
         if header.api_key == PRODUCE_KEY:
             trace.keeps_frame = False
-            max_elements = MAX_PRODUCE_ELEMENTS if is_long else None
+            trace.held_bytes = 0
+            max_elements = MAX_PRODUCE_ELEMENTS if is_long_frame else None
         else:
             # Byte fields are slices of the frame, and an answer may come when it is long reused.
             # Produce alone is done with its records before it returns.
-            if not trace.keeps_frame:
+            if not may_keep:
                 frame = memoryview(bytes(frame))
             trace.keeps_frame = True
+            trace.held_bytes = PARSED_WEIGHT * len(frame)
         if header.api_version >= api.first_flexible:
             position = skip_tags(frame, position)
         context = RequestContext(
             node, header.api_version, header.client_id, peer, header.correlation_id
         )
-        if is_long and header.api_key != PRODUCE_KEY:
+        if is_long_frame and header.api_key != PRODUCE_KEY:
             trace.is_begun = False
             return _dispatch_long(frame, position, api, context, trace)
         request = read_message(
@@ -112,10 +119,49 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
         )
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
+    if is_long(api.key, request):
+        trace.is_begun = False
+        if api.key == PRODUCE_KEY:
+            if not may_keep:
+                frame = memoryview(bytearray(frame))
+                request = read_message(
+                    api.request, header.api_version, frame, position, max_elements=max_elements
+                )
+            trace.keeps_frame = True
+            trace.held_bytes = len(frame)
+        return _in_parts(request, api, context, trace)
     response = _call(api, request, context)
     if inspect.isawaitable(response):
         return _finish(response, api, context, trace)
     return _frame(response, api, context, trace)
+
+
+async def _in_parts(
+    request: Message, api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks | None:
+    """Handle a long request bit by bit; between two bits the other connections have their turn.
+
+    The next request of this connection waits until the last bit is begun, so order is kept. What
+    a part waits for (an fsync, another actor) is waited for at the end.
+    """
+    answers = []
+    for part in split(api.key, request):
+        answer = _call(api, part, context)
+        if inspect.isawaitable(answer):
+            # Produce has appended already and waits for the disk: all parts together.
+            is_produce = api.key == PRODUCE_KEY
+            answer = asyncio.ensure_future(answer) if is_produce else await answer
+        answers.append(answer)
+        await asyncio.sleep(0)
+    trace.begin()
+    whole = None
+    for answer in answers:
+        if isinstance(answer, asyncio.Future):
+            answer = await answer
+        if answer is not None:
+            whole = join(api.key, whole, answer)
+    framed = _frame(whole, api, context, trace)
+    return await framed if inspect.isawaitable(framed) else framed
 
 
 async def _dispatch_long(
@@ -133,6 +179,8 @@ async def _dispatch_long(
         request = await context.node.run_aside(read)
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
+    if is_long(api.key, request):
+        return await _in_parts(request, api, context, trace)
     response = _call(api, request, context)
     trace.begin()
     if inspect.isawaitable(response):
@@ -197,7 +245,6 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
             version,
             response.topics,
             error_code=response.error_code,
-            session_id=response.session_id,
             endpoints=response.endpoints,
         )
     if isinstance(response, ProduceResponse):

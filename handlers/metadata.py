@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
@@ -31,6 +32,7 @@ from .context import RequestContext
 
 AUTO_CREATE_TIMEOUT_MS = 5_000
 FIRST_BY_ID = 12
+LONG = 500
 
 
 def handle(
@@ -39,7 +41,17 @@ def handle(
     missing = _topics_to_create(request, context)
     if missing:
         return _create_then_respond(missing, request, context)
+    if _partition_count(request, context.node.image) > LONG:
+        # The image never changes, so another thread may look at it for as long as it takes.
+        return context.node.run_aside(partial(_respond, request, context))
     return _respond(request, context)
+
+
+def _partition_count(request: MetadataRequest, image: MetadataImage) -> int:
+    if not request.topics:
+        return sum(len(topic.partitions) for topic in image.topics.values())
+    found = (image.topics.get(topic.name or "") for topic in request.topics)
+    return sum(len(topic.partitions) for topic in found if topic is not None)
 
 
 def _topics_to_create(request: MetadataRequest, context: RequestContext) -> list[str]:

@@ -79,6 +79,7 @@ class RequestTrace:
     __slots__ = (
         "api",
         "handled_at",
+        "held_bytes",
         "is_begun",
         "keeps_frame",
         "on_begun",
@@ -94,6 +95,8 @@ class RequestTrace:
         """Its handler was called, so that the next request of the connection may be handled."""
         self.keeps_frame = False
         """In: the frame will not be written to again. Out: the request is made of its bytes."""
+        self.held_bytes = 0
+        """Memory that the request takes until it is answered, about."""
         self.on_begun: Callable[[], None] | None = None
         self.request_bytes = request_bytes
         self.response_bytes = 0
