@@ -245,6 +245,7 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
             version,
             response.topics,
             error_code=response.error_code,
+            session_id=response.session_id,
             endpoints=response.endpoints,
         )
     if isinstance(response, ProduceResponse):
