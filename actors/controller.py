@@ -50,7 +50,11 @@ POLL_SECONDS = 2.0
 KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
 # Commits are fsynced before they are answered, many with one fsync: they survive a power cut.
-OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}
+OFFSETS_TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "flush.messages": "1",
+    "segment.bytes": str(100 * 1024**2),  # only closed segments are compacted
+}
 # A broker whose node is gone must not keep a new controller from serving the others.
 ANSWER_SECONDS = 3.0
 

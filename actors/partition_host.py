@@ -45,6 +45,7 @@ from ..storage.partition_log import PartitionLog
 from ..storage.replica_directories import ReplicaId
 from ..storage.storage_failure import DirectoryUnusable, StorageFailure
 from .conversion_queue import ConversionPool
+from .log_cleaner import LogCleaner
 from .partition_upkeep import PartitionUpkeep
 from .replica import Replica
 from .replica_mover import ReplicaMover
@@ -109,6 +110,7 @@ class PartitionHost:
         self._image = MetadataImage()
         self._node_id = -1
         self._upkeep: PartitionUpkeep | None = None
+        self.cleaner: LogCleaner | None = None
         self._mover: ReplicaMover | None = None
         self._noting = asyncio.Lock()
         self.listener: LeadershipListener | None = None
@@ -179,11 +181,21 @@ class PartitionHost:
             on_failure=self._on_failure,
         )
         self._upkeep.start()
+        self.cleaner = LogCleaner(
+            lambda: [replica.log for replica in self._replicas.values()],
+            self._config,
+            now_ms=self._now_ms,
+            checkpoint=self._upkeep.checkpoint,
+            on_failure=self._on_failure,
+        )
+        self.cleaner.start()
 
     async def close(self) -> None:
         """Flush everything, write the checkpoints and the clean marks."""
         if self._mover is not None:
             await self._mover.close()
+        if self.cleaner is not None:
+            await self.cleaner.stop()
         if self._upkeep is not None:
             await self._upkeep.stop()
         for replica in self._replicas.values():

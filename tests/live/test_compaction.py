@@ -1,0 +1,112 @@
+"""A compacted topic, as a client sees it: the last value of each key, at the offset it was given."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+
+PATIENCE = 60.0
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "16384",
+    "min.cleanable.dirty.ratio": "0",
+    "file.delete.delay.ms": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bradbury.LocalCluster]:
+    config = {"log.cleaner.backoff.ms": 50, "log.cleaner.threads": 2}
+    with bradbury.local(str(tmp_path_factory.mktemp("data")), config=config) as running:
+        yield running
+
+
+def read_to_the_end(servers: str, topic: str) -> list[tuple[int, bytes, bytes | None]]:
+    """(offset, key, value) of all records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "nobody",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(PATIENCE)
+        assert message is not None, "nothing came"
+        if message.error() is not None:
+            assert message.error().name() == "_PARTITION_EOF"
+            break
+        found.append((message.offset(), message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def wait_until_clean(cluster: bradbury.LocalCluster, topic: str) -> int:
+    """Until all closed segments are; returns the offset that the checkpoint says."""
+    directory = next(Path(cluster.data_dir).rglob(f"{topic}-0"))
+    checkpoint = directory.parent / "cleaner-offset-checkpoint"
+    deadline = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        active = max(int(path.stem) for path in directory.glob("*.log"))
+        if f"{topic} 0 {active}" in checkpoint.read_text().splitlines():
+            return active
+        pause.wait(0.05)
+    raise AssertionError(sorted(path.name for path in directory.iterdir()))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd", "gzip", "snappy"])
+def test_only_the_last_value_of_each_key_is_left_at_its_offset(
+    cluster: bradbury.LocalCluster, codec: str
+) -> None:
+    servers = cluster.bootstrap_servers
+    topic = f"compacted-{codec}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)])[topic].result(10)
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "compression.type": codec,
+            "batch.num.messages": 50,
+            "enable.idempotence": True,
+        }
+    )
+    random_ = random.Random(7)
+    last: dict[bytes, tuple[int, bytes | None]] = {}
+
+    def remember(error: object, message: object) -> None:
+        assert error is None
+        last[message.key()] = (message.offset(), message.value())  # type: ignore[attr-defined]
+
+    for number in range(20_000):
+        key = b"key-%d" % random_.randrange(100)
+        value = None if number % 97 == 0 else b"%d " % number + random_.randbytes(20)
+        producer.produce(topic, value, key, on_delivery=remember)
+        if number % 1000 == 0:
+            producer.poll(0)
+    # The last records close the segment before, and are never compacted themselves.
+    for number in range(1000):
+        producer.produce(topic, b"x" * 20, b"last-%d" % number, on_delivery=remember)
+        if number % 50 == 0:
+            producer.flush(PATIENCE)
+    assert producer.flush(PATIENCE) == 0
+
+    clean_to = wait_until_clean(cluster, topic)
+    assert clean_to > 15_000
+    found = read_to_the_end(servers, topic)
+    offsets = [offset for offset, _, _ in found]
+    assert offsets == sorted(set(offsets))
+    seen = {key: (offset, value) for offset, key, value in found}
+    assert seen == last
+    clean = [key for offset, key, _ in found if offset < clean_to]
+    assert len(clean) == len(set(clean)) >= 100
