@@ -1,0 +1,117 @@
+"""In which order do batches reach the log when some of them have to be converted first?"""
+
+import asyncio
+import threading
+
+import pytest
+
+from bradbury.actors.conversion_queue import MOST_BYTES, ConversionPool, ConversionQueue
+from bradbury.handlers.context import Appended
+from bradbury.protocol.errors import InvalidRecord, NotLeaderOrFollower, RequestTimedOut
+
+
+class Log:
+    """Appends by name."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+
+    def append(self, batch: bytearray) -> Appended:
+        self.batches.append(bytes(batch))
+        return Appended(len(self.batches) - 1, -1, 0, None)
+
+
+def run(scenario) -> None:
+    async def main() -> None:
+        pool, log = ConversionPool(), Log()
+        try:
+            await scenario(ConversionQueue(pool, log.append), log)
+        finally:
+            pool.close()
+        assert pool._bytes == 0
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_batch_waits_for_the_slow_one_before_it() -> None:
+    async def scenario(queue: ConversionQueue, log: Log) -> None:
+        go = threading.Event()
+
+        def slowly(batch: bytearray) -> bytearray:
+            assert go.wait(10)
+            return batch + b"!"
+
+        first = queue.submit(bytearray(b"a"), slowly)
+        second = queue.submit(bytearray(b"b"), lambda batch: batch + b"?")
+        third = queue.submit(bytearray(b"c"), None)
+        await asyncio.sleep(0)
+        assert len(queue) == 3
+        assert log.batches == []
+        go.set()
+        answers = await asyncio.gather(first, second, third)
+        assert log.batches == [b"a!", b"b?", b"c"]
+        assert [answer.base_offset for answer in answers] == [0, 1, 2]
+        assert len(queue) == 0
+
+    run(scenario)
+
+
+def test_a_batch_that_cannot_be_converted_does_not_hold_back_the_next() -> None:
+    async def scenario(queue: ConversionQueue, log: Log) -> None:
+        def refuse(batch: bytearray) -> bytearray:
+            raise InvalidRecord("no")
+
+        first = queue.submit(bytearray(b"a"), refuse)
+        second = queue.submit(bytearray(b"b"), None)
+        assert (await second).base_offset == 0
+        with pytest.raises(InvalidRecord):
+            await first
+        assert log.batches == [b"b"]
+
+    run(scenario)
+
+
+def test_a_producer_that_is_gone_does_not_stop_the_others() -> None:
+    async def scenario(queue: ConversionQueue, log: Log) -> None:
+        first = queue.submit(bytearray(b"a"), bytearray)
+        second = queue.submit(bytearray(b"b"), bytearray)
+        first.cancel()
+        await second
+        assert log.batches == [b"a", b"b"]  # taken in, so appended, as if nobody had gone
+
+    run(scenario)
+
+
+def test_a_leader_that_resigns_answers_all_and_appends_nothing() -> None:
+    async def scenario(queue: ConversionQueue, log: Log) -> None:
+        go = threading.Event()
+        answers = [
+            queue.submit(bytearray(b"a"), lambda batch: (go.wait(10), batch)[1]),
+            queue.submit(bytearray(b"b"), None),
+        ]
+        await asyncio.sleep(0)
+        queue.abandon(NotLeaderOrFollower("gone"))
+        for answer in answers:
+            with pytest.raises(NotLeaderOrFollower):
+                await answer
+        go.set()
+        again = queue.submit(bytearray(b"c"), None)  # a later epoch
+        assert (await again).base_offset == 0
+        assert log.batches == [b"c"]
+
+    run(scenario)
+
+
+def test_memory_is_bounded_and_a_single_large_batch_always_fits() -> None:
+    async def scenario(queue: ConversionQueue, log: Log) -> None:
+        go = threading.Event()
+        large = bytearray(MOST_BYTES // 2 + 1)
+        first = queue.submit(large, lambda batch: (go.wait(10), batch[:1])[1])
+        with pytest.raises(RequestTimedOut):
+            queue.submit(large, None)
+        go.set()
+        await first
+        await queue.submit(large, lambda batch: batch[:1])
+        assert log.batches == [b"\0", b"\0"]
+
+    run(scenario)
