@@ -1,0 +1,307 @@
+"""A cleaning that dies at each of its calls to the disk: the log holds the old or the new, whole."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bradbury.protocol.config_key import LONG_MAX
+from bradbury.protocol.errors import CorruptMessage
+from bradbury.storage.cleaner import Cleaning, CleaningAborted, UncleanableLog
+from bradbury.storage.cleaner_config import CleanerConfig
+from bradbury.storage.cleaner_manager import find_cleanable
+from bradbury.storage.log_config import LogConfig
+from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.storage_failure import StorageFailure
+from tests.support.keyed_logs import (
+    SEED,
+    Found,
+    append,
+    clean,
+    keyed_batch,
+    last_values,
+    read_records,
+    stored_bytes,
+)
+from tests.support.logs import open_log, read_slice
+from tests.support.memory_file_system import Inode, MemoryFileSystem
+
+PATH = "/data/t-0"
+CONFIG = LogConfig(
+    segment_bytes=1000, index_interval_bytes=100, cleanup_policy="compact", delete_retention_ms=0
+)
+
+
+class Died(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class Death:
+    """Kills at call number `at`, and refuses every call after it."""
+
+    def __init__(self, disk: MemoryFileSystem, at: int) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self._at = at
+        disk.before = self._before
+
+    def _before(self, operation: str, path: str) -> None:
+        if len(self.calls) >= self._at:
+            raise Died
+        self.calls.append((operation, path))
+
+
+def build() -> tuple[MemoryFileSystem, PartitionLog]:
+    """Ten segments or so of which half is superseded, all of it on the disk."""
+    disk = MemoryFileSystem()
+    log = open_log(PATH, file_system=disk, config=CONFIG)
+    for number in range(30):
+        records = [
+            (
+                b"key-%d" % ((number * 7 + each) % 40),
+                None if (number + each) % 9 == 0 else b"v" * 50,
+            )
+            for each in range(4)
+        ]
+        append(log, keyed_batch(records, timestamp=1000 + 10 * number, codec=number % 2))
+    log.roll(now_ms=1000)
+    append(log, keyed_batch([(b"active", b"yes")]))
+    log.flush()
+    assert len(log.segments) > 6
+    return disk, log
+
+
+def begin(log: PartitionLog) -> Cleaning:
+    found = find_cleanable(log, 2000)
+    return log.begin_cleaning(
+        CleanerConfig(),
+        first_dirty_offset=found.first_dirty_offset,
+        end_offset=found.end_offset,
+        now_ms=2000,
+        seed=SEED,
+    )
+
+
+def killed(disk: MemoryFileSystem) -> MemoryFileSystem:
+    """The process died; the kernel went on."""
+    after = MemoryFileSystem()
+    after.names = dict(disk.names)
+    after.synced_names = dict(disk.names)
+    return after
+
+
+def power_lost_names_kept(disk: MemoryFileSystem) -> MemoryFileSystem:
+    """Every rename had reached the disk, and of the contents only what was synced."""
+    after = MemoryFileSystem()
+    for path, inode in disk.names.items():
+        copy = None
+        if inode is not None:
+            copy = Inode()
+            copy.synced = inode.synced
+            copy.content = bytearray(inode.synced)
+        after.names[path] = copy
+    after.synced_names = dict(after.names)
+    return after
+
+
+CRASHES: dict[str, Callable[[MemoryFileSystem], MemoryFileSystem]] = {
+    "killed": killed,
+    "power lost": lambda disk: disk.crash(),
+    "power lost, contents kept": lambda disk: disk.crash(keep_contents=True),
+    "power lost, names kept": power_lost_names_kept,
+}
+
+
+def assert_whole(
+    disk: MemoryFileSystem, before: list[Found], end_offset: int, *, config: LogConfig = CONFIG
+) -> PartitionLog:
+    log = open_log(PATH, file_system=disk, config=config, cleaner_offset=0)
+    assert log.log_end_offset == end_offset, log.recovery.reasons
+    found = read_records(log)
+    assert set(found) <= set(before)
+    assert [record.offset for record in found] == sorted({record.offset for record in found})
+    assert last_values(found) == last_values(before)
+    names = disk.list_directory(PATH)
+    assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
+    logs = {name.partition(".")[0] for name in names if name.endswith(".log")}
+    indexes = {name.partition(".")[0] for name in names if "index" in name}
+    assert indexes <= logs
+    return log
+
+
+def cleanings() -> Iterator[tuple[int, MemoryFileSystem, list[Found], int]]:
+    """A disk for each call of a cleaning, which died there."""
+    at = 0
+    while True:
+        disk, log = build()
+        before, end_offset = read_records(log), log.log_end_offset
+        death = Death(disk, at)
+        try:
+            clean(log)
+        except Died:
+            yield at, disk, before, end_offset
+            at += 1
+            continue
+        assert at > 100
+        assert {"rename", "sync", "write", "open"} <= {operation for operation, _ in death.calls}
+        return
+
+
+def test_a_death_at_any_call_leaves_the_old_or_the_new() -> None:
+    for at, disk, before, end_offset in cleanings():
+        for name, crash in CRASHES.items():
+            after = crash(disk)
+            try:
+                log = assert_whole(after, before, end_offset)
+                # What was not finished is done again.
+                log.high_watermark = end_offset
+                clean(log)
+                closed = [r for r in read_records(log) if r.offset < log.segments[-1].base_offset]
+                assert len({record.key for record in closed}) == len(closed)
+                assert last_values(read_records(log)) == last_values(before)
+            except AssertionError as error:
+                raise AssertionError(f"{name} at call {at}: {error}") from error
+
+
+def test_a_second_death_while_a_start_cleans_up_changes_nothing() -> None:
+    for at, disk, before, end_offset in cleanings():
+        if at % 5:  # every fifth is enough for the square of the matrix
+            continue
+        again = 0
+        while True:
+            after = killed(disk)
+            Death(after, again)
+            try:
+                open_log(PATH, file_system=after, config=CONFIG)
+            except Died:
+                assert_whole(killed(after), before, end_offset)
+                again += 7
+                continue
+            break
+
+
+def test_a_log_that_is_not_compacted_any_more_may_still_have_gaps() -> None:
+    disk, log = build()
+    before, end_offset = read_records(log), log.log_end_offset
+    clean(log)
+    log.flush()
+    config = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+    assert log.cleaner_offset is not None
+    assert_whole(killed(disk), before, end_offset, config=config)
+    # Without the checkpoint's word a gap would be a loss, and the rest were cut off.
+    cut = open_log(PATH, file_system=killed(disk), config=config)
+    assert cut.log_end_offset < end_offset
+
+
+def test_a_full_disk_ends_a_cleaning_and_harms_nothing() -> None:
+    disk, log = build()
+    before = read_records(log)
+    disk.space = 300
+    cleaning = begin(log)
+    cleaning.build_offset_map(lambda size: None)
+    with pytest.raises(OSError, match="No space left") as caught:
+        for group in cleaning.groups():
+            log.replace_segments(cleaning, cleaning.clean_group(group, lambda size: None), 2000)
+    failure = log.explain_cleaning_failure(cleaning, caught.value)
+    assert isinstance(failure, CleaningAborted)
+    assert log.is_online
+    assert log.cleaner_offset == 0
+    assert last_values(read_records(log)) == last_values(before)
+    assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
+    disk.space = None
+    clean(log)
+    assert last_values(read_records(log)) == last_values(before)
+
+
+def test_a_disk_that_fails_in_the_swap_takes_the_directory_offline() -> None:
+    disk, log = build()
+    before, end_offset = read_records(log), log.log_end_offset
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith(".swap"):
+            raise OSError(5, "Input/output error")
+
+    disk.before = fail
+    with pytest.raises(StorageFailure, match="Input/output error"):
+        clean(log)
+    assert not log.is_online
+    assert_whole(killed(disk), before, end_offset)
+
+
+def test_a_damaged_batch_makes_a_log_uncleanable_and_nothing_else() -> None:
+    disk, log = build()
+    segment = log.segments[1]
+    (byte,) = segment.file.read_at(1, 100)
+    segment.file.write_at(bytes([byte ^ 1]), 100)
+    before = stored_bytes(log)
+    cleaning = begin(log)
+    with pytest.raises(CorruptMessage, match="wrong CRC") as caught:
+        cleaning.build_offset_map(lambda size: None)
+    assert isinstance(log.explain_cleaning_failure(cleaning, caught.value), UncleanableLog)
+    assert log.is_online
+    assert stored_bytes(log) == before
+    assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
+
+
+def test_a_truncation_during_a_cleaning_ends_it() -> None:
+    disk, log = build()
+    cleaning = begin(log)
+    cleaning.build_offset_map(lambda size: None)
+    cleaned = cleaning.clean_group(cleaning.groups()[0], lambda size: None)
+    log.truncate_to(2)
+    left = read_records(log)
+    with pytest.raises(CleaningAborted):
+        log.replace_segments(cleaning, cleaned, 2000)
+    log.complete_cleaning(cleaning)
+    assert log.cleaner_offset == 0
+    assert read_records(log) == left
+    assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
+    failure = log.explain_cleaning_failure(cleaning, OSError(5, "Input/output error"))
+    assert isinstance(failure, CleaningAborted)
+    assert log.is_online
+
+
+def test_retention_during_a_cleaning_wins() -> None:
+    disk, log = build()
+    cleaning = begin(log)
+    cleaning.build_offset_map(lambda size: None)
+    groups = cleaning.groups()
+    log.advance_log_start_offset(log.segments[1].base_offset)
+    assert log.apply_retention(now_ms=2000)
+    # The files of the segment that went can still be read, under their new name.
+    cleaned = cleaning.clean_group(groups[0], lambda size: None)
+    with pytest.raises(CleaningAborted):
+        log.replace_segments(cleaning, cleaned, 2000)
+    assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
+    clean(log)
+    closed = [r for r in read_records(log) if r.offset < log.segments[-1].base_offset]
+    assert len({record.key for record in closed}) == len(closed)
+
+
+def test_a_cleaning_that_is_stopped_leaves_nothing_behind() -> None:
+    disk, log = build()
+    cleaning = begin(log)
+    cleaning.build_offset_map(lambda size: None)
+
+    def stop(size: int) -> None:
+        raise CleaningAborted("the cleaner stops")
+
+    with pytest.raises(CleaningAborted):
+        cleaning.clean_group(cleaning.groups()[0], stop)
+    assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
+
+
+def test_readers_of_old_segments_go_on_while_they_are_replaced() -> None:
+    _, log = build()
+    old = log.segments[:-1]
+    piece = log.read(0, max_bytes=1 << 20, up_to=log.log_end_offset, min_one_batch=True)
+    before = read_slice(piece)
+    contents = [segment.file.read_at(segment.size, 0) for segment in old]
+    clean(log)
+    replaced = [segment for segment in old if segment not in log.segments]
+    assert replaced
+    assert replaced[0] is old[0]
+    assert read_slice(piece) == before
+    # Also a search that holds the old list, and opens a segment only now.
+    assert [segment.file.read_at(segment.size, 0) for segment in old] == contents
+    assert [segment.locate(segment.base_offset) for segment in old] == [0] * len(old)
+    log.delete_old_files(LONG_MAX)
+    assert read_slice(piece) == before
