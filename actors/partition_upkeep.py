@@ -66,6 +66,7 @@ class PartitionUpkeep:
         self._guard = DiskGuard(config.bradbury_log_dir_min_free_bytes)
         self._guard_due = 0.0
         self._room_due = 0.0
+        self._short: set[str] = set()
         self._checkpointing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.changed: set[Replica] = set()
@@ -139,22 +140,22 @@ class PartitionUpkeep:
             except StorageFailure:
                 self._on_failure()
                 continue
-            was_short = directory.health.is_short_of_space
-            if self._guard.is_short(free, total) is was_short:
-                if was_short and now >= self._room_due:
-                    await self._make_room(directory)
-                continue
-            directory.health.is_short_of_space = not was_short
-            if was_short:
+            health = directory.health
+            health.headroom = self._guard.headroom(free, total)
+            is_short, was_short = health.headroom <= 0, directory.path in self._short
+            if is_short and not was_short:
+                self._short.add(directory.path)
+                logger.error(
+                    "%s has %d bytes free, its floor is %d: producers are refused",
+                    directory.path,
+                    free,
+                    self._guard.floor(total),
+                )
+            elif was_short and not is_short:
+                self._short.discard(directory.path)
                 logger.warning("%s has %d bytes free again: writing goes on", directory.path, free)
-                continue
-            logger.error(
-                "%s has %d bytes free, which is below its floor of %d: producers are refused",
-                directory.path,
-                free,
-                self._guard.floor(total),
-            )
-            await self._make_room(directory)
+            if is_short and (not was_short or now >= self._room_due):
+                await self._make_room(directory)
 
     async def _make_room(self, directory: LogDirectory) -> None:
         """Retention now, and what is deleted goes at once: file.delete.delay.ms can wait."""

@@ -193,7 +193,8 @@ class Replica:
         leader = self.leader
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic}-{self.partition} is not led here")
-        if self.log.health.is_short_of_space and not self._may_use_reserve:
+        health = self.log.health
+        if health.headroom < len(batch) and not self._may_use_reserve:
             raise KafkaStorageError(
                 f"the disk of {self.topic}-{self.partition} is nearly full; reads go on"
             )
@@ -205,6 +206,7 @@ class Replica:
             self._on_failure()
             raise
         if not result.duplicate:
+            health.headroom -= len(batch)
             self._changed.add(self)
             self._advance(len(batch))
         committed: asyncio.Future[None] | None = None

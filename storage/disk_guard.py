@@ -15,6 +15,8 @@ Unlike Kafka: it has no such floor, and takes a full log directory offline, read
 
 from __future__ import annotations
 
+from .storage_failure import UNLIMITED
+
 GIBIBYTE = 1024**3
 DEFAULT_SHARE = 0.03
 LARGEST_SHARE = 0.1
@@ -36,5 +38,10 @@ class DiskGuard:
         wanted = max(GIBIBYTE, int(DEFAULT_SHARE * total_bytes))
         return min(wanted, int(LARGEST_SHARE * total_bytes))
 
-    def is_short(self, free_bytes: int, total_bytes: int) -> bool:
-        return free_bytes < self.floor(total_bytes)
+    def headroom(self, free_bytes: int, total_bytes: int) -> int:
+        """Bytes that clients may append until the disk is asked again; none if not positive.
+
+        So the floor holds between two looks at a disk, too, unless somebody else fills it.
+        """
+        floor = self.floor(total_bytes)
+        return free_bytes - floor if floor else UNLIMITED

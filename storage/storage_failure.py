@@ -13,6 +13,7 @@ import errno
 
 from ..protocol.errors import KafkaStorageError
 
+UNLIMITED = 2**62
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -41,12 +42,12 @@ class DirectoryHealth:
     One attribute that goes from None to the first failure and never back, so no lock is needed.
     """
 
-    __slots__ = ("failure", "is_short_of_space")
+    __slots__ = ("failure", "headroom")
 
     def __init__(self) -> None:
         self.failure: str | None = None
-        self.is_short_of_space = False
-        """Below the floor of free space: clients may not append; see disk_guard."""
+        self.headroom = UNLIMITED
+        """Bytes that clients may append before the disk has to be asked again; see disk_guard."""
 
     def fail(self, doing: str, error: OSError) -> KafkaStorageError:
         """Take the directory offline because `doing` met `error`; returns what to raise."""
