@@ -1,0 +1,150 @@
+"""A real Apache Kafka broker beside ours: one KRaft node, started and ended by a program.
+
+    with KafkaBroker(Path("/tmp/kafka"), heap="1g") as kafka:
+        produce(kafka.bootstrap_servers)
+
+The jars come from tests/support/kafka_jars, which says why there are none. The log directory is
+`<folder>/data`; it can be read when the broker has ended, by stop() or by kill().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bradbury.tests.support.kafka_jars import java_command, run_java
+
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+SERVER_OPTIONS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+class KafkaBroker:
+    """Started on entering, killed on leaving if stop() or kill() were not called before.
+
+    Args:
+        folder: kept; a second broker on it goes on with the data of the first.
+        heap: the Java heap, e.g. "1g", which is what Kafka's own scripts give it.
+        config: settings of the broker, beside the addresses.
+    """
+
+    def __init__(
+        self, folder: Path, *, heap: str = "1g", config: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder = folder
+        self.data = folder / "data"
+        self._log = folder / "kafka.out"
+        self._heap = heap
+        self._port, self._controller_port = _free_ports(2)
+        self._config = dict(config or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it takes connections. Raises RuntimeError with what it said."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        properties = self._folder / "server.properties"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap_servers},"
+            f"CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._config,
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        if not (self.data / "meta.properties").exists():
+            run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+        options = (f"-Xmx{self._heap}", f"-Xms{self._heap}", *SERVER_OPTIONS)
+        command = java_command("kafka.Kafka", str(properties), options=options)
+        with self._log.open("ab") as out:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._folder
+            )
+        try:
+            self._wait_until_it_serves()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        assert self._process is not None
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"Kafka ended at once:\n{self._log.read_text()[-3000:]}")
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self._port), 1).close()
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"Kafka does not serve after {START_SECONDS:.0f} s")
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As kill -9."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        if process.poll() is None:
+            os.kill(process.pid, number)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
