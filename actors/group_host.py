@@ -54,6 +54,15 @@ class GroupHost:
         """Raises CoordinatorLoadInProgress: a list without the groups of a shard would be wrong."""
         return [_ready(shard) for _, shard in self._shards.values()]
 
+    def counts(self) -> list[int]:
+        """The number of members of each group of the shards that are read."""
+        return [
+            count
+            for _, shard in self._shards.values()
+            if shard.state is ShardState.ACTIVE
+            for count in shard.member_counts()
+        ]
+
 
 def _ready(shard: GroupShard) -> GroupShard:
     if shard.state is not ShardState.ACTIVE:

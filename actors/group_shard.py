@@ -209,6 +209,10 @@ class GroupShard:
     def describe(self, group_id: str) -> DescribedGroup | None:
         return self._coordinator.describe(group_id)
 
+    def member_counts(self) -> list[int]:
+        """Of each group."""
+        return [len(group.members) for group in self._coordinator.groups.values()]
+
     def list_groups(self) -> list[ListedGroup]:
         return self._coordinator.list_groups()
 

@@ -56,6 +56,7 @@ from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost
 from .heap import Heap
 from .listener import Listener, PortInUse
+from .metrics_endpoint import MetricsEndpoint
 from .node_metrics import LoopProbe, NodeMetrics
 from .partition_host import PartitionHost
 from .voter_host import VoterHost
@@ -167,10 +168,16 @@ class Node:
         self._heap = Heap()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
         self.listener = Listener(self)
+        self.metrics_endpoint = MetricsEndpoint(self)
         self._is_open = False
         self._following: asyncio.Task[None] | None = None
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
+
+    @property
+    def host(self) -> PartitionHost | None:
+        """None on a node without partitions."""
+        return self._host
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -268,6 +275,7 @@ class Node:
         await self._catch_up()
         self.listener.open()
         self._probe.start()
+        await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
         self._following = asyncio.create_task(self._follow())
 
     async def _register(self) -> None:
@@ -302,6 +310,7 @@ class Node:
         self._is_open = False
         self.listener.close()
         self._probe.stop()
+        self.metrics_endpoint.close()
         self._heap.close()
         self._aside.shutdown(wait=False, cancel_futures=True)
         if self._following is not None:
@@ -396,6 +405,7 @@ class Node:
             "partitions": 0 if host is None else host.partition_count,
             "size_bytes": 0 if host is None else host.size_in_bytes,
             "connections": self.listener.connection_count,
+            "metrics": self.metrics_endpoint.address(self.advertised_host),
             "metadata_offset": self.image.offset,
             "controller_epoch": self._controller_epoch,
             "online": host is None or host.is_online,

@@ -1,4 +1,4 @@
-"""What one node counts: its requests, its connections, the pace of its event loop, its fsyncs.
+"""What one node counts: its requests, its connections, the pace of its event loop.
 
 Plain integers on the node's loop; actors/metrics_collector.py turns them into metrics.
 """
@@ -23,7 +23,6 @@ class NodeMetrics(RequestMetrics):
         self.connections_refused: Counter[str] = Counter()
         self.connections_closed: Counter[str] = Counter()
         self.loop_lag = Histogram()
-        self.fsyncs = Histogram()
         self.unexpected_errors = 0
 
 

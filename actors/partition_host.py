@@ -26,6 +26,7 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
 from ..cluster.topic_name import INTERNAL_TOPICS
 from ..handlers.context import LeaderReplica
+from ..handlers.request_metrics import Histogram
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
     FencedLeaderEpoch,
@@ -108,6 +109,7 @@ class PartitionHost:
         self._offline: dict[TopicPartition, str] = {}
         self._failed: set[str] = set()
         self._image = MetadataImage()
+        self.fsyncs = Histogram()
         self._node_id = -1
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
@@ -411,6 +413,7 @@ class PartitionHost:
             on_failure=self._on_failure,
             changed=self.upkeep.changed,
             may_use_reserve=topic.is_internal,
+            fsyncs=self.fsyncs,
         )
 
     async def _remove(self, topic: TopicImage) -> None:
@@ -502,6 +505,21 @@ class PartitionHost:
             self._tell_resigned(topic, index)
 
     # --- what people ask -------------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> list[Replica]:
+        return list(self._replicas.values())
+
+    @property
+    def offline_count(self) -> int:
+        """Log directories that failed or could not be opened."""
+        directories = self.directories
+        return len(directories.unusable) + len(directories.all) - len(directories.online)
+
+    @property
+    def short_count(self) -> int:
+        """Log directories below their floor of free space."""
+        return sum(each.health.headroom <= 0 for each in self.directories.online)
 
     @property
     def partition_count(self) -> int:

@@ -33,6 +33,7 @@ from .controller import Controller, MetadataUpdate, Registered, Superseded, Vote
 from .handles import ControllerHandle, VoterHandle
 from .listener import PortInUse
 from .node import Node, NodeConfig
+from .ray_metrics import RayMetrics
 from .voter_host import VoterHost, VoterState
 
 RETRY_SECONDS = 0.5
@@ -108,6 +109,7 @@ class NodeActor(_Shell):
                 self._problem = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = None
+        self._spawn(RayMetrics(self._node, self._config.name).run())
         gc.collect()
         gc.freeze()  # what exists now lives as long as the process: full collections skip it
 

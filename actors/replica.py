@@ -20,10 +20,12 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import perf_counter
 from typing import Protocol, TypeVar
 
 from ..cluster.leader_state import LeaderState
 from ..handlers.context import ActiveProducer, Appended, FetchWaiter, FoundOffset, FoundSlice
+from ..handlers.request_metrics import Histogram
 from ..protocol.errors import (
     KafkaStorageError,
     NotEnoughReplicas,
@@ -68,6 +70,7 @@ class Replica:
         on_failure: Callable[[], None],
         changed: set[Replica] | None = None,
         may_use_reserve: bool = False,
+        fsyncs: Histogram | None = None,
     ) -> None:
         """`changed`: where it puts itself when something was appended. `may_use_reserve`: appends
         are taken below the disk's floor of free space, too; see storage/disk_guard.
@@ -81,6 +84,8 @@ class Replica:
         self._on_failure = on_failure
         self._changed = set() if changed is None else changed
         self._may_use_reserve = may_use_reserve
+        self._fsyncs = fsyncs
+        self.batches_in = self.bytes_in = self.records_in = 0
         self._waiters: set[FetchWaiter] = set()
         self._uncommitted: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -206,6 +211,9 @@ class Replica:
             self._on_failure()
             raise
         if not result.duplicate:
+            self.batches_in += 1
+            self.bytes_in += len(batch)
+            self.records_in += result.last_offset - result.base_offset + 1
             health.headroom -= len(batch)
             self._changed.add(self)
             self._advance(len(batch))
@@ -319,11 +327,14 @@ class Replica:
         work = log.begin_flush()
         if work is None:
             return
+        started = perf_counter()
         try:
             await self._in_thread(work.run)
         except StorageFailure:
             self._on_failure()
             raise
+        if self._fsyncs is not None:
+            self._fsyncs.observe(perf_counter() - started)
         log.complete_flush(work)
 
     def replace_log(self, log: PartitionLog) -> None:

@@ -357,7 +357,17 @@ def _print_status(described: dict[str, Any]) -> None:
         f"{described['leaderless']} of them without a leader"
     )
     print_table(
-        ("actor", "node", "roles", "address", "pid", "partitions", "size", "connections"),
+        (
+            "actor",
+            "node",
+            "roles",
+            "address",
+            "pid",
+            "partitions",
+            "size",
+            "connections",
+            "metrics",
+        ),
         [
             (
                 actor["actor"],
@@ -368,6 +378,7 @@ def _print_status(described: dict[str, Any]) -> None:
                 actor.get("partitions"),
                 size_text(actor["size_bytes"]) if "size_bytes" in actor else None,
                 actor.get("connections"),
+                actor.get("metrics"),
             )
             for actor in described["actors"]
         ],

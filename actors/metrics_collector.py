@@ -1,0 +1,304 @@
+"""The metrics of one node as people see them: names, types, labels, and where each value is from.
+
+METRICS is the whole list; docs/metrics.md shows it (a test compares). Names that begin with kafka_
+mean what the JMX exporter's usual rules make of Kafka's own beans, so dashboards for Kafka go on
+working; bradbury_ ones have no counterpart or, like the histograms, a better form.
+
+A scrape has two halves. On the loop plain numbers are read, PARTITIONS_AT_ONCE partitions at a
+time; then a thread makes text of them. So a node of 10,000 partitions is not held up by it.
+At most MAX_PARTITIONS partitions are told apart by labels; the number of others is a metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from prometheus_client import Metric as Family
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Sample,
+)
+
+from ..handlers.request_metrics import ApiMetrics, Histogram
+from ..protocol.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from .node import Node
+
+PARTITIONS_AT_ONCE = 250
+SAMPLES_AT_ONCE = 200
+PAUSE_SECONDS = 0.0002
+MAX_PARTITIONS = 20_000
+# 2**i microseconds: 64 us, 256 us, 1 ms, ... 67 s.
+SHOWN_BUCKETS = range(6, 27, 2)
+
+
+T = TypeVar("T")
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+_PARTITION = ("topic", "partition")
+METRICS = [
+    Metric("kafka_network_requestmetrics_requests_total", "counter", ("request",),
+           "Requests answered (with acks=0: handled)"),
+    Metric("kafka_network_requestmetrics_errors_total", "counter", ("request", "error"),
+           "Error codes in responses, each partition's counted"),
+    Metric("bradbury_request_bytes_total", "counter", ("request",), "Bytes of requests"),
+    Metric("bradbury_response_bytes_total", "counter", ("request",), "Bytes of responses"),
+    Metric("bradbury_request_total_seconds", "histogram", ("request",),
+           "From a request's last byte to its response's last byte"),
+    Metric("bradbury_request_handling_seconds", "histogram", ("request",),
+           "Of that: held the event loop"),
+    Metric("bradbury_request_waiting_seconds", "histogram", ("request",),
+           "Of that: for an fsync, for more records, for others; only of requests that waited"),
+    Metric("bradbury_request_sending_seconds", "histogram", ("request",),
+           "Of that: from ready to sent, the answers before it included"),
+    Metric("kafka_server_brokertopicmetrics_bytesin_total", "counter", ("topic",),
+           "Bytes of record batches appended"),
+    Metric("kafka_server_brokertopicmetrics_messagesin_total", "counter", ("topic",),
+           "Records appended"),
+    Metric("bradbury_topic_batches_in_total", "counter", ("topic",), "Record batches appended"),
+    Metric("kafka_server_brokertopicmetrics_bytesout_total", "counter", ("topic",),
+           "Bytes of record batches given to consumers"),
+    Metric("kafka_log_log_size", "gauge", _PARTITION, "Bytes of the partition's segments"),
+    Metric("kafka_log_log_numlogsegments", "gauge", _PARTITION, "Segments of the partition"),
+    Metric("kafka_log_log_logstartoffset", "gauge", _PARTITION, "First offset that can be read"),
+    Metric("kafka_log_log_logendoffset", "gauge", _PARTITION, "Offset of the next record"),
+    Metric("kafka_server_replicamanager_partitioncount", "gauge", (), "Partitions of this node"),
+    Metric("kafka_server_replicamanager_leadercount", "gauge", (), "Partitions led by this node"),
+    Metric("bradbury_metrics_partitions_omitted", "gauge", (),
+           "Partitions beyond the number that is shown with labels"),
+    Metric("kafka_log_logmanager_offlinelogdirectorycount", "gauge", (),
+           "Log directories that failed or could not be opened"),
+    Metric("bradbury_log_directories_short_of_space", "gauge", (),
+           "Log directories below their floor of free space: producers are refused"),
+    Metric("bradbury_fsync_seconds", "histogram", (), "Flushes of partitions to the disk"),
+    Metric("bradbury_connections", "gauge", (), "Open connections of clients"),
+    Metric("bradbury_connections_accepted_total", "counter", (), "Connections accepted"),
+    Metric("bradbury_connections_refused_total", "counter", ("limit",),
+           "Connections refused, by the limit that was reached"),
+    Metric("bradbury_connections_closed_total", "counter", ("reason",), "Connections closed"),
+    Metric("bradbury_request_memory_bytes", "gauge", (),
+           "Held for requests and answers; the limit is queued.max.request.bytes"),
+    Metric("bradbury_request_memory_waiting", "gauge", (),
+           "Connections whose long request waits for memory"),
+    Metric("bradbury_unexpected_errors_total", "counter", (),
+           "Requests that failed by a fault of the broker; each has a traceback in its log"),
+    Metric("bradbury_event_loop_lag_seconds", "histogram", (),
+           "How late a timer of the event loop is, looked at ten times a second"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", (),
+           "Consumer groups coordinated here"),
+    Metric("bradbury_group_members", "gauge", (), "Members of those groups"),
+    Metric("bradbury_metadata_offset", "gauge", (), "Metadata records this node has applied"),
+    Metric("bradbury_scrape_seconds", "gauge", (), "What reading the numbers of this scrape took"),
+]  # fmt: skip
+
+
+class PartitionNumbers(NamedTuple):
+    topic: str
+    partition: int
+    is_led: bool
+    bytes_in: int
+    records_in: int
+    batches_in: int
+    size: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Everything one scrape shows, read but not yet written."""
+
+    apis: list[ApiMetrics]
+    partitions: list[PartitionNumbers] = field(default_factory=list)
+    omitted: int = 0
+    bytes_out: dict[str, int] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    by_label: dict[str, dict[str, int]] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+
+async def read_numbers(node: Node) -> Numbers:
+    """Read the node's counters, with a turn for everybody between slices. Runs on its loop."""
+    started = time.perf_counter()
+    metrics = node.metrics
+    numbers = Numbers(list(metrics.apis.values()))
+    host = node.host
+    replicas = [] if host is None else host.replicas
+    for index, replica in enumerate(replicas):
+        log = replica.log
+        segments = log.segments
+        numbers.partitions.append(
+            PartitionNumbers(
+                replica.topic,
+                replica.partition,
+                replica.leader is not None,
+                replica.bytes_in,
+                replica.records_in,
+                replica.batches_in,
+                log.size_in_bytes,
+                len(segments),
+                log.log_start_offset,
+                log.log_end_offset,
+            )
+        )
+        if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    numbers.omitted = max(0, len(numbers.partitions) - MAX_PARTITIONS)
+    for topic in metrics.bytes_out.keys() - node.image.topics.keys():
+        del metrics.bytes_out[topic]  # the topic is gone, and with it its label
+    numbers.bytes_out = dict(metrics.bytes_out)
+    groups = [] if node.groups is None else node.groups.counts()
+    numbers.values = {
+        "kafka_server_replicamanager_partitioncount": len(numbers.partitions),
+        "kafka_server_replicamanager_leadercount": sum(p.is_led for p in numbers.partitions),
+        "bradbury_metrics_partitions_omitted": numbers.omitted,
+        "kafka_log_logmanager_offlinelogdirectorycount": 0 if host is None else host.offline_count,
+        "bradbury_log_directories_short_of_space": 0 if host is None else host.short_count,
+        "bradbury_connections": node.listener.connection_count,
+        "bradbury_connections_accepted_total": metrics.connections_accepted,
+        "bradbury_request_memory_bytes": node.listener.memory.used,
+        "bradbury_request_memory_waiting": node.listener.memory.waiting,
+        "bradbury_unexpected_errors_total": metrics.unexpected_errors,
+        "kafka_coordinator_group_groupmetadatamanager_numgroups": len(groups),
+        "bradbury_group_members": sum(groups),
+        "bradbury_metadata_offset": node.image.offset,
+        "bradbury_scrape_seconds": time.perf_counter() - started,
+    }
+    numbers.by_label = {
+        "bradbury_connections_refused_total": dict(metrics.connections_refused),
+        "bradbury_connections_closed_total": dict(metrics.connections_closed),
+    }
+    numbers.histograms = {
+        "bradbury_fsync_seconds": Histogram() if host is None else host.fsyncs,
+        "bradbury_event_loop_lag_seconds": metrics.loop_lag,
+    }
+    return numbers
+
+
+def families(numbers: Numbers) -> list[Family]:
+    """All metrics of METRICS, in its order. For a thread: some 10 us per partition."""
+    return [_family(metric, numbers) for metric in METRICS]
+
+
+def _family(metric: Metric, numbers: Numbers) -> Family:
+    made: Family
+    if metric.kind == "histogram":
+        made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        if metric.name in numbers.histograms:
+            _add_histogram(made, [], numbers.histograms[metric.name])
+        else:
+            for api in numbers.apis:
+                _add_histogram(made, [api.name], HISTOGRAMS[metric.name](api))
+        return made
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    made = kind(metric.name, metric.help, labels=metric.labels)
+    made.samples = _LazySamples(metric, numbers)
+    return made
+
+
+def _patiently(items: Iterable[T]) -> Iterator[T]:
+    """For a thread beside the event loop: hand over the interpreter again and again.
+
+    Left to itself a thread keeps it for 5 ms each time, and the loop needs it several times to
+    answer one client.
+    """
+    for index, item in enumerate(items):
+        if index % SAMPLES_AT_ONCE == SAMPLES_AT_ONCE - 1:
+            time.sleep(PAUSE_SECONDS)
+        yield item
+
+
+class _LazySamples(list[Sample]):
+    """Made while they are written: 40,000 kept ones would call the collector of garbage."""
+
+    def __init__(self, metric: Metric, numbers: Numbers) -> None:
+        super().__init__()
+        self._metric = metric
+        self._numbers = numbers
+
+    def __iter__(self) -> Iterator[Sample]:
+        name, labels = self._metric.name, self._metric.labels
+        for values, value in _patiently(_samples(self._metric, self._numbers)):
+            yield Sample(name, dict(zip(labels, values, strict=True)), value)
+
+
+HISTOGRAMS: dict[str, Callable[[ApiMetrics], Histogram]] = {
+    "bradbury_request_total_seconds": lambda api: api.total,
+    "bradbury_request_handling_seconds": lambda api: api.handling,
+    "bradbury_request_waiting_seconds": lambda api: api.waiting,
+    "bradbury_request_sending_seconds": lambda api: api.sending,
+}
+BY_API: dict[str, Callable[[ApiMetrics], int]] = {
+    "kafka_network_requestmetrics_requests_total": lambda api: api.requests,
+    "bradbury_request_bytes_total": lambda api: api.request_bytes,
+    "bradbury_response_bytes_total": lambda api: api.response_bytes,
+}
+BY_TOPIC: dict[str, Callable[[PartitionNumbers], int]] = {
+    "kafka_server_brokertopicmetrics_bytesin_total": lambda p: p.bytes_in,
+    "kafka_server_brokertopicmetrics_messagesin_total": lambda p: p.records_in,
+    "bradbury_topic_batches_in_total": lambda p: p.batches_in,
+}
+BY_PARTITION: dict[str, Callable[[PartitionNumbers], int]] = {
+    "kafka_log_log_size": lambda p: p.size,
+    "kafka_log_log_numlogsegments": lambda p: p.segments,
+    "kafka_log_log_logstartoffset": lambda p: p.log_start_offset,
+    "kafka_log_log_logendoffset": lambda p: p.log_end_offset,
+}
+
+
+def _samples(metric: Metric, numbers: Numbers) -> Iterable[tuple[list[str], float]]:
+    name = metric.name
+    if name in numbers.values:
+        return [([], numbers.values[name])]
+    if name in numbers.by_label:
+        return [([label], value) for label, value in numbers.by_label[name].items()]
+    if name in BY_API:
+        return [([api.name], BY_API[name](api)) for api in numbers.apis]
+    if name in BY_PARTITION:
+        value = BY_PARTITION[name]
+        shown = numbers.partitions[:MAX_PARTITIONS]
+        return (([p.topic, str(p.partition)], value(p)) for p in shown)
+    if name in BY_TOPIC:
+        totals: Counter[str] = Counter()
+        for partition in numbers.partitions:
+            totals[partition.topic] += BY_TOPIC[name](partition)
+        return [([topic], total) for topic, total in totals.items()]
+    if name == "kafka_server_brokertopicmetrics_bytesout_total":
+        return [([topic], value) for topic, value in numbers.bytes_out.items()]
+    return [
+        ([api.name, _ERROR_NAMES.get(code, str(code))], count)
+        for api in numbers.apis
+        for code, count in list(api.errors.items())
+    ]
+
+
+_ERROR_NAMES = {int(code): code.name for code in ErrorCode}
+
+
+def _add_histogram(made: Family, labels: list[str], histogram: Histogram) -> None:
+    assert isinstance(made, HistogramMetricFamily)
+    counts = list(histogram.buckets)
+    buckets: list[tuple[str, float]] = []
+    below = shown = 0
+    for bucket in SHOWN_BUCKETS:
+        below += sum(counts[shown : bucket + 1])
+        shown = bucket + 1
+        buckets.append((str(2**bucket / 1e6), below))
+    buckets.append(("+Inf", sum(counts)))
+    made.add_metric(labels, buckets, histogram.total_us / 1e6)
