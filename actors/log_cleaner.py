@@ -173,7 +173,6 @@ class LogCleaner:
     async def _clean(self, found: LogToClean) -> None:
         log = found.log
         started = time.monotonic()
-        was_cleaned_before = log.cleaner_offset is not None
         cleaning = log.begin_cleaning(
             self._config,
             first_dirty_offset=found.first_dirty_offset,
@@ -181,9 +180,8 @@ class LogCleaner:
             now_ms=self._now_ms(),
             seed=os.urandom(SEED_BYTES),
         )
-        if not was_cleaned_before:
-            # A start must know that this log may have gaps before it has one.
-            await self._checkpoint()
+        # A start must know that this log may have gaps before it has one.
+        await self._checkpoint()
         await self._step(log, cleaning, partial(cleaning.build_offset_map, self._progress))
         for group in cleaning.groups():
             step = partial(cleaning.clean_group, group, self._progress)

@@ -27,6 +27,7 @@ from ..storage.disk_guard import DiskGuard
 from ..storage.log_directories import LogDirectories
 from ..storage.log_directory import LogDirectory
 from ..storage.storage_failure import StorageFailure
+from .deletion_policy import load_deletion_policy
 from .replica import InThread, Replica
 
 logger = logging.getLogger("bradbury.partitions")
@@ -71,6 +72,7 @@ class PartitionUpkeep:
         self._task: asyncio.Task[None] | None = None
         self.changed: set[Replica] = set()
         """Replicas with appends since the last look; they put themselves here."""
+        self._deletion_policy = load_deletion_policy(config.bradbury_log_deletion_policy)
         retention_seconds = config.log_retention_check_interval_ms / 1000
         self._rounds = [
             Round(ROUND_SECONDS, self._flush_changed),
@@ -188,7 +190,7 @@ class PartitionUpkeep:
                 self._on_failure()
 
     def _retain(self, replica: Replica, now_ms: int) -> None:
-        for deletion in replica.log.apply_retention(now_ms):
+        for deletion in replica.log.apply_retention(now_ms, self._deletion_policy):
             logger.info("%s-%d: deleting %s", replica.topic, replica.partition, deletion)
         replica.log.expire_producers(now_ms)
 

@@ -155,6 +155,11 @@ class BrokerConfig(Config):
     log_retention_check_interval_ms: int = long(
         5 * MINUTE_MS, 1, "How often old segments are looked for, to delete them."
     )
+    bradbury_log_deletion_policy: str = string(
+        "",
+        "A class, `package.module:Class`, that says which old segments go; empty: retention.ms and "
+        "retention.bytes. See storage/retention.",
+    )
     log_cleaner_enable: bool = boolean(
         True, "Whether logs with cleanup.policy=compact are compacted; without, they only grow."
     )

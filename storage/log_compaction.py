@@ -46,8 +46,9 @@ class LogCompaction(LogUpkeep):
         """What a compaction of the segments below `end_offset` needs to know of this moment.
 
         Its blocking steps may run in any thread; each group they have cleaned comes back to
-        replace_segments, and when all have, complete_cleaning. Arguments: see cleaner_manager;
-        `seed` is SEED_BYTES random bytes. Raises StorageFailure.
+        replace_segments, and when all have, complete_cleaning. Before the first one comes back the
+        caller writes the checkpoints: a start must know that this log may have gaps. Arguments: see
+        cleaner_manager; `seed` is SEED_BYTES random bytes. Raises StorageFailure.
         """
         self._health.check()
         if self.cleaner_offset is None:

@@ -156,13 +156,14 @@ class LogLoader:
         names = self._names()
         cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+        # While there is a .cleaned, the .swap beside it is an index without its log (see
+        # LogSegment.rename_files). It goes first: alone, it would be taken for the log's own.
+        keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
+        for name in sorted(set(swaps) - set(keep)):
+            self._unlink(name)
         for name in names:
             if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
                 self._unlink(name)
-        # Swaps at or above a .cleaned are of a split that had not been renamed completely.
-        keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
-        for name in set(swaps) - set(keep):
-            self._unlink(name)
         for name in keep:
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
                 self._finish_swap(name)

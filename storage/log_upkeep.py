@@ -27,7 +27,12 @@ from .log_loader import LogLoader, RecoveryReport
 from .log_segment import LogSegment
 from .producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
 from .producer_snapshot import write_snapshot
-from .retention import SegmentDeletion, choose_deletions
+from .retention import (
+    RETENTION_POLICY,
+    DeletionPolicy,
+    SegmentDeletion,
+    choose_deletions,
+)
 from .storage_failure import (
     NO_SPACE,
     ClosedLog,
@@ -331,8 +336,10 @@ class LogUpkeep:
 
     # Deleting
 
-    def apply_retention(self, now_ms: int) -> list[SegmentDeletion]:
-        """Delete the old segments that retention.ms, retention.bytes and log_start_offset let go.
+    def apply_retention(
+        self, now_ms: int, policy: DeletionPolicy = RETENTION_POLICY
+    ) -> list[SegmentDeletion]:
+        """Delete the old segments that `policy` and log_start_offset let go.
 
         Call it every few minutes. Their files are renamed at once, and unlinked by
         delete_old_files. Raises KafkaStorageError if a roll finds the disk full, StorageFailure.
@@ -344,6 +351,7 @@ class LogUpkeep:
             log_start_offset=self.log_start_offset,
             high_watermark=self._high_watermark,
             now_ms=now_ms,
+            policy=policy,
         )
         if not deletions:
             return []

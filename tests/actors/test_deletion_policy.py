@@ -1,0 +1,59 @@
+"""A deletion policy of one's own, named by a broker setting."""
+
+from pathlib import Path
+
+import pytest
+
+from bradbury.actors.deletion_policy import load_deletion_policy
+from bradbury.protocol.errors import InvalidConfig
+from bradbury.storage.log_config import LogConfig
+from bradbury.storage.log_segment import LogSegment
+from bradbury.storage.retention import RETENTION_POLICY
+from tests.support.keyed_logs import append, keyed_batch
+from tests.support.logs import open_log
+
+
+class EvenOffsets:
+    """Lets go what begins at an even offset."""
+
+    def reason(
+        self, segment: LogSegment, config: LogConfig, *, excess_bytes: int, now_ms: int
+    ) -> str | None:
+        return "even" if segment.base_offset % 2 == 0 else None
+
+
+def test_a_policy_decides_on_the_old_segments_but_never_on_uncommitted_ones(tmp_path: Path) -> None:
+    policy = load_deletion_policy(f"{EvenOffsets.__module__}:EvenOffsets")
+    config = LogConfig(segment_bytes=120, retention_ms=0)
+    log = open_log(tmp_path, config=config)
+    for _ in range(3):  # segments at 0, 2, 4: of two records each
+        append(log, keyed_batch([(b"k", b"v" * 20)] * 2))
+    append(log, keyed_batch([(b"k", b"v" * 20)]))  # 6
+    append(log, keyed_batch([(b"k", b"v" * 20)] * 2))  # 7: the policy keeps it
+    log.roll(now_ms=1000)
+    deleted = log.apply_retention(10**12, policy)
+    assert [(each.base_offset, each.reason) for each in deleted] == [
+        (offset, "even") for offset in (0, 2, 4, 6)
+    ]
+    assert log.apply_retention(10**12, policy) == []
+    log.reconfigure(LogConfig(segment_bytes=120, cleanup_policy="compact"))
+    assert log.apply_retention(10**12, EvenOffsets()) == []
+
+
+def test_without_a_name_it_is_kafkas() -> None:
+    assert load_deletion_policy("") is RETENTION_POLICY
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nocolon", "is package.module:Class, not 'nocolon'"),
+        ("no.such.module:Policy", "cannot be used: ModuleNotFoundError"),
+        ("pathlib:NoSuchClass", "cannot be used: AttributeError"),
+        ("pathlib:Path", "it has no method `reason`"),
+        ("uuid:UUID", "cannot be used: TypeError"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(path: str, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        load_deletion_policy(path)
