@@ -15,7 +15,7 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -76,32 +76,43 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awai
         or request.max_wait_ms <= 0
         or not reading.replicas
     )
+    waiting = None if is_ready else _wait(request, context, reading, minimum)
     if context.api_version < FIRST_WITH_BATCHES:
-        return _handle_old(request, context, reading, minimum, is_ready=is_ready)
+        return _handle_old(request, context, reading, waiting)
     if epoch == FINAL_EPOCH:
-        return reading.answer if is_ready else _wait(request, context, reading, minimum)
-    return _begin_session(request, context, reading, minimum, is_ready=is_ready)
+        return waiting or reading.answer
+    return _begin_session(request, context, reading, waiting)
 
 
 async def _handle_old(
     request: FetchRequest,
     context: RequestContext,
     reading: _Reading,
-    minimum: int,
-    *,
-    is_ready: bool,
+    waiting: Awaitable[FetchAnswer] | None,
 ) -> FetchAnswer:
-    answer = reading.answer if is_ready else await _wait(request, context, reading, minimum)
+    answer = await waiting if waiting is not None else reading.answer
     answer.topics = await as_message_sets(answer.topics, request, context)
     return answer
 
 
 class _Parked:
-    """A byte countdown that the partitions of one fetch share."""
+    """A byte countdown that the partitions of one fetch share, and a deadline.
 
-    def __init__(self, missing: int) -> None:
+    It is parked at once, not when the coroutine that awaits it first runs: an append between the
+    two would not wake it. `release` runs once it is over in any way, also when nobody awaited it.
+    """
+
+    def __init__(self, missing: int, deadline: float, release: Callable[[_Parked], None]) -> None:
+        loop = asyncio.get_running_loop()
         self._missing = missing
-        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.woken: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_at(deadline, self.on_changed)
+
+        def over(_: asyncio.Future[None]) -> None:
+            timer.cancel()
+            release(self)
+
+        self.woken.add_done_callback(over)
 
     def on_readable(self, size: int) -> None:
         self._missing -= size
@@ -113,25 +124,41 @@ class _Parked:
             self.woken.set_result(None)
 
 
-async def _wait(
+def _park(reading: _Reading, minimum: int, deadline: float) -> _Parked:
+    replicas = reading.replicas
+
+    def release(parked: _Parked) -> None:
+        for replica in replicas:
+            replica.unpark(parked)
+
+    parked = _Parked(minimum - reading.size, deadline, release)
+    for replica in replicas:
+        replica.park(parked)
+    return parked
+
+
+def _wait(
     request: FetchRequest, context: RequestContext, reading: _Reading, minimum: int
+) -> Awaitable[FetchAnswer]:
+    deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+    parked = _park(reading, minimum, deadline)
+    return _read_when_woken(request, context, minimum, deadline, parked)
+
+
+async def _read_when_woken(
+    request: FetchRequest,
+    context: RequestContext,
+    minimum: int,
+    deadline: float,
+    parked: _Parked,
 ) -> FetchAnswer:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + request.max_wait_ms / 1000
     while True:
-        parked = _Parked(minimum - reading.size)
-        for replica in reading.replicas:
-            replica.park(parked)
-        timer = loop.call_at(deadline, parked.on_changed)
-        try:
-            await parked.woken
-        finally:
-            timer.cancel()
-            for replica in reading.replicas:
-                replica.unpark(parked)
+        await parked.woken
         reading = _read_all(request, context)
         if reading.size >= minimum or reading.settled or loop.time() >= deadline:
             return reading.answer
+        parked = _park(reading, minimum, deadline)
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -148,12 +175,10 @@ async def _begin_session(
     request: FetchRequest,
     context: RequestContext,
     reading: _Reading,
-    minimum: int,
-    *,
-    is_ready: bool,
+    waiting: Awaitable[FetchAnswer] | None,
 ) -> FetchAnswer:
     """The full answer, and if the cache has room a session that goes on from it."""
-    answer = reading.answer if is_ready else await _wait(request, context, reading, minimum)
+    answer = await waiting if waiting is not None else reading.answer
     session = context.node.fetch_sessions.create(
         sum(len(topic.partitions) for topic in request.topics),
         is_follower=_is_follower(request),
@@ -250,25 +275,32 @@ class _IncrementalReading:
                 del session.dirty[key]
                 self._idle[key] = cached, answer
 
-    async def wait(self) -> FetchAnswer:
+    def wait(self) -> Awaitable[FetchAnswer]:
+        deadline = asyncio.get_running_loop().time() + self._request.max_wait_ms / 1000
+        return self._read_when_woken(deadline, self._park(deadline))
+
+    def _park(self, deadline: float) -> _Parked:
+        session = self._session
+
+        def release(parked: _Parked) -> None:
+            if session.parked is parked:
+                session.parked = None
+
+        parked = _Parked(self._minimum - self._reading.size, deadline, release)
+        session.parked = parked
+        return parked
+
+    async def _read_when_woken(self, deadline: float, parked: _Parked) -> FetchAnswer:
         loop = asyncio.get_running_loop()
         session = self._session
-        deadline = loop.time() + self._request.max_wait_ms / 1000
         while True:
-            parked = _Parked(self._minimum - self._reading.size)
-            session.parked = parked
-            timer = loop.call_at(deadline, parked.on_changed)
-            try:
-                await parked.woken
-            finally:
-                timer.cancel()
-                if session.parked is parked:
-                    session.parked = None
+            await parked.woken
             if session.is_closed or session.epoch != self._epoch:
                 return self.finish()
             self.read()
             if self.is_ready or loop.time() >= deadline:
                 return self.finish()
+            parked = self._park(deadline)
 
     def finish(self) -> FetchAnswer:
         """Those partitions of which there is news, topic by topic."""
