@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 import bradbury
 
@@ -65,6 +71,10 @@ def wait_until_clean(cluster: bradbury.LocalCluster, topic: str) -> int:
     raise AssertionError(sorted(path.name for path in directory.iterdir()))
 
 
+def log_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd", "gzip", "snappy"])
 def test_only_the_last_value_of_each_key_is_left_at_its_offset(
     cluster: bradbury.LocalCluster, codec: str
@@ -110,3 +120,50 @@ def test_only_the_last_value_of_each_key_is_left_at_its_offset(
     assert seen == last
     clean = [key for offset, key, _ in found if offset < clean_to]
     assert len(clean) == len(set(clean)) >= 100
+
+
+def committed(servers: str, group: str, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    found = [each.offset for each in consumer.committed(partitions, timeout=PATIENCE)]
+    consumer.close()
+    return found
+
+
+def test_committed_offsets_survive_compaction_and_a_restart(tmp_path: Path) -> None:
+    config = {"log.cleaner.backoff.ms": 50, "offsets.topic.num.partitions": 1}
+    expected: dict[str, list[int]] = {}
+    with bradbury.local(str(tmp_path), config=config) as cluster:
+        servers = cluster.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic("t", 3, 1)])["t"].result(10)
+        for group in range(10):
+            consumer = Consumer({"bootstrap.servers": servers, "group.id": f"group-{group}"})
+            for number in range(300):
+                partition = number % 2  # partition 2 never gets a commit
+                offset = 1000 * group + number
+                consumer.commit(
+                    offsets=[TopicPartition("t", partition, offset)], asynchronous=False
+                )
+                expected.setdefault(f"group-{group}", [-1001] * 3)[partition] = offset
+            consumer.close()
+            if group == 0:
+                resource = ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets")
+                for name, value in (("segment.bytes", "20000"), ("min.cleanable.dirty.ratio", "0")):
+                    resource.add_incremental_config(
+                        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                    )
+                for future in admin.incremental_alter_configs([resource]).values():
+                    future.result(10)
+        for group in (3, 4):
+            admin.delete_consumer_groups([f"group-{group}"])[f"group-{group}"].result(10)
+            expected[f"group-{group}"] = [-1001] * 3
+        before = {group: committed(servers, group, "t") for group in expected}
+        assert before == expected
+        clean_to = wait_until_clean(cluster, "__consumer_offsets")
+        assert clean_to > 2000
+        directory = next(tmp_path.rglob("__consumer_offsets-0"))
+        assert log_bytes(directory) < 60_000
+    with bradbury.local(str(tmp_path), config=config) as cluster:
+        servers = cluster.bootstrap_servers
+        assert {group: committed(servers, group, "t") for group in expected} == expected
