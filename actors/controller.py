@@ -22,21 +22,22 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ..cluster import controller_state
 from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NewTopic, NodeRegistration, Sessions
-from ..cluster.metadata_image import MetadataImage
+from ..cluster.controller_state import NodeRegistration, Sessions
+from ..cluster.metadata_image import NO_LEADER, MetadataImage
 from ..cluster.metadata_records import (
     ClusterRecord,
     ConfigRecord,
     EpochRecord,
     MetadataRecord,
     PartitionRecord,
+    RemoveTopicRecord,
     decode_metadata_record,
     encode_metadata_record,
 )
+from ..cluster.topic_control import CreateTopics, NewTopic
 from ..cluster.topic_name import OFFSETS_TOPIC
 from ..cluster.voter import Promise
 from ..handlers.config_rules import ServerConfigRules
-from ..handlers.context import CreatedTopic
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import FencedLeaderEpoch, InvalidRequest, NotController, StaleControllerEpoch
 from ..protocol.record_batch import read_size, stamp
@@ -247,58 +248,13 @@ class Controller:
             if OFFSETS_TOPIC not in self._image.topics:
                 topic = NewTopic(
                     name=OFFSETS_TOPIC,
+                    topic_id=uuid.uuid4(),
                     partitions=self._config.offsets_topic_num_partitions,
                     replication_factor=1,
                     configs=OFFSETS_TOPIC_CONFIGS,
                 )
-                await self._write(self._decide_topic(topic, uuid.uuid4()))
-
-    def _decide_topic(self, topic: NewTopic, topic_id: uuid.UUID) -> list[MetadataRecord]:
-        return controller_state.create_topic(
-            self._image,
-            topic,
-            topic_id=topic_id,
-            start=len(self._image.topics),
-            default_partitions=self._config.num_partitions,
-            default_replication_factor=self._config.default_replication_factor,
-        )
-
-    async def create_topic(
-        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
-    ) -> CreatedTopic:
-        self._require_active()
-        topic_id = topic.topic_id or uuid.uuid4()
-        async with self._writing:
-            made = self._image.topics.get(topic.name)
-            if made is not None and made.topic_id == topic_id:
-                return CreatedTopic(
-                    topic_id, len(made.partitions), len(made.partitions[0].replicas)
-                )
-            records = self._decide_topic(topic, topic_id)
-            partitions = [r for r in records if isinstance(r, PartitionRecord)]
-            created = CreatedTopic(topic_id, len(partitions), len(partitions[0].replicas))
-            if validate_only:
-                return created
-            await self._write(records)
-            offset = self._image.offset
-        leaders = {record.leader for record in partitions}
-        await self._wait_applied(leaders, offset, timeout_ms)
-        return created
-
-    async def delete_topic(
-        self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
-    ) -> str:
-        self._require_active()
-        async with self._writing:
-            records = controller_state.delete_topic(self._image, name=name, topic_id=topic_id)
-            if topic_id is not None:
-                name = self._image.topic_names[topic_id]
-            assert name is not None
-            leaders = {p.leader for p in self._image.topics[name].partitions}
-            await self._write(records)
-            offset = self._image.offset
-        await self._wait_applied(leaders, offset, timeout_ms)
-        return name
+                records, _ = CreateTopics(topics=(topic,)).decide(self._image, self._rules)
+                await self._write(records)
 
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
         """Carry out any request that decides for itself. Raises what it decides, or NotController.
@@ -310,16 +266,23 @@ class Controller:
             records, answer = request.decide(self._image, self._rules)
             if request.validate_only or not records:
                 return answer
+            concerned = self._concerned_by(records)
             await self._write(records)
             offset = self._image.offset
-        await self._wait_applied(self._concerned_by(records), offset, timeout_ms)
+        await self._wait_applied(concerned, offset, timeout_ms)
         return answer
 
     def _concerned_by(self, records: Sequence[MetadataRecord]) -> set[int]:
-        """The nodes that act on a change: the leaders of partitions; all, on settings."""
-        if any(isinstance(record, ConfigRecord) for record in records):
+        """The nodes that act on a change: the leaders of partitions; all, on settings alone."""
+        if all(isinstance(record, ConfigRecord) for record in records):
             return {node.node_id for node in self._image.live_nodes()}
-        return {record.leader for record in records if isinstance(record, PartitionRecord)}
+        leaders = {record.leader for record in records if isinstance(record, PartitionRecord)}
+        for record in records:
+            if isinstance(record, RemoveTopicRecord):
+                topic = self._image.topic_by_id(uuid.UUID(record.topic_id))
+                if topic is not None:
+                    leaders |= {partition.leader for partition in topic.partitions}
+        return leaders - {NO_LEADER}
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """(first, count) of ids that no one else gets."""

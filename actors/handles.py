@@ -8,7 +8,6 @@ No method here is called per record or per batch.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,14 +16,12 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTaskError
 
 from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NewTopic, NodeRegistration
+from ..cluster.controller_state import NodeRegistration
 from ..cluster.voter import Promise
-from ..handlers.context import CreatedTopic
 from ..protocol.errors import (
     ConnectionFailed,
     KafkaError,
     NotController,
-    UnknownTopicOrPartition,
 )
 from .controller import MetadataUpdate, Registered
 from .voter_host import VoterState
@@ -94,33 +91,6 @@ class ControllerHandle:
                 if loop.time() > deadline:
                     raise NotController(f"no controller to ask: {error}; try again") from None
                 await asyncio.sleep(RETRY_SECONDS)
-            except UnknownTopicOrPartition:
-                if lost and method == "delete_topic":
-                    return keywords["name"]  # the lost try had deleted it
-                raise
-
-    async def create_topic(
-        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
-    ) -> CreatedTopic:
-        # With its id chosen here, a try whose answer was lost can be repeated.
-        created = await self._insist(
-            "create_topic",
-            replace(topic, topic_id=topic.topic_id or uuid.uuid4()),
-            timeout_ms,
-            validate_only,
-            timeout_ms=timeout_ms,
-        )
-        assert isinstance(created, CreatedTopic)
-        return created
-
-    async def delete_topic(
-        self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
-    ) -> str:
-        deleted = await self._insist(
-            "delete_topic", timeout_ms, name=name, topic_id=topic_id, timeout_ms=timeout_ms
-        )
-        assert isinstance(deleted, str)
-        return deleted
 
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
         answer: A = await self._insist("change", request, timeout_ms, timeout_ms=timeout_ms)

@@ -29,11 +29,11 @@ from typing import Protocol, TypeVar
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NewTopic, NodeRegistration
+from ..cluster.controller_state import NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..groups.group_config import GroupCoordinatorConfig
-from ..handlers.context import CreatedTopic, LeaderReplica, LogDirs, LogDirState
+from ..handlers.context import LeaderReplica, LogDirs, LogDirState
 from ..handlers.fetch_session import FetchSessionCache
 from ..handlers.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
@@ -74,12 +74,6 @@ class ControllerLink(Protocol):
 
     async def register(self, request: NodeRegistration) -> Registered: ...
     async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate: ...
-    async def create_topic(
-        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
-    ) -> CreatedTopic: ...
-    async def delete_topic(
-        self, *, name: str | None, topic_id: uuid.UUID | None, timeout_ms: int
-    ) -> str: ...
     async def allocate_producer_ids(self) -> tuple[int, int]: ...
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A: ...
 
@@ -181,6 +175,9 @@ class Node:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def new_id(self) -> uuid.UUID:
+        return uuid.uuid4()
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """See handlers.context.Node. One thread: two such calls would take turns anyway."""

@@ -23,9 +23,8 @@ from typing import Any
 import ray
 
 from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NewTopic, NodeRegistration
+from ..cluster.controller_state import NodeRegistration
 from ..cluster.voter import Promise
-from ..handlers.context import CreatedTopic
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
@@ -251,18 +250,6 @@ class ControllerActor(_Shell):
 
     async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate:
         return await self._controller.poll(node_id, incarnation, applied)
-
-    async def create_topic(
-        self, topic: NewTopic, timeout_ms: int, validate_only: bool
-    ) -> CreatedTopic:
-        return await self._controller.create_topic(
-            topic, timeout_ms=timeout_ms, validate_only=validate_only
-        )
-
-    async def delete_topic(self, timeout_ms: int, *, name: Any, topic_id: Any) -> str:
-        return await self._controller.delete_topic(
-            name=name, topic_id=topic_id, timeout_ms=timeout_ms
-        )
 
     async def change(self, request: ControllerRequest[Any], timeout_ms: int) -> Any:
         return await self._controller.change(request, timeout_ms=timeout_ms)

@@ -42,6 +42,10 @@ class ConfigRules(Protocol):
         """The value that counts while the resource has none of its own."""
         ...
 
+    def topic_defaults(self, image: MetadataImage) -> tuple[int, int]:
+        """Partitions and replication factor of a topic that is created without them."""
+        ...
+
     def check_topic(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
         """Raises InvalidConfig unless a topic may have these settings of its own."""
         ...

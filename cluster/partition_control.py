@@ -23,14 +23,15 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
-from .controller_state import (
+from .metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from .metadata_records import MetadataRecord
+from .topic_control import (
     MAX_PARTITIONS_PER_TOPIC,
     check_assignment,
+    new_partitions,
     role_for,
     spread_over_racks,
 )
-from .metadata_image import NO_LEADER, MetadataImage, PartitionImage
-from .metadata_records import MetadataRecord, PartitionRecord
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
@@ -112,18 +113,7 @@ def create_partitions(
         replicas = check_assignment(
             dict(enumerate(wanted.assignments, present)), {node.node_id for node in nodes}, present
         )
-    return [
-        PartitionRecord(
-            topic_id=str(topic.topic_id),
-            partition=index,
-            replicas=ids,
-            isr=ids,
-            leader=ids[0],
-            leader_epoch=0,
-            partition_epoch=0,
-        )
-        for index, ids in enumerate(replicas, present)
-    ]
+    return new_partitions(str(topic.topic_id), replicas, first=present)
 
 
 def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:

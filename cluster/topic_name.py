@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from ..protocol.errors import InvalidTopicException
 
@@ -15,10 +15,8 @@ METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 
 
-def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
+def check_topic_name(name: str) -> None:
     """Refuse a name that cannot be a topic.
-
-    `a.b` and `a_b` collide, because metric names turn dots into underscores.
 
     Raises:
         InvalidTopicException: says which rule the name breaks.
@@ -35,7 +33,19 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
         )
     if name == METADATA_TOPIC:
         raise InvalidTopicException(f"{name} is the controller's own log")
-    folded = name.replace(".", "_")
-    for other in existing:
-        if other != name and other.replace(".", "_") == folded:
-            raise InvalidTopicException(f"topic {name!r} collides with existing topic {other!r}")
+
+
+def fold(name: str) -> str:
+    """What metrics make of a name: `a.b` and `a_b` are the same there, so they collide."""
+    return name.replace(".", "_")
+
+
+def can_collide(name: str) -> bool:
+    return "." in name or "_" in name
+
+
+def check_collision(name: str, taken: Mapping[str, str]) -> None:
+    """`taken`: folded name -> name of a topic. Raises InvalidTopicException."""
+    other = taken.get(fold(name))
+    if other is not None and other != name:
+        raise InvalidTopicException(f"topic {name!r} collides with existing topic {other!r}")

@@ -38,6 +38,10 @@ class ServerConfigRules:
             return server.log_defaults.to_kafka()[name]
         return server.value_of(name) or ""
 
+    def topic_defaults(self, image: MetadataImage) -> tuple[int, int]:
+        broker = self._now(image).broker
+        return broker.num_partitions, broker.default_replication_factor
+
     def check_topic(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
         self._now(image).topic_config(configs)
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.fetch_response import FileSlice
@@ -224,29 +223,11 @@ class LogDirs(Protocol):
         ...
 
 
-class CreatedTopic(NamedTuple):
-    topic_id: UUID
-    partitions: int
-    replication_factor: int
-
-
 class Controller(Protocol):
     """The cluster's controller, wherever it runs. It answers after commit.
 
     Each raises KafkaErrors: what it decided, or NotController while it cannot be reached.
     """
-
-    async def create_topic(
-        self, topic: NewTopic, *, timeout_ms: int, validate_only: bool
-    ) -> CreatedTopic:
-        """Returns when the leaders serve the topic, or after timeout_ms; it exists either way."""
-        ...
-
-    async def delete_topic(
-        self, *, name: str | None, topic_id: UUID | None, timeout_ms: int
-    ) -> str:
-        """Returns the topic's name."""
-        ...
 
     async def change(self, request: ControllerRequest[T], *, timeout_ms: int) -> T:
         """The request's answer, when it is carried out and the nodes concerned act on it.
@@ -297,6 +278,9 @@ class Node(Protocol):
         ...
 
     def now_ms(self) -> int: ...
+    def new_id(self) -> UUID:
+        """A random one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
-"""DeleteTopics (API key 20): by name, and by id from v6 on."""
+"""DeleteTopics (API key 20): by name, and from version 6 on by name or id.
+
+A topic that is named twice, in whatever way, is deleted by none of the entries but the first that
+the controller sees; entries that are equal are all refused. Source: ControllerApis.deleteTopics.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from uuid import UUID
-
-from ..protocol.errors import InvalidRequest, KafkaError
+from ..cluster.controller_request import Outcome
+from ..cluster.topic_control import DeleteTopics, TopicKey, TopicOutcome
+from ..protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from ..protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -14,30 +17,59 @@ from ..protocol.messages.delete_topics import (
 from ..protocol.schema import ZERO_UUID
 from .context import RequestContext
 
+FIRST_WITH_DISABLED = 3
+
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in request.topic_names]
-    wanted += [(topic.name, topic.topic_id) for topic in request.topics]
-    results = await asyncio.gather(
-        *(_delete(name, topic_id, request.timeout_ms, context) for name, topic_id in wanted)
+    keys = [TopicKey(name) for name in request.topic_names]
+    keys += [
+        TopicKey(topic.name, None if topic.topic_id == ZERO_UUID else topic.topic_id)
+        for topic in request.topics
+    ]
+    outcomes: dict[TopicKey, TopicOutcome] = {}
+    accepted: list[TopicKey] = []
+    for key in dict.fromkeys(keys):
+        try:
+            _check(key, keys, context)
+        except KafkaError as error:
+            outcomes[key] = TopicOutcome(Outcome.of(error), key.name, key.topic_id)
+        else:
+            accepted.append(key)
+    if accepted:
+        decided: tuple[TopicOutcome, ...]
+        try:
+            decided = await context.node.controller.change(
+                DeleteTopics(topics=tuple(accepted)), timeout_ms=request.timeout_ms
+            )
+        except KafkaError as error:
+            decided = tuple(
+                TopicOutcome(Outcome.of(error), key.name, key.topic_id) for key in accepted
+            )
+        outcomes |= dict(zip(accepted, decided, strict=True))
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=_shown_name(each, context),
+                topic_id=each.topic_id or ZERO_UUID,
+                error_code=each.outcome.code,
+                error_message=each.outcome.message,
+            )
+            for each in outcomes.values()
+        ]
     )
-    return DeleteTopicsResponse(responses=list(results))
 
 
-async def _delete(
-    name: str | None, topic_id: UUID, timeout_ms: int, context: RequestContext
-) -> DeletableTopicResult:
-    result = DeletableTopicResult(name=name, topic_id=topic_id)
-    try:
-        if (name is None) == (topic_id == ZERO_UUID):
-            raise InvalidRequest("name a topic by its name or by its id, not by both")
-        known = None if name is None else context.node.image.topics.get(name)
-        result.name = await context.node.controller.delete_topic(
-            name=name, topic_id=None if name is not None else topic_id, timeout_ms=timeout_ms
-        )
-        if known is not None:
-            result.topic_id = known.topic_id
-    except KafkaError as error:
-        result.error_code = error.code
-        result.error_message = str(error)
-    return result
+def _check(key: TopicKey, keys: list[TopicKey], context: RequestContext) -> None:
+    if not context.node.config.delete_topic_enable:
+        if context.api_version < FIRST_WITH_DISABLED:
+            raise InvalidRequest("topics cannot be deleted: delete.topic.enable=false")
+        raise TopicDeletionDisabled("topics cannot be deleted: delete.topic.enable=false")
+    if (key.name is None) == (key.topic_id is None):
+        raise InvalidRequest("name a topic by its name or by its id, not by both or neither")
+    if keys.count(key) > 1:
+        raise InvalidRequest(f"topic {key.name or key.topic_id} stands twice in the request")
+
+
+def _shown_name(outcome: TopicOutcome, context: RequestContext) -> str | None:
+    """Null is allowed only where ids are, for an id that nobody knows."""
+    return outcome.name if context.api_version >= 6 or outcome.name is not None else ""

@@ -9,15 +9,14 @@ KafkaApis.handleTopicMetadataRequest. Missing topics are created when request an
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from ..cluster.controller_state import NewTopic
 from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from ..cluster.topic_control import CreateTopics, NewTopic
 from ..cluster.topic_name import check_topic_name
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import InvalidTopicException, KafkaError, TopicAlreadyExists
+from ..protocol.errors import InvalidTopicException, KafkaError
 from ..protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -74,24 +73,22 @@ def _topics_to_create(request: MetadataRequest, context: RequestContext) -> list
 async def _create_then_respond(
     names: list[str], request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
-    async def create(name: str) -> KafkaError | None:
-        try:
-            await context.node.controller.create_topic(
-                NewTopic(name=name), timeout_ms=AUTO_CREATE_TIMEOUT_MS, validate_only=False
-            )
-        except TopicAlreadyExists:
-            return None
-        except KafkaError as error:
-            return error
-        return None
-
-    errors = dict(zip(names, await asyncio.gather(*map(create, names)), strict=True))
+    topics = tuple(NewTopic(name=name, topic_id=context.node.new_id()) for name in names)
+    codes: dict[str | None, int]
+    try:
+        outcomes = await context.node.controller.change(
+            CreateTopics(topics=topics), timeout_ms=AUTO_CREATE_TIMEOUT_MS
+        )
+        codes = {name: each.outcome.code for name, each in zip(names, outcomes, strict=True)}
+    except KafkaError as error:
+        codes = dict.fromkeys(names, error.code)
     response = _respond(request, context)
     for topic in response.topics:
-        error = errors.get(topic.name or "")
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in errors:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in codes:
+            code = codes[topic.name]
             # Created, but this node has not heard of it yet: the client asks again soon.
-            topic.error_code = error.code if error else ErrorCode.LEADER_NOT_AVAILABLE
+            is_there = code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE if is_there else code
     return response
 
 

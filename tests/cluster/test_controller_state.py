@@ -1,72 +1,35 @@
-"""What does the controller decide? Requests and an image in, records out; nothing else happens."""
-
-from uuid import UUID
+"""What does the controller decide about nodes? Requests and an image in, records out."""
 
 import pytest
 from hypothesis import given, strategies as st
 
 from bradbury.cluster import controller_state
-from bradbury.cluster.controller_state import NewTopic, NodeRegistration, Sessions
+from bradbury.cluster.config_control import BROKER, TOPIC
+from bradbury.cluster.controller_state import NodeRegistration, Sessions
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
 from bradbury.cluster.metadata_records import (
-    ClusterRecord,
     PartitionRecord,
     RegisterNodeRecord,
     decode_metadata_record,
-    encode_metadata_record,
 )
+from bradbury.cluster.partition_control import CreatePartitions, NewPartitions
+from bradbury.cluster.topic_control import DeleteTopics, TopicKey
 from bradbury.protocol.errors import (
     BrokerIdNotRegistered,
     InconsistentClusterId,
-    InvalidPartitions,
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
-    InvalidTopicException,
     KafkaError,
     StaleBrokerEpoch,
-    TopicAlreadyExists,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
 )
-
-TOPIC_ID = UUID(int=42)
-
-
-def registration(name: str, *, roles: tuple[str, ...] = ("partition",), incarnation: str = "a"):
-    return NodeRegistration(
-        directory_id=name,
-        incarnation=incarnation,
-        roles=roles,
-        host="127.0.0.1",
-        port=9092,
-        rack=name[:1],
-    )
-
-
-def applied(image: MetadataImage, records) -> MetadataImage:
-    """Every record goes through its bytes, as on the voters' disks."""
-    decoded = [decode_metadata_record(encode_metadata_record(record)) for record in records]
-    assert decoded == list(records)
-    return image.apply(decoded, offset=image.offset + len(decoded))
-
-
-def cluster(*names: str) -> MetadataImage:
-    image = applied(MetadataImage(), [ClusterRecord(cluster_id="c", voters=("v",))])
-    for name in names:
-        _, records = controller_state.register_node(image, registration(name))
-        image = applied(image, records)
-    return image
-
-
-def create(image: MetadataImage, topic: NewTopic, *, start: int = 0, topic_id: UUID = TOPIC_ID):
-    return controller_state.create_topic(
-        image,
-        topic,
-        topic_id=topic_id,
-        start=start,
-        default_partitions=3,
-        default_replication_factor=1,
-    )
+from tests.support.metadata import (
+    TOPIC_ID,
+    Refused,
+    applied,
+    cluster,
+    create,
+    decide,
+    one_setting,
+    registration,
+)
 
 
 def test_nodes_get_ids_from_one_upward_and_keep_them() -> None:
@@ -76,79 +39,9 @@ def test_nodes_get_ids_from_one_upward_and_keep_them() -> None:
     assert node_id == 1
 
 
-def test_partitions_alternate_over_racks_and_nodes() -> None:
-    image = cluster("a1", "a2", "b1", "b2")
-    image = applied(image, create(image, NewTopic(name="t", partitions=8)))
-    leaders = [partition.leader for partition in image.topics["t"].partitions]
-    assert sorted(leaders) == [1, 1, 2, 2, 3, 3, 4, 4]
-    racks = [image.nodes[leader].rack for leader in leaders]
-    assert all(left != right for left, right in zip(racks, racks[1:], strict=False))
-
-
-def test_a_topic_without_numbers_gets_the_brokers_defaults() -> None:
-    image = cluster("a1")
-    image = applied(image, create(image, NewTopic(name="t")))
-    assert len(image.topics["t"].partitions) == 3
-    assert image.topics["t"].partitions[0].isr == (1,)
-
-
-def test_an_assignment_is_followed() -> None:
-    image = cluster("a1", "b1")
-    topic = NewTopic(name="t", assignments={0: (2,), 1: (1,), 2: (2,)})
-    image = applied(image, create(image, topic))
-    assert [partition.leader for partition in image.topics["t"].partitions] == [2, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("topic", "error"),
-    [
-        (NewTopic(name=""), InvalidTopicException),
-        (NewTopic(name=".."), InvalidTopicException),
-        (NewTopic(name="a" * 250), InvalidTopicException),
-        (NewTopic(name="white space"), InvalidTopicException),
-        (NewTopic(name="__cluster_metadata"), InvalidTopicException),
-        (NewTopic(name="exists_already"), InvalidTopicException),
-        (NewTopic(name="exists.already"), TopicAlreadyExists),
-        (NewTopic(name="t", partitions=0), InvalidPartitions),
-        (NewTopic(name="t", partitions=-2), InvalidPartitions),
-        (NewTopic(name="t", partitions=100_001), InvalidPartitions),
-        (NewTopic(name="t", replication_factor=0), InvalidReplicationFactor),
-        (NewTopic(name="t", replication_factor=2), InvalidReplicationFactor),
-        (NewTopic(name="t", assignments={1: (1,)}), InvalidReplicaAssignment),
-        (NewTopic(name="t", assignments={0: ()}), InvalidReplicaAssignment),
-        (NewTopic(name="t", assignments={0: (77,)}), InvalidReplicaAssignment),
-        (NewTopic(name="t", assignments={0: (1, 2)}), InvalidReplicationFactor),
-    ],
-)
-def test_a_topic_that_cannot_be_creates_nothing(topic: NewTopic, error: type[KafkaError]) -> None:
-    image = cluster("a1", "b1")
-    image = applied(image, create(image, NewTopic(name="exists.already")))
-    with pytest.raises(error):
-        create(image, topic, topic_id=UUID(int=43))
-
-
-def test_without_a_node_for_partitions_there_is_no_topic() -> None:
-    with pytest.raises(InvalidReplicationFactor, match="no node"):
-        create(cluster(), NewTopic(name="t"))
-
-
-def test_topics_are_deleted_by_name_or_id() -> None:
-    image = cluster("a1")
-    image = applied(image, create(image, NewTopic(name="t")))
-    by_name = controller_state.delete_topic(image, name="t")
-    assert by_name == controller_state.delete_topic(image, topic_id=TOPIC_ID)
-    image = applied(image, by_name)
-    assert "t" not in image.topics
-    assert image.topic_by_id(TOPIC_ID) is None
-    with pytest.raises(UnknownTopicOrPartition):
-        controller_state.delete_topic(image, name="t")
-    with pytest.raises(UnknownTopicId):
-        controller_state.delete_topic(image, topic_id=TOPIC_ID)
-
-
 def test_a_restarted_leader_leads_in_a_new_epoch() -> None:
     image = cluster("a1")
-    image = applied(image, create(image, NewTopic(name="t", partitions=2)))
+    image = applied(image, create(image, "t", partitions=2))
     _, records = controller_state.register_node(image, registration("a1", incarnation="b"))
     image = applied(image, records)
     assert [p.leader_epoch for p in image.topics["t"].partitions] == [1, 1]
@@ -160,7 +53,7 @@ def test_a_restarted_leader_leads_in_a_new_epoch() -> None:
 
 def test_a_silent_node_loses_the_lead_and_gets_it_back_when_heard_again() -> None:
     image = cluster("a1", "b1")
-    image = applied(image, create(image, NewTopic(name="t", partitions=2)))
+    image = applied(image, create(image, "t", partitions=2))
     image = applied(image, controller_state.fence_node(image, 1, fenced=True))
     assert [p.leader for p in image.topics["t"].partitions] == [NO_LEADER, 2]
     assert [node.node_id for node in image.live_nodes()] == [2]
@@ -224,7 +117,12 @@ def test_producer_ids_are_never_given_twice() -> None:
 
 @given(
     commands=st.lists(
-        st.sampled_from(["node", "topic", "delete", "fence", "unfence", "restart", "ids"]),
+        st.sampled_from(
+            [
+                *("node", "topic", "delete", "partitions", "config", "unset"),
+                *("fence", "unfence", "restart", "ids"),
+            ]
+        ),
         max_size=25,
     ),
     data=st.data(),
@@ -238,12 +136,24 @@ def test_an_image_rebuilt_from_its_own_records_is_the_same(commands, data) -> No
             if command == "node":
                 records = controller_state.register_node(image, registration(f"n{number}"))[1]
             elif command == "topic":
-                topic = NewTopic(name=f"t{number}", partitions=2, configs={"retention.ms": "1"})
-                records = create(image, topic, topic_id=UUID(int=number))
+                configs = {"retention.ms": "1"}
+                records = create(image, f"t{number}", partitions=2, configs=configs)
             elif command == "delete" and topics:
-                records = controller_state.delete_topic(
-                    image, name=data.draw(st.sampled_from(topics))
+                key = TopicKey(data.draw(st.sampled_from(topics)))
+                records = decide(image, DeleteTopics(topics=(key,)))[0]
+            elif command == "partitions" and topics:
+                name = data.draw(st.sampled_from(topics))
+                count = len(image.topics[name].partitions) + 1
+                more = CreatePartitions(topics=(NewPartitions(name, count),))
+                records = decide(image, more)[0]
+            elif command in ("config", "unset") and (topics or nodes):
+                resource = data.draw(
+                    st.sampled_from(
+                        [(TOPIC, name) for name in topics]
+                        + [(BROKER, ""), *((BROKER, str(node)) for node in nodes)]
+                    )
                 )
+                records = decide(image, one_setting(*resource, unset=command == "unset"))[0]
             elif command in ("fence", "unfence") and nodes:
                 node_id = data.draw(st.sampled_from(nodes))
                 records = controller_state.fence_node(image, node_id, fenced=command == "fence")
@@ -254,7 +164,7 @@ def test_an_image_rebuilt_from_its_own_records_is_the_same(commands, data) -> No
                 )[1]
             else:
                 records = controller_state.allocate_producer_ids(image)[1]
-        except InvalidReplicationFactor:
+        except Refused:
             assert not image.live_nodes("partition")
             continue
         before = image
