@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate java clean
+.PHONY: demo test test-fast check dev generate compatibility java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -31,6 +31,13 @@ dev: $(VENV)/.test
 
 generate: $(VENV)/.test
 	$(BIN)/python -m bradbury.protocol.message_generator
+
+# Every foreign client and tool that is installed, against a live cluster; then the table of it.
+compatibility: $(VENV)/.test java
+	rm -f .cache/compatibility.json
+	-$(BIN)/python -m pytest tests/compatibility --deselect tests/compatibility/test_table.py
+	$(BIN)/python -m bradbury.tests.support.compatibility
+	$(BIN)/python -m pytest tests/compatibility/test_table.py
 
 # Spark needs a JDK 17 or 21. Installed only where that can be done without asking.
 java:
