@@ -1,7 +1,8 @@
 """InitProducerId (API key 22): a fresh producer id for an idempotent producer.
 
-Ids come in blocks from the controller, which never gives one out twice. Transactions are not there
-yet: a transactional id is refused with a code that clients report as it is.
+A producer that names the id it had gets a new one, as in Apache Kafka. Ids come in blocks from the
+controller, which never gives one out twice. Transactions are not there yet: a transactional id is
+refused with a code that clients report as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
             if not request.transactional_id
             else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
+        return refused
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        refused.error_code = ErrorCode.INVALID_REQUEST  # one without the other says nothing
         return refused
     try:
         producer_id = await context.node.next_producer_id()

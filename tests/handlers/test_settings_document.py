@@ -1,0 +1,120 @@
+"""Is docs/configs.md what the code says, and does a broker's configuration add up as it says?"""
+
+import pickle
+
+import pytest
+from hypothesis import given, strategies as st
+
+from bradbury.handlers.config_description import (
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG,
+    TOPIC_CONFIG,
+    describe_broker,
+    describe_broker_default,
+    describe_topic,
+)
+from bradbury.handlers.config_document import PATH, document
+from bradbury.handlers.server_config import ServerConfig, server_keys
+from bradbury.protocol.errors import InvalidConfig
+
+
+def test_the_document_is_current() -> None:
+    assert PATH.read_text() == document(), "run `make generate`"
+
+
+def test_every_setting_stands_in_it_with_a_sentence() -> None:
+    text = document()
+    for name, key in server_keys().items():
+        assert f"`{name}`" in text
+        assert key.documentation.endswith("."), name
+
+
+def layered(static=(), default=(), broker=()) -> ServerConfig:
+    return ServerConfig.from_kafka(
+        dict(static), dynamic_default=dict(default), dynamic_broker=dict(broker)
+    )
+
+
+def test_a_topic_takes_each_value_from_the_nearest_layer() -> None:
+    name = "log.segment.bytes"
+    layers = [
+        layered(),
+        layered({name: "100"}),
+        layered({name: "100"}, {name: "200"}),
+        layered({name: "100"}, {name: "200"}, {name: "300"}),
+    ]
+    seen = []
+    for server in layers:
+        found = {each.key.name: each for each in describe_topic({}, server)}["segment.bytes"]
+        seen.append((found.value, found.source))
+    assert seen == [
+        ("1073741824", DEFAULT_CONFIG),
+        ("100", STATIC_BROKER_CONFIG),
+        ("200", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("300", DYNAMIC_BROKER_CONFIG),
+    ]
+    own = describe_topic({"segment.bytes": "400"}, layers[-1])
+    found = {each.key.name: each for each in own}["segment.bytes"]
+    assert (found.value, found.source) == ("400", TOPIC_CONFIG)
+    assert [(each.value, each.source) for each in found.synonyms] == [
+        ("400", TOPIC_CONFIG),
+        ("300", DYNAMIC_BROKER_CONFIG),
+        ("200", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("100", STATIC_BROKER_CONFIG),
+        ("1073741824", DEFAULT_CONFIG),
+    ]
+
+
+def test_a_default_set_at_run_time_covers_every_name_of_it_given_at_the_start() -> None:
+    server = layered({"log.retention.minutes": "1"}, {"log.retention.ms": "5"})
+    assert server.log_defaults.retention_ms == 5
+    assert layered({"log.retention.minutes": "1"}).log_defaults.retention_ms == 60_000
+
+
+def test_a_broker_shows_what_can_be_changed_and_where_each_value_is_from() -> None:
+    server = layered({"num.partitions": 4, "log.retention.hours": "1"}, {"max.connections": "9"})
+    shown = {each.key.name: each for each in describe_broker(server)}
+    assert set(shown) == set(server_keys())
+    partitions, connections = shown["num.partitions"], shown["max.connections"]
+    assert (partitions.value, partitions.source, partitions.is_read_only) == ("4", 4, True)
+    assert (connections.value, connections.source, connections.is_read_only) == ("9", 3, False)
+    assert shown["log.retention.ms"].value is None
+    assert shown["log.retention.hours"].source == STATIC_BROKER_CONFIG
+    assert [each.key.name for each in describe_broker_default(server)] == ["max.connections"]
+
+
+@pytest.mark.parametrize(
+    ("static", "message"),
+    [
+        ({"no.such": "1"}, "unknown broker config 'no.such'"),
+        ({"zookeeper.connect": "x"}, "there is no ZooKeeper"),
+        ({"log.retention.ms": "x"}, "log.retention.ms must be an integer"),
+        ({"log.retention.ms": "1", "log.retention.hours": "x"}, "log.retention.hours must be"),
+        ({"group.max.size": "0"}, "group.max.size must be at least 1"),
+    ],
+)
+def test_what_a_cluster_cannot_be_started_with(static: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        ServerConfig.from_kafka(static)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(name for name, key in server_keys().items() if key.type == 5)),
+        st.integers(100, 10_000).map(str),
+        max_size=6,
+    ),
+    st.dictionaries(
+        st.sampled_from(["log.retention.ms", "log.segment.bytes", "max.connections"]),
+        st.integers(100, 10_000).map(str),
+    ),
+)
+def test_a_configuration_survives_the_way_to_another_process(static, dynamic) -> None:
+    try:
+        server = ServerConfig.from_kafka(static, dynamic_default=dynamic)
+    except InvalidConfig:
+        return
+    assert pickle.loads(pickle.dumps(server)) == server
+    assert server.with_dynamic({}, {}) == ServerConfig.from_kafka(static)
