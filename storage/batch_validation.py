@@ -128,7 +128,7 @@ def validate_records(
         InvalidTimestamp: a record is too far from the broker's clock. Both tell which ones in
             `record_errors`, at most MOST_RECORD_ERRORS.
         CorruptMessage: the compressed block, or a varint, is malformed.
-    Cost: the decompression and about 2 us a record.
+    Cost: the decompression and 2-4 us a record.
     """
     records = records_of(batch, header, decompress_limit=config.decompressed_limit)
     needs_key = "compact" in config.cleanup_policies
