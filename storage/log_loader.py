@@ -294,8 +294,10 @@ class LogLoader:
             allow_gaps=self._may_have_gaps,
         )
         for header in segment.recover(scan):
-            if not found_epochs or header.leader_epoch != found_epochs[-1][0]:
-                found_epochs.append((header.leader_epoch, header.base_offset))
+            # An epoch that goes on from before the scan did not begin here.
+            if header.leader_epoch != epoch:
+                epoch = header.leader_epoch
+                found_epochs.append((epoch, header.base_offset))
         self._segments_scanned += 1
         self._bytes_scanned += size
         if scan.reason is None:
@@ -342,8 +344,8 @@ class LogLoader:
         log: SegmentList,
         log_start_offset: int,
     ) -> None:
-        if epochs.is_damaged:
-            self._note(f"{epochs.path} was damaged and is made anew from the log")
+        if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
+            self._note(f"{epochs.path} was absent or damaged and is made anew from the log")
             found_epochs = _epochs_in(log)
         epochs.assign_all(found_epochs)
         epochs.truncate_from_end(log.active.next_offset)

@@ -246,3 +246,24 @@ def test_epochs_are_found_again_in_the_batches(tmp_path: Path) -> None:
         assert log.epochs.entries == [(0, 0), (1, 8), (2, 16)]
     path.unlink()
     assert open_log(tmp_path, config=SMALL).epochs.entries == [(0, 0), (1, 8), (2, 16)]
+
+
+def test_epochs_that_began_before_the_scan_keep_their_beginning(tmp_path: Path) -> None:
+    fill(tmp_path, 12, SMALL)
+    before = [(0, 0), (1, 8), (2, 16)]
+    for recovery_point in range(25):
+        log = open_log(tmp_path, config=SMALL, recovery_point=recovery_point)
+        assert log.epochs.entries == before, recovery_point
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 8\n2 16\n"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_epoch_checkpoint_is_made_anew_from_all_segments(
+    tmp_path: Path, clean: bool
+) -> None:
+    fill(tmp_path, 12, SMALL)
+    open_log(tmp_path, config=SMALL).close(clean=True)
+    (tmp_path / "leader-epoch-checkpoint").unlink()
+    log = open_log(tmp_path, config=SMALL, clean=clean, recovery_point=24)
+    assert log.epochs.entries == [(0, 0), (1, 8), (2, 16)]
+    assert len(log.recovery.reasons) == 1
