@@ -16,7 +16,13 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from uuid import UUID
 
-from ..protocol.errors import BrokerNotAvailable, error_for
+from ..protocol.errors import error_for
+from ..protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from ..protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -29,14 +35,11 @@ from ..protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ..protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from ..protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
+from .configs import ConfigEntry, alter_configs, describe_configs, resource
+from .delete_records import HIGH_WATERMARK, delete_records
 from .io_thread import Steps, wait
 from .list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
 from .log_dirs import LogDir, describe_log_dirs
@@ -47,9 +50,6 @@ T = TypeVar("T")
 
 NEW_TOPIC_GRACE_MS: Final = 2_000
 """How long a topic that one node just made may be unknown to another."""
-
-TOPIC_RESOURCE: Final = 2
-BROKER_RESOURCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,6 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     brokers: tuple[Broker, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """source: 1 the topic's own, 4 the broker's file, 5 the default (DescribeConfigs)."""
-
-    name: str
-    value: str | None
-    source: int
-    is_read_only: bool
-    is_sensitive: bool
 
 
 class Admin:
@@ -201,39 +190,113 @@ class Admin:
             return [_describe(view, name) for name in sorted(view.topics)]
         return self._run(self._describe_known(list(names)))
 
+    def create_partitions(
+        self,
+        topic: str,
+        total: int,
+        *,
+        assignments: Iterable[Iterable[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Give a topic more partitions, `total` afterwards. Records stay where they are.
+
+        Records of one key may go to another partition from then on.
+
+        Args:
+            topic: its name.
+            total: more than it has; partitions cannot be taken away.
+            assignments: the node ids of each new partition; by default they are spread.
+            validate_only: check, change nothing.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment: the broker says.
+        """
+        assigned = None
+        if assignments is not None:
+            assigned = [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in assignments]
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=total, assignments=assigned)],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+        response = self._run(
+            self._client.send_to_any(request, CreatePartitionsResponse, repeatable=False)
+        )
+        for result in response.results:
+            if result.error_code:
+                raise error_for(result.error_code, result.error_message)
+        if not validate_only:
+            self._run(self._see_partitions(topic, total))
+
+    def delete_records(
+        self, before: Mapping[tuple[str, int], int | str]
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below an offset; "latest": all there are. They do not come back.
+
+        Returns the first offset that is left, for each partition.
+
+        Raises:
+            UnknownTopicOrPartition, OffsetOutOfRange, PolicyViolation (a compacted topic).
+        """
+        offsets = {}
+        for key, offset in before.items():
+            if isinstance(offset, str) and offset != "latest":
+                raise ValueError(f'{offset!r}: say an offset, or "latest"')
+            offsets[TopicPartition(*key)] = HIGH_WATERMARK if offset == "latest" else int(offset)
+        return self._run(delete_records(self._client, offsets, timeout_ms=self._timeout_ms))
+
     def describe_configs(
-        self, topic: str | None = None, *, broker: int | None = None
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | str | None = None,
+        documentation: bool = False,
     ) -> dict[str, ConfigEntry]:
-        """The settings of a topic, or of a broker by node id.
+        """The settings of a topic, or of a broker by node id; "all": set for all at run time.
 
         Raises:
             ValueError: not exactly one of the two is given.
-            UnknownTopicOrPartition: there is no such topic.
+            UnknownTopicOrPartition, BrokerNotAvailable: there is none.
         """
-        if (topic is None) == (broker is None):
-            raise ValueError("say describe_configs(topic) or describe_configs(broker=node_id)")
-        kind = TOPIC_RESOURCE if topic is not None else BROKER_RESOURCE
-        name = topic if topic is not None else str(broker)
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsResource(
-                    resource_type=kind, resource_name=name, configuration_keys=None
-                )
-            ]
-        )
-        if broker is None:
-            steps = self._client.send_to_any(request, DescribeConfigsResponse)
-        else:
-            steps = self._ask_broker(broker, request)
-        result = self._run(steps).results[0]
-        if result.error_code:
-            raise error_for(result.error_code, _text(name, result.error_message))
-        return {
-            entry.name: ConfigEntry(
-                entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive
+        of = resource(topic, broker)
+        return self._run(describe_configs(self._client, of, documentation=documentation))
+
+    def alter_configs(
+        self,
+        topic: str | None = None,
+        changes: Mapping[str, object] | None = None,
+        *,
+        broker: int | str | None = None,
+        unset: Iterable[str] = (),
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change settings of a topic or broker while it runs: all that are named, or none.
+
+        Args:
+            topic, broker: as in describe_configs.
+            changes: what to set.
+            unset: names that go back to their default.
+            append, subtract: words of settings that are lists: {"cleanup.policy": "compact"}.
+            validate_only: check, change nothing.
+
+        Raises:
+            InvalidConfig: an unknown name, or a value that is not allowed.
+            InvalidRequest: a name stands twice, or cannot be changed while brokers run.
+            UnknownTopicOrPartition, BrokerNotAvailable: there is none.
+        """
+        self._run(
+            alter_configs(
+                self._client,
+                resource(topic, broker),
+                changes or {},
+                unset=unset,
+                append=append,
+                subtract=subtract,
+                validate_only=validate_only,
             )
-            for entry in result.configs
-        }
+        )
 
     def describe_cluster(self) -> ClusterDescription:
         response = self._run(
@@ -303,6 +366,17 @@ class Admin:
         response = self._run(self._client.send_to_any(request, MetadataResponse))
         return ClusterView().updated(response, asked=names)
 
+    def _see_partitions(self, topic: str, total: int) -> Steps[None]:
+        """What was just added may take a moment to be known to every node."""
+        waited_ms = 0
+        self._client.want([topic])
+        while waited_ms < NEW_TOPIC_GRACE_MS:
+            view = yield from wait(self._client.refresh())
+            if topic in view.topics and len(view.topics[topic].partitions) >= total:
+                return
+            waited_ms += self._client.config.retry_backoff_ms
+            yield self._client.config.retry_backoff_ms / 1000
+
     def _describe_known(self, names: list[str]) -> Steps[list[TopicDescription]]:
         """A topic that was just created may take a moment to be known to every node."""
         described = []
@@ -310,17 +384,6 @@ class Admin:
             yield from self._client.topic(name, grace_ms=NEW_TOPIC_GRACE_MS)
             described.append(_describe(self._client.view, name))
         return described
-
-    def _ask_broker(
-        self, node_id: int, request: DescribeConfigsRequest
-    ) -> Steps[DescribeConfigsResponse]:
-        view = yield from wait(self._client.refresh())
-        broker = view.brokers.get(node_id)
-        if broker is None:
-            raise BrokerNotAvailable(f"there is no live broker {node_id}; see describe_cluster()")
-        return (
-            yield from wait(self._client.send(broker.address, request, DescribeConfigsResponse))
-        )
 
 
 def _describe(view: ClusterView, name: str) -> TopicDescription:

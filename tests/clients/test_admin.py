@@ -12,7 +12,10 @@ from bradbury.protocol.errors import (
     ConnectionFailed,
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
     InvalidTopicException,
+    OffsetOutOfRange,
     RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -70,8 +73,87 @@ def test_the_settings_of_a_node_are_told(admin: bradbury.Admin) -> None:
     assert admin.describe_configs(broker=node)
     with pytest.raises(BrokerNotAvailable, match="no live broker 999"):
         admin.describe_configs(broker=999)
-    with pytest.raises(ValueError, match="describe_configs"):
+    with pytest.raises(ValueError, match="say a topic"):
         admin.describe_configs()
+
+
+def test_settings_are_changed_one_by_one_and_all_or_none(
+    admin: bradbury.Admin, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    admin.alter_configs(
+        topic, {"retention.ms": 5, "segment.bytes": "99"}, append={"cleanup.policy": "compact"}
+    )
+    shown = admin.describe_configs(topic, documentation=True)
+    assert [shown[name].value for name in ("retention.ms", "segment.bytes", "cleanup.policy")] == [
+        "5",
+        "99",
+        "delete,compact",
+    ]
+    entry = shown["retention.ms"]
+    assert (entry.source, [each.source for each in entry.synonyms]) == (1, [1, 5])
+    assert entry.documentation
+    admin.alter_configs(topic, unset=["segment.bytes"], subtract={"cleanup.policy": "delete"})
+    shown = admin.describe_configs(topic)
+    assert (shown["segment.bytes"].source, shown["cleanup.policy"].value) == (5, "compact")
+    with pytest.raises(InvalidConfig, match="unknown topic config 'no.such'"):
+        admin.alter_configs(topic, {"retention.ms": 6, "no.such": 1})
+    admin.alter_configs(topic, {"retention.ms": 7}, validate_only=True)
+    assert admin.describe_configs(topic)["retention.ms"].value == "5"
+    with pytest.raises(UnknownTopicOrPartition):
+        admin.alter_configs("nowhere", {"retention.ms": 6})
+
+
+def test_settings_of_all_brokers_reach_each_of_them(admin: bradbury.Admin) -> None:
+    node = admin.describe_cluster().brokers[0].node_id
+    admin.alter_configs(broker="all", changes={"max.connections": 5000})
+    assert admin.describe_configs(broker="all")["max.connections"].value == "5000"
+    assert admin.describe_configs(broker=node)["max.connections"].source == 3
+    admin.alter_configs(broker=node, changes={"max.connections": 6000})
+    assert admin.describe_configs(broker=node)["max.connections"].source == 2
+    admin.alter_configs(broker=node, unset=["max.connections"])
+    admin.alter_configs(broker="all", unset=["max.connections"])
+    assert admin.describe_configs(broker=node)["max.connections"].source == 5
+    with pytest.raises(InvalidRequest, match="cannot be changed while brokers run"):
+        admin.alter_configs(broker="all", changes={"num.partitions": 3})
+    with pytest.raises(ValueError, match="node id"):
+        admin.describe_configs(broker="some")
+
+
+def test_partitions_are_added_and_seen_at_once(admin: bradbury.Admin, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    admin.describe_topics([topic])
+    admin.create_partitions(topic, 5, validate_only=True)
+    assert len(admin.describe_topics([topic])[0].partitions) == 2
+    admin.create_partitions(topic, 3)
+    assert len(admin.describe_topics([topic])[0].partitions) == 3
+    node = admin.describe_cluster().brokers[0].node_id
+    admin.create_partitions(topic, 4, assignments=[[node]])
+    with pytest.raises(InvalidPartitions, match="has 4 partitions already"):
+        admin.create_partitions(topic, 4)
+    with pytest.raises(InvalidReplicaAssignment, match="unknown node"):
+        admin.create_partitions(topic, 5, assignments=[[77]])
+    with pytest.raises(UnknownTopicOrPartition):
+        admin.create_partitions("nowhere", 5)
+
+
+def test_records_are_deleted_up_to_an_offset(
+    admin: bradbury.Admin, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(2)
+    with bradbury.Producer(bootstrap) as producer:
+        for number in range(10):
+            producer.send(topic, b"", partition=number % 2).result(10)
+    left = admin.delete_records({(topic, 0): 2, (topic, 1): "latest"})
+    assert left == {(topic, 0): 2, (topic, 1): 5}
+    starts = admin.list_offsets([(topic, 0), (topic, 1)], "earliest")
+    assert [starts[topic, partition].offset for partition in (0, 1)] == [2, 5]
+    with pytest.raises(OffsetOutOfRange, match=f"{topic}-0"):
+        admin.delete_records({(topic, 0): 99})
+    with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
+        admin.delete_records({(topic, 2): 0})
+    with pytest.raises(ValueError, match="latest"):
+        admin.delete_records({(topic, 0): "all"})
 
 
 def test_offsets_at_the_ends_and_at_a_time(
