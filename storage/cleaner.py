@@ -102,7 +102,7 @@ class Cleaning:
         seed: bytes,
     ) -> None:
         self._file_system = file_system
-        self._directory = directory
+        self.directory = directory
         self._segments = tuple(segments)
         ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
         self._ends = dict(zip((segment.base_offset for segment in segments), ends, strict=True))
@@ -226,7 +226,7 @@ class Cleaning:
         assert self._filter is not None
         target = LogSegment(
             self._file_system,
-            self._directory,
+            self.directory,
             group[0].base_offset,
             config=self._config,
             now_ms=self._now_ms,

@@ -87,7 +87,7 @@ class LogCompaction(LogUpkeep):
             return
         self._health.check()
         try:
-            if cleaning.truncations != self._truncations or not self._segments.holds(replaced):
+            if self._has_changed_since(cleaning) or not self._segments.holds(replaced):
                 segment.unlink()
                 raise CleaningAborted(f"{self.directory} has changed meanwhile")
             segment.rename_files(SWAP_SUFFIX)
@@ -114,12 +114,16 @@ class LogCompaction(LogUpkeep):
         """What a step of `cleaning` that raised OSError or KafkaError comes to: CleaningAborted,
         UncleanableLog or StorageFailure.
         """
-        if isinstance(self._health, ClosedLog) or cleaning.truncations != self._truncations:
+        if isinstance(self._health, ClosedLog) or self._has_changed_since(cleaning):
             return CleaningAborted(f"{self.directory} has changed meanwhile")
         if not isinstance(error, OSError):
             return UncleanableLog(f"{self.directory} cannot be compacted: {error}")
         failure = refused_or_failed(self._health, f"compacting {self.directory}", error)
         return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
+
+    def _has_changed_since(self, cleaning: Cleaning) -> bool:
+        """Whether records are gone that were cleaned, or the files have moved elsewhere."""
+        return cleaning.truncations != self._truncations or cleaning.directory != self.directory
 
     def roll_if_overdue(self, now_ms: int) -> bool:
         """Close the active segment if a record in it must be compacted soon (max.compaction.lag.ms)

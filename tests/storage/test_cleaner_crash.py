@@ -259,6 +259,21 @@ def test_a_truncation_during_a_cleaning_ends_it() -> None:
     assert log.is_online
 
 
+def test_a_log_that_is_renamed_or_closed_during_a_cleaning_takes_nothing_offline() -> None:
+    disk, log = build()
+    cleaning = begin(log)
+    cleaning.build_offset_map(lambda size: None)
+    disk.rename(PATH, "/data/u-0")
+    log.relocate("/data/u-0")
+    absent = FileNotFoundError(2, "No such file or directory")
+    assert isinstance(log.explain_cleaning_failure(cleaning, absent), CleaningAborted)
+    assert log.is_online
+    cleaning = begin(log)
+    log.close(clean=False)
+    assert isinstance(log.explain_cleaning_failure(cleaning, absent), CleaningAborted)
+    assert open_log("/data/u-0", file_system=disk, config=CONFIG).is_online
+
+
 def test_retention_during_a_cleaning_wins() -> None:
     disk, log = build()
     cleaning = begin(log)
