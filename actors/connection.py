@@ -42,7 +42,9 @@ MAX_PARKED = 8 * 1024**2
 SLICE_SECONDS = 0.002
 SCRATCH_SIZE = 256 * 1024
 SHORT_READ = 4 * 1024
-FIRST_BUFFER = 64 * 1024
+# A peer that announces much and sends little costs this; the buffer follows what really comes.
+FIRST_BUFFER = 4 * 1024
+QUICK_GROWTH = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE = 32 * 1024
 WAITING_PRODUCE = 1024
@@ -289,7 +291,8 @@ class Connection:
             if not self._memory.may_grow(self):
                 self._pause()
                 return
-            grown = bytearray(min(self._frame_size, max(FIRST_BUFFER, 2 * capacity)))
+            factor = 4 if capacity < QUICK_GROWTH else 2
+            grown = bytearray(min(self._frame_size, max(FIRST_BUFFER, factor * capacity)))
             grown[:capacity] = self._buffer
             self._buffer = grown
         view = memoryview(self._buffer)[: self._frame_size]
