@@ -1,4 +1,4 @@
-"""`bradbury topics`: create, list, describe, delete."""
+"""`bradbury topics`: create, list, describe, configs, alter, add-partitions, delete."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from .output import note, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin import Admin, TopicDescription
+    from ..clients.configs import ConfigEntry
 
-topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+topics = typer.Typer(help="Create, list, describe, change and delete topics.", no_args_is_help=True)
 
 
 @topics.command()
@@ -114,6 +115,99 @@ def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None)
 
 
 @topics.command()
+def configs(
+    topic: Topic,
+    everything: Annotated[bool, typer.Option("--all", help="Defaults, too.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Show a topic's settings and where each value is from."""
+    from ..protocol.errors import UnknownTopicOrPartition
+
+    with _admin(bootstrap) as admin:
+        try:
+            entries = admin.describe_configs(topic, documentation=True)
+        except UnknownTopicOrPartition:
+            raise _unknown(topic) from None
+    shown = [
+        entry
+        for name, entry in sorted(entries.items())
+        if everything or SOURCES.get(entry.source) != "default"
+    ]
+    if as_json:
+        print_json([_config(entry) for entry in shown])
+    elif not shown:
+        note(f"topic {topic!r} has only defaults; --all shows them")
+    else:
+        print_table(
+            ("config", "value", "from", "meaning"),
+            [
+                (entry.name, entry.value, SOURCES.get(entry.source), entry.documentation)
+                for entry in shown
+            ],
+        )
+
+
+@topics.command()
+def alter(
+    topic: Topic,
+    config: Annotated[
+        list[str], typer.Option("--config", "-c", help="name=value to set; repeatable.")
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    unset: Annotated[
+        list[str], typer.Option("--unset", "-u", help="Name to unset; repeatable.")
+    ] = [],  # noqa: B006 -- as above
+    append: Annotated[list[str], typer.Option(help="name=word to add to a list; repeatable.")] = [],  # noqa: B006 -- as above
+    subtract: Annotated[
+        list[str], typer.Option(help="name=word to take from a list; repeatable.")
+    ] = [],  # noqa: B006 -- as above
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Change a topic's settings: all that are named, or none."""
+    from ..protocol.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+
+    changes = parse_pairs(config, "--config")
+    added, taken = parse_pairs(append, "--append"), parse_pairs(subtract, "--subtract")
+    if not (changes or unset or added or taken):
+        raise CommandFailed("nothing to change; say --config name=value or --unset name")
+    with _admin(bootstrap) as admin:
+        try:
+            admin.alter_configs(
+                topic, changes, unset=unset, append=added, subtract=taken, validate_only=dry_run
+            )
+        except UnknownTopicOrPartition:
+            raise _unknown(topic) from None
+        except (InvalidConfig, InvalidRequest) as error:
+            raise CommandFailed(
+                f"{error}; nothing was changed. `bradbury topics configs {topic} --all` shows "
+                "every setting"
+            ) from None
+    names = ", ".join([*changes, *unset, *added, *taken])
+    note(f"topic {topic!r}: {'could change' if dry_run else 'changed'} {names}")
+
+
+@topics.command("add-partitions")
+def add_partitions(
+    topic: Topic,
+    total: Annotated[int, typer.Argument(metavar="TOTAL", help="Partitions afterwards.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Give a topic more partitions, TOTAL in all. Keys may go elsewhere from then on."""
+    from ..protocol.errors import InvalidPartitions, UnknownTopicOrPartition
+
+    with _admin(bootstrap) as admin:
+        try:
+            admin.create_partitions(topic, total, validate_only=dry_run)
+        except UnknownTopicOrPartition:
+            raise _unknown(topic) from None
+        except InvalidPartitions as error:
+            raise CommandFailed(f"{error}; say a greater TOTAL") from None
+    note(f"topic {topic!r} {'could have' if dry_run else 'has'} {_count(total, 'partition')}")
+
+
+@topics.command()
 def delete(
     topic: Annotated[
         list[str],
@@ -187,7 +281,13 @@ def _summary(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-SOURCES = {1: "topic", 4: "broker", 5: "default"}
+SOURCES = {
+    1: "topic",
+    2: "this broker, at run time",
+    3: "all brokers, at run time",
+    4: "broker",
+    5: "default",
+}
 """DescribeConfigs' config_source (KIP-226)."""
 
 
@@ -218,14 +318,15 @@ def _describe(admin: Admin, topic: str) -> dict[str, Any]:
             }
             for one in description.partitions
         ],
-        "configs": [
-            {
-                "name": entry.name,
-                "value": entry.value,
-                "source": SOURCES.get(entry.source, str(entry.source)),
-            }
-            for entry in admin.describe_configs(topic).values()
-        ],
+        "configs": [_config(entry) for entry in admin.describe_configs(topic).values()],
+    }
+
+
+def _config(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": SOURCES.get(entry.source, str(entry.source)),
     }
 
 

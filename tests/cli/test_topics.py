@@ -81,3 +81,59 @@ def test_bad_names_and_settings_are_refused(command: Command) -> None:
     assert "no.such.config" in command("topics", "create", "t", "-c", "no.such.config=1").error
     assert "--config name=value" in command("topics", "create", "t", "-c", "segment.bytes").error
     assert "replication" in command("topics", "create", "t", "--replication-factor", "3").error
+
+
+def test_settings_are_shown_with_where_they_are_from_and_changed(
+    command: Command, bradbury_topic: str
+) -> None:
+    command("topics", "create", bradbury_topic, "-c", "retention.ms=1000")
+    assert command("topics", "alter", bradbury_topic, "-c", "segment.bytes=5000").code == 0
+    command("topics", "alter", bradbury_topic, "--append", "cleanup.policy=compact")
+    own = json.loads(command("topics", "configs", bradbury_topic, "--json").out)
+    assert {one["name"]: one["value"] for one in own} == {
+        "retention.ms": "1000",
+        "segment.bytes": "5000",
+        "cleanup.policy": "delete,compact",
+    }
+    everything = json.loads(command("topics", "configs", bradbury_topic, "--all", "--json").out)
+    assert {one["source"] for one in everything} == {"topic", "default"}
+    assert "5000" in command("topics", "configs", bradbury_topic).out
+    command(
+        "topics",
+        "alter",
+        bradbury_topic,
+        *("-u", "retention.ms", "-u", "segment.bytes", "-u", "cleanup.policy"),
+    )
+    assert "--all" in command("topics", "configs", bradbury_topic).err
+
+
+def test_a_change_that_is_refused_says_why_and_changes_nothing(
+    command: Command, bradbury_topic: str
+) -> None:
+    command("topics", "create", bradbury_topic)
+    error = command(
+        "topics", "alter", bradbury_topic, "-c", "retention.ms=1", "-c", "preallocate=true"
+    ).error
+    assert "preallocate is not available: files grow as they are written" in error
+    assert "nothing was changed" in error
+    assert json.loads(command("topics", "configs", bradbury_topic, "--json").out) == []
+    assert "--config name=value" in command("topics", "alter", bradbury_topic).error
+    assert "does not exist" in command("topics", "alter", "nowhere", "-u", "retention.ms").error
+    assert "does not exist" in command("topics", "configs", "nowhere").error
+    command("topics", "alter", bradbury_topic, "-c", "retention.ms=1", "--dry-run")
+    assert json.loads(command("topics", "configs", bradbury_topic, "--json").out) == []
+
+
+def test_partitions_are_added_and_never_taken_away(command: Command, bradbury_topic: str) -> None:
+    command("topics", "create", bradbury_topic, "-p", "2")
+    assert (
+        "could have 5 partitions"
+        in command("topics", "add-partitions", bradbury_topic, "5", "--dry-run").err
+    )
+    assert "has 3 partitions" in command("topics", "add-partitions", bradbury_topic, "3").err
+    described = json.loads(command("topics", "describe", bradbury_topic, "--json").out)
+    assert len(described["partitions"]) == 3
+    error = command("topics", "add-partitions", bradbury_topic, "1").error
+    assert "has 3 partitions already" in error
+    assert "say a greater TOTAL" in error
+    assert "does not exist" in command("topics", "add-partitions", "nowhere", "3").error
