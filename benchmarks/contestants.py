@@ -1,0 +1,132 @@
+"""The two brokers that are compared, each a process of its own that is started and ended here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+from kafka_broker import KafkaBroker
+
+KAFKA_HEAP = "1g"
+
+
+def _serve(pipe: Connection, data_dir: str) -> None:
+    import bradbury
+
+    with bradbury.local(data_dir=data_dir) as cluster:
+        pipe.send(cluster.bootstrap_servers)
+        pipe.recv()
+
+
+class Contestant:
+    """A broker under test. `start_seconds`: from the start of its process until it serves."""
+
+    name: str
+    bootstrap_servers: str
+    start_seconds: float
+    _process: psutil.Process
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the broker so far (/proc/<pid>/stat)."""
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def rss_bytes(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        raise NotImplementedError
+
+
+class Bradbury(Contestant):
+    """One node with every role in one process, as local() makes it."""
+
+    name = "Bradbury"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "bradbury"
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        began = time.perf_counter()
+        self._child = context.Process(target=_serve, args=(other, str(self._folder)))
+        self._child.start()
+        other.close()  # so that recv fails, instead of waiting, if the child dies
+        self.bootstrap_servers = self._pipe.recv()
+        self.start_seconds = time.perf_counter() - began
+        self._process = psutil.Process(self._child.pid)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._child.is_alive():
+            self._pipe.send(None)
+        self._child.join(60)
+        if self._child.is_alive():
+            self._child.kill()
+            self._child.join()
+
+
+class Kafka(Contestant):
+    """Apache Kafka from its own jars: one KRaft node, its own defaults, its scripts' heap."""
+
+    name = "Kafka"
+
+    def __init__(self, folder: Path) -> None:
+        self._broker = KafkaBroker(folder / "kafka", heap=KAFKA_HEAP)
+
+    def __enter__(self) -> Self:
+        self._broker.start()
+        self._broker.stop()  # the first start also formats the directory
+        began = time.perf_counter()
+        self._broker.start()
+        self.start_seconds = time.perf_counter() - began
+        self.bootstrap_servers = self._broker.bootstrap_servers
+        self._process = psutil.Process(self._broker.pid)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._broker.kill()
+
+
+class Arena:
+    """A folder on one disk for both; gone afterwards."""
+
+    def __init__(self, parent: str | None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="versus-", dir=parent))
+
+    def __enter__(self) -> Path:
+        return self.folder
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

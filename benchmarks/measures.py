@@ -1,0 +1,197 @@
+"""What is measured of a broker, each by the same client with the same settings.
+
+Throughput is measured with librdkafka's calls by the batch (librdkafka.py), so that no Python runs
+per record on the client's side. Latency is measured record by record through confluent-kafka, which
+at 1,000 records a second costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from contestants import Contestant
+from librdkafka import CONSUMER, PRODUCER, Client
+
+BIG_BATCHES = {
+    "acks": "1",
+    "linger.ms": "20",
+    "batch.size": "1000000",
+    "batch.num.messages": "100000",
+    "queue.buffering.max.messages": "500000",
+    "queue.buffering.max.kbytes": "1000000",
+}
+SMALL_BATCHES = {**BIG_BATCHES, "linger.ms": "0", "batch.size": "16384"}
+"""What a producer sends that does not wait: the Java client's default batch, no linger."""
+READING = {
+    "group.id": "versus",
+    "queued.min.messages": "1000000",
+    "queued.max.messages.kbytes": "500000",
+    "fetch.message.max.bytes": "4000000",
+    "check.crcs": "false",
+}
+LATENCY_RATE = 1_000
+WAIT_SECONDS = 60
+
+
+class Throughput(NamedTuple):
+    """broker_cpu: seconds a GB. client_cpu: of one core, 1.0 is all of it."""
+
+    records_per_second: float
+    megabytes_per_second: float
+    broker_cpu: float
+    client_cpu: float
+
+
+class Latency(NamedTuple):
+    """Milliseconds."""
+
+    p50: float
+    p99: float
+
+
+def new_topic(broker: Contestant, name: str, partitions: int = 1) -> str:
+    """Made, and known to every client that asks."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
+    admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=WAIT_SECONDS)[
+        name
+    ].result(WAIT_SECONDS)
+    return name
+
+
+def delete_topic(broker: Contestant, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
+    admin.delete_topics([name])[name].result(WAIT_SECONDS)
+
+
+def produce(
+    broker: Contestant, topic: str, size: int, count: int, settings: dict[str, str]
+) -> Throughput:
+    """`count` records of `size` bytes to partition 0, until all are acknowledged."""
+    client = Client(PRODUCER, broker.bootstrap_servers, topic, settings)
+    try:
+        client.produce(1_000, size)  # connected, metadata known
+        return _throughput(broker, size, count, lambda: client.produce(count, size))
+    finally:
+        client.close()
+
+
+def consume(broker: Contestant, topic: str, size: int, count: int) -> Throughput:
+    """The first `count` records of partition 0, from the first call to the last record."""
+    client = Client(CONSUMER, broker.bootstrap_servers, topic, READING)
+    try:
+        return _throughput(broker, size, count, lambda: client.consume(count))
+    finally:
+        client.close()
+
+
+def _throughput(broker: Contestant, size: int, count: int, work: Callable[[], float]) -> Throughput:
+    gigabytes = size * count / 1e9
+    broker_before, own_before = broker.cpu_seconds(), time.process_time()
+    seconds = work()
+    own = time.process_time() - own_before
+    spent = broker.cpu_seconds() - broker_before
+    return Throughput(count / seconds, gigabytes * 1e3 / seconds, spent / gigabytes, own / seconds)
+
+
+def produce_latency(broker: Contestant, topic: str, seconds: float) -> Latency:
+    """LATENCY_RATE records a second with acks=1, from the moment each was due to its answer."""
+    times: list[float] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 1, "linger.ms": 0})
+    _send_steadily(producer, topic, seconds, times)
+    return _percentiles(times)
+
+
+def round_trip(broker: Contestant, topic: str, seconds: float) -> Latency:
+    """The same, until a consumer of this process has been handed the record."""
+    times: list[float] = []
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "versus",
+            "fetch.wait.max.ms": 500,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    total = int(LATENCY_RATE * seconds)
+    warm = LATENCY_RATE // 2
+
+    def receive() -> None:
+        count = 0
+        while count < total + warm:
+            for record in consumer.consume(1_000, 0.005):
+                if record.error() is None:
+                    count += 1
+                    times.append(time.perf_counter() - float(record.value()))
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 1, "linger.ms": 0})
+    receiver = threading.Thread(target=receive, daemon=True)
+    receiver.start()
+    _send_steadily(producer, topic, seconds, [])
+    receiver.join(WAIT_SECONDS)
+    if receiver.is_alive():
+        raise RuntimeError(f"{broker.name}: {len(times)} of {total + warm} records came back")
+    consumer.close()
+    return _percentiles(times[warm:])
+
+
+def _send_steadily(producer: Producer, topic: str, seconds: float, times: list[float]) -> None:
+    """Half a second more than asked, which is left out of `times`."""
+    warm = LATENCY_RATE // 2
+    began = time.perf_counter()
+    for number in range(int(LATENCY_RATE * seconds) + warm):
+        due = began + number / LATENCY_RATE
+        while (left := due - time.perf_counter()) > 0:
+            producer.poll(left)
+        producer.produce(
+            topic,
+            b"%.9f" % due,
+            partition=0,
+            on_delivery=lambda error, record, due=due, keep=number >= warm: (
+                times.append(time.perf_counter() - due) if keep and error is None else None
+            ),
+        )
+    producer.flush(WAIT_SECONDS)
+
+
+def _percentiles(times: list[float]) -> Latency:
+    p50, p99 = np.percentile(np.array(times) * 1000, (50, 99))
+    return Latency(float(p50), float(p99))
+
+
+# --- several clients, several nodes --------------------------------------------------------------
+
+
+def _produce_alone(address: str, topic: str, partition: int, count: int, barrier: object) -> None:
+    client = Client(PRODUCER, address, topic, BIG_BATCHES, partition=partition)
+    client.produce(1_000, 100)
+    barrier.wait()  # type: ignore[attr-defined]
+    client.produce(count, 100)
+    client.close()
+    barrier.wait()  # type: ignore[attr-defined]
+
+
+def produce_in_parallel(address: str, topic: str, clients: int, count: int) -> float:
+    """Records a second of `clients` processes, each with a partition of its own."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(clients + 1, timeout=WAIT_SECONDS)
+    processes = [
+        context.Process(target=_produce_alone, args=(address, topic, number, count, barrier))
+        for number in range(clients)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        barrier.wait()
+        began = time.perf_counter()
+        barrier.wait()
+        return clients * count / (time.perf_counter() - began)
+    finally:
+        for process in processes:
+            process.join(WAIT_SECONDS)

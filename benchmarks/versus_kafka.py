@@ -1,0 +1,277 @@
+"""Bradbury and Apache Kafka 4.1.1, side by side on this machine. Run by hand:
+
+    python benchmarks/versus_kafka.py [--quick] [--rounds 5] [--only WORD] [--json figures.json]
+    python benchmarks/versus_kafka.py --partitions 1,100,1000,10000     # beside how many others?
+    python benchmarks/versus_kafka.py --actors 1,2,4                    # Bradbury alone, on Ray
+
+Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
+with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
+as the other; a ratio is the median of the ratios of the rounds, so that a disk or a neighbour that
+is slow for a minute slows both. The client is the same, with the same settings. Broker and client
+share this machine's cores: where the client takes a whole core, that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from contestants import Arena, Bradbury, Contestant, Kafka
+from librdkafka import drain_library
+from measures import (
+    BIG_BATCHES,
+    SMALL_BATCHES,
+    Throughput,
+    consume,
+    delete_topic,
+    new_topic,
+    produce,
+    produce_in_parallel,
+    produce_latency,
+    round_trip,
+)
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+CLIENT_IS_FULL = 0.9
+
+
+class Goal(NamedTuple):
+    """Of the ratio Bradbury / Kafka."""
+
+    sign: str
+    ratio: float
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.sign == ">=" else ratio <= self.ratio
+
+
+GOALS = {
+    "produce 100 B, records/s": Goal(">=", 1.5),
+    "produce 1 KB, MB/s": Goal(">=", 2.5),
+    "produce 1 KB, linger 0, MB/s": Goal(">=", 1.5),
+    "consume 100 B, records/s": Goal(">=", 1.0),
+    "consume 1 KB, MB/s": Goal(">=", 1.0),
+    "produce 100 B, broker CPU s/GB": Goal("<=", 0.5),
+    "produce 1 KB, broker CPU s/GB": Goal("<=", 0.5),
+    "produce 1 KB, linger 0, broker CPU s/GB": Goal("<=", 0.5),
+    "consume 100 B, broker CPU s/GB": Goal("<=", 1.0),
+    "consume 1 KB, broker CPU s/GB": Goal("<=", 1.0),
+    "produce latency p50, ms": Goal("<=", 1.0),
+    "produce latency p99, ms": Goal("<=", 0.5),
+    "round trip p50, ms": Goal("<=", 1.0),
+    "round trip p99, ms": Goal("<=", 0.5),
+    "memory after all, MB": Goal("<=", 0.5),
+    "start, s": Goal("<=", 0.5),
+}
+
+
+@dataclass(slots=True)
+class Figures:
+    """By name of a measure: a pair (Bradbury, Kafka) for each round; and the client's CPU."""
+
+    pairs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    client_cpu: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, found: dict[str, dict[str, float]]) -> None:
+        for name, value in found["Bradbury"].items():
+            self.pairs.setdefault(name, []).append((value, found["Kafka"][name]))
+
+    def ratio(self, name: str) -> float:
+        return statistics.median(ours / theirs for ours, theirs in self.pairs[name])
+
+
+Measure = Callable[[Contestant, str, Figures], dict[str, float]]
+
+
+def measures(*, quick: bool) -> dict[str, Measure]:
+    """By name; each is given a fresh topic."""
+    scale = 0.2 if quick else 1.0
+    small, large = int(2_000_000 * scale), int(400_000 * scale)
+    seconds = 2.0 if quick else 8.0
+
+    def throughput(
+        figures: Figures, name: str, found: Throughput, *, by_count: bool
+    ) -> dict[str, float]:
+        figures.client_cpu.setdefault(name, []).append(found.client_cpu)
+        rate = found.records_per_second if by_count else found.megabytes_per_second
+        unit = "records/s" if by_count else "MB/s"
+        return {f"{name}, {unit}": rate, f"{name}, broker CPU s/GB": found.broker_cpu}
+
+    def in_and_out(size: int, count: int, label: str) -> Measure:
+        def run(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
+            by_count = size == 100
+            sent = produce(broker, topic, size, count, BIG_BATCHES)
+            read = consume(broker, topic, size, count)
+            return {
+                **throughput(figures, f"produce {label}", sent, by_count=by_count),
+                **throughput(figures, f"consume {label}", read, by_count=by_count),
+            }
+
+        return run
+
+    def small_batches(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
+        sent = produce(broker, topic, 1_000, large // 2, SMALL_BATCHES)
+        return throughput(figures, "produce 1 KB, linger 0", sent, by_count=False)
+
+    def latency(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
+        found = produce_latency(broker, topic, seconds)
+        return {"produce latency p50, ms": found.p50, "produce latency p99, ms": found.p99}
+
+    def trip(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
+        found = round_trip(broker, topic, seconds)
+        return {"round trip p50, ms": found.p50, "round trip p99, ms": found.p99}
+
+    return {
+        "100 B": in_and_out(100, small, "100 B"),
+        "1 KB": in_and_out(1_000, large, "1 KB"),
+        "linger 0": small_batches,
+        "latency": latency,
+        "round trip": trip,
+    }
+
+
+def compare(
+    brokers: list[Contestant], chosen: dict[str, Measure], rounds: int, figures: Figures
+) -> None:
+    """Round by round, the two in turn; the first round of each measure only warms both up."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(chosen) * (rounds + 1) * 2)
+        for name, measure in chosen.items():
+            for number in range(rounds + 1):
+                found: dict[str, dict[str, float]] = {}
+                ignored = Figures()
+                for broker in brokers if number % 2 else reversed(brokers):
+                    progress.update(task, description=f"{name}: {broker.name}", advance=1)
+                    topic = new_topic(broker, f"{name.replace(' ', '-')}-{number}")
+                    found[broker.name] = measure(broker, topic, figures if number else ignored)
+                    delete_topic(broker, topic)
+                if number:
+                    figures.add(found)
+
+
+def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Figures) -> None:
+    """Throughput to one partition of a topic that has many."""
+    for count in counts:
+        for number in range(4):
+            found: dict[str, dict[str, float]] = {}
+            for broker in brokers if number % 2 else reversed(brokers):
+                topic = f"partitions-{count}"
+                if not number:
+                    new_topic(broker, topic, count)
+                sent = produce(broker, topic, 100, 1_000_000, BIG_BATCHES)
+                name = f"produce 100 B, one of {count} partitions, records/s"
+                found[broker.name] = {name: sent.records_per_second}
+            if number:
+                figures.add(found)
+        name = f"memory with {count} partitions, MB"
+        figures.add({broker.name: {name: broker.rss_bytes() / 1e6} for broker in brokers})
+        for broker in brokers:
+            delete_topic(broker, f"partitions-{count}")
+
+
+def scale_actors(folder: Path, counts: list[int], console: Console) -> None:
+    """Bradbury alone, on an embedded Ray: as many partition actors as client processes."""
+    import bradbury
+
+    table = Table("partition actors", "clients", "records/s of 100 B", "MB/s")
+    for count in counts:
+        config = {"bradbury.partition.actors": str(count)}
+        data = str(folder / f"actors-{count}")
+        with bradbury.up(data, address="local", port=0, config=config) as cluster:
+            with bradbury.Admin(cluster.bootstrap_servers) as admin:
+                admin.create_topic("scale", count)
+            rates = [
+                produce_in_parallel(cluster.bootstrap_servers, "scale", count, 1_000_000)
+                for _ in range(3)
+            ]
+        rate = statistics.median(rates)
+        table.add_row(str(count), str(count), f"{rate:,.0f}", f"{rate / 1e4:,.0f}")
+    console.print(table)
+
+
+def show(figures: Figures, console: Console) -> None:
+    table = Table("measure", "Bradbury", "Kafka", "ratio", "goal", "", title="median of the rounds")
+    for name, pairs in figures.pairs.items():
+        ratio, goal = figures.ratio(name), GOALS.get(name)
+        ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+        verdict = "" if goal is None else "met" if goal.is_met(ratio) else "missed"
+        wanted = "" if goal is None else f"{goal.sign} {goal.ratio:g}"
+        table.add_row(name, f"{ours:,.2f}", f"{theirs:,.2f}", f"{ratio:.2f}", wanted, verdict)
+    console.print(table)
+    full = [
+        f"{name} ({statistics.median(cpu):.0%})"
+        for name, cpu in figures.client_cpu.items()
+        if statistics.median(cpu) >= CLIENT_IS_FULL
+    ]
+    if full:
+        console.print("The client took a whole core or more, and is part of the limit: ", *full)
+
+
+def json_of(figures: Figures) -> dict[str, object]:
+    return {
+        name: {
+            "bradbury": [ours for ours, _ in pairs],
+            "kafka": [theirs for _, theirs in pairs],
+            "ratio": figures.ratio(name),
+            "goal": None if name not in GOALS else f"{GOALS[name].sign} {GOALS[name].ratio:g}",
+            "met": None if name not in GOALS else GOALS[name].is_met(figures.ratio(name)),
+        }
+        for name, pairs in figures.pairs.items()
+    } | {"client CPU, cores": figures.client_cpu}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small runs, one minute in all")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--only", action="append", help="only measures with this word; repeatable")
+    parser.add_argument("--partitions", help="instead: e.g. 1,100,1000,10000")
+    parser.add_argument("--actors", help="instead: e.g. 1,2,4")
+    parser.add_argument(
+        "--dir", help="where both keep their data; a temporary directory by default"
+    )
+    parser.add_argument("--json", type=Path, help="write all figures into this file")
+    options = parser.parse_args()
+    console, figures = Console(), Figures()
+    drain_library()
+    with Arena(options.dir) as folder:
+        if options.actors:
+            scale_actors(folder, [int(word) for word in options.actors.split(",")], console)
+            return
+        with Bradbury(folder) as ours, Kafka(folder) as theirs:
+            brokers: list[Contestant] = [ours, theirs]
+            if options.partitions:
+                compare_partitions(
+                    brokers, [int(word) for word in options.partitions.split(",")], figures
+                )
+            else:
+                chosen = {
+                    name: measure
+                    for name, measure in measures(quick=options.quick).items()
+                    if not options.only or any(word in name for word in options.only)
+                }
+                rounds = options.rounds or (2 if options.quick else 5)
+                compare(brokers, chosen, rounds, figures)
+            figures.add(
+                {
+                    one.name: {
+                        "memory after all, MB": one.rss_bytes() / 1e6,
+                        "start, s": one.start_seconds,
+                    }
+                    for one in brokers
+                }
+            )
+    show(figures, console)
+    if options.json is not None:
+        options.json.write_text(json.dumps(json_of(figures), indent=1))
+
+
+if __name__ == "__main__":
+    main()
