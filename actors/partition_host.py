@@ -44,7 +44,7 @@ from ..storage.log_directory import LogDirectory
 from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_directory_name
 from ..storage.partition_log import PartitionLog
 from ..storage.replica_directories import ReplicaId
-from ..storage.storage_failure import DirectoryUnusable, StorageFailure
+from ..storage.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
 from .conversion_queue import ConversionPool
 from .log_cleaner import LogCleaner
 from .partition_upkeep import PartitionUpkeep
@@ -136,9 +136,11 @@ class PartitionHost:
             logger.error("%s is offline until restart: %s", path, reason)
         try:
             said = directories.load_logs(lambda topic: LogConfig(), now_ms=self._now_ms())
-        except StorageFailure as error:
+        except (StorageFailure, DataDirectoryError) as error:
             self._directories = None
             directories.close(clean=False)
+            if isinstance(error, DataDirectoryError):
+                raise
             raise DirectoryUnusable(f"no data directory can be read: {error}") from error
         for sentence in said:
             logger.warning("%s", sentence)

@@ -55,8 +55,10 @@ from .storage_failure import (
     DataDirectoryError,
     DirectoryHealth,
     DirectoryUnusable,
+    TransactionsNotServed,
     refused_or_failed,
 )
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
 
 LOCK_FILE = ".lock"
 CLEAN_FILE = ".kafka_cleanshutdown"
@@ -200,6 +202,7 @@ class LogDirectory:
 
         Raises:
             StorageFailure: the disk failed.
+            TransactionsNotServed: a log of Kafka's holds aborted transactions.
         Cost: see PartitionLog.open, per partition. Each log's `recovery` says what it took.
         """
         self._now_ms = now_ms
@@ -233,8 +236,19 @@ class LogDirectory:
                 high_watermark=high_watermarks.get(key, 0),
                 cleaner_offset=0 if cleaner_offsets is None else cleaner_offsets.get(key),
             )
+            self._refuse_transactions(self.logs[key])
         self._is_loaded = True
         return dict(self.logs)
+
+    def _refuse_transactions(self, log: PartitionLog) -> None:
+        """See TransactionsNotServed. Transactions that are still open end what is stable."""
+        for segment in log.segments:
+            path = segment.path_prefix + TRANSACTION_INDEX_SUFFIX
+            if self._file_system.exists(path) and self._file_system.size(path):
+                raise TransactionsNotServed(
+                    f"{log.directory} holds aborted transactions, which are not served yet; "
+                    "move it out of the data directory, or start Kafka on it"
+                )
 
     def _topic_id(self, directory: str) -> UUID | None:
         try:

@@ -192,8 +192,9 @@ class LogUpkeep:
 
     @property
     def last_stable_offset(self) -> int:
-        """Records below belong to no undecided transaction; there are none yet."""
-        return self._high_watermark
+        """Records below belong to no undecided transaction. Only a log of Kafka's has any yet."""
+        first_offsets = self._producers.open_transactions.values()
+        return min(self._high_watermark, *first_offsets) if first_offsets else self._high_watermark
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Begin `leader_epoch` at the log end offset, durably, before a batch carries it.

@@ -4,7 +4,7 @@
 
     version i16 = 1, crc u32, count i32, then per producer:
         producer_id i64, epoch i16, last_sequence i32, last_offset i64, offset_delta i32,
-        timestamp i64, coordinator_epoch i32 = -1, transaction_first_offset i64 = -1
+        timestamp i64, coordinator_epoch i32 = -1, transaction_first_offset i64 (-1: none)
     count i32, then per earlier batch, oldest first:
         producer_id i64, last_sequence i32, last_offset i64, offset_delta i32, timestamp i64
 
@@ -44,9 +44,8 @@ def encode_snapshot(state: ProducerState) -> bytes:
     earlier_count = 0
     for producer_id, entry in state.entries.items():
         *before, last = entry.batches
-        producers += _PRODUCER.pack(
-            producer_id, entry.epoch, *last, _NO_COORDINATOR, _NO_TRANSACTION
-        )
+        first_offset = state.open_transactions.get(producer_id, _NO_TRANSACTION)
+        producers += _PRODUCER.pack(producer_id, entry.epoch, *last, _NO_COORDINATOR, first_offset)
         for batch in before:
             earlier += _EARLIER.pack(producer_id, *batch)
         earlier_count += len(before)
@@ -71,8 +70,10 @@ def _decode_body(content: bytes, end_offset: int) -> ProducerState:
     state = ProducerState(end_offset)
     last_batches: list[tuple[ProducerEntry, WrittenBatch]] = []
     for _ in range(count):
-        producer_id, epoch, *batch, _, _ = _PRODUCER.unpack_from(content, position)
+        producer_id, epoch, *batch, _, first_offset = _PRODUCER.unpack_from(content, position)
         position += _PRODUCER.size
+        if first_offset != _NO_TRANSACTION:
+            state.open_transactions[producer_id] = first_offset
         entry = state.entries[producer_id] = ProducerEntry(epoch)
         last_batches.append((entry, WrittenBatch(*batch)))
     if position < len(content):

@@ -16,7 +16,12 @@ from collections import deque
 from typing import NamedTuple
 
 from ..protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
-from ..protocol.record_batch import NO_SEQUENCE, RecordBatchHeader
+from ..protocol.record_batch import (
+    CONTROL_MASK,
+    NO_SEQUENCE,
+    TRANSACTIONAL_MASK,
+    RecordBatchHeader,
+)
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MASK = 0x7FFFFFFF
@@ -53,10 +58,12 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition. `entries` is read by the snapshot writer."""
 
-    __slots__ = ("end_offset", "entries")
+    __slots__ = ("end_offset", "entries", "open_transactions")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        self.open_transactions: dict[int, int] = {}
+        """By producer id, the first offset of its transaction that no marker has ended yet."""
         self.end_offset = end_offset
         """The batches below are in this state."""
 
@@ -107,6 +114,12 @@ class ProducerState:
         """
         self.end_offset = last_offset + 1
         producer_id = header.producer_id
+        if header.attributes & TRANSACTIONAL_MASK:
+            if header.attributes & CONTROL_MASK:
+                self.open_transactions.pop(producer_id, None)
+            else:
+                first_offset = last_offset - header.last_offset_delta
+                self.open_transactions.setdefault(producer_id, first_offset)
         if producer_id < 0 or header.base_sequence == NO_SEQUENCE:
             return
         entry = self.entries.get(producer_id)

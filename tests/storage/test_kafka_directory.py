@@ -22,6 +22,7 @@ from bradbury.storage.log_config import LogConfig
 from bradbury.storage.log_directory import LogDirectory
 from bradbury.storage.partition_directory import encode_id
 from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.storage_failure import DataDirectoryError
 from bradbury.tests.support.kafka_jars import require_kafka
 from bradbury.tests.support.logs import read_all
 
@@ -246,3 +247,50 @@ def test_a_retry_of_an_idempotent_producer_is_recognised(
     assert found.base_offset == last.base_offset
     following = encode_records(records, base_sequence=last.last_sequence + 1, **identity)
     assert not log.append_as_leader(following, leader_epoch=99, now_ms=1000).duplicate
+
+
+@pytest.mark.parametrize("ending", ["committed", "open", "aborted"])
+def test_undecided_records_are_not_stable_and_aborted_ones_are_refused(
+    tmp_path: Path, ending: str
+) -> None:
+    require_kafka()
+    with KafkaBroker(tmp_path / "broker", heap="384m") as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions(30)
+        for end in ("committed", ending):
+            producer.begin_transaction()
+            for number in range(5):
+                producer.produce("paid", b"%d" % number, partition=0)
+            producer.flush(10)
+            if end == "committed":
+                producer.commit_transaction(10)
+            elif end == "aborted":
+                producer.abort_transaction(10)
+        # Kafka writes the markers after it has answered.
+        watch = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": "watch",
+                "isolation.level": "read_uncommitted",
+            }
+        )
+        paid = TopicPartition("paid", 0)
+        while watch.get_watermark_offsets(paid)[1] < (11 if ending == "open" else 12):
+            pass
+        watch.close()
+        kafka.kill()
+        directory = LogDirectory.open(OsFileSystem(), str(kafka.data), directory_id="x")
+        if ending == "aborted":
+            with pytest.raises(DataDirectoryError, match="aborted transactions"):
+                directory.load_logs(lambda topic: LogConfig(), now_ms=1000)
+            directory.close(clean=False)
+            return
+        for _ in range(2):
+            log = directory.load_logs(lambda topic: LogConfig(), now_ms=1000)["paid", 0]
+            log.high_watermark = log.log_end_offset
+            # Five records and a marker each time.
+            assert log.log_end_offset == (12 if ending == "committed" else 11)
+            assert log.last_stable_offset == (12 if ending == "committed" else 6)
+            directory.close(clean=True)  # and once more from our own snapshot
+            directory = LogDirectory.open(OsFileSystem(), str(kafka.data), directory_id="x")
+        directory.close(clean=False)
