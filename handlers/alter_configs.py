@@ -6,7 +6,8 @@ Source: ConfigAdminManager.scala. Names and values are judged by the controller 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from ..cluster.config_control import (
     BROKER,
@@ -60,7 +61,8 @@ async def alter(
     wanted: Sequence[ResourceChanges], context: RequestContext, *, validate_only: bool
 ) -> list[Outcome]:
     """An outcome for each resource: refused here, or as the controller says."""
-    outcomes = [_refusal(resource, wanted, context) for resource in wanted]
+    counts = Counter((resource.resource_type, resource.name) for resource in wanted)
+    outcomes = [_refusal(resource, counts, context) for resource in wanted]
     accepted = tuple(
         resource for resource, refusal in zip(wanted, outcomes, strict=True) if refusal is None
     )
@@ -73,17 +75,17 @@ async def alter(
             decided = list(answer)
         except KafkaError as error:
             decided = [Outcome.of(error)] * len(accepted)
-    return [decided.pop(0) if refusal is None else refusal for refusal in outcomes]
+    answers = iter(decided)
+    return [next(answers) if refusal is None else refusal for refusal in outcomes]
 
 
 def _refusal(
-    resource: ResourceChanges, wanted: Sequence[ResourceChanges], context: RequestContext
+    resource: ResourceChanges, counts: Mapping[tuple[int, str], int], context: RequestContext
 ) -> Outcome | None:
     """What is wrong with the request itself, or None."""
-    key = (resource.resource_type, resource.name)
     names = [change.name for change in resource.changes]
     try:
-        if sum((each.resource_type, each.name) == key for each in wanted) > 1:
+        if counts[resource.resource_type, resource.name] > 1:
             raise InvalidRequest("a resource stands in the request more than once")
         if len(set(names)) < len(names):
             raise InvalidRequest("a setting stands in the request more than once")

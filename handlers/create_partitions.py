@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..cluster.controller_request import Outcome
 from ..cluster.partition_control import CreatePartitions, NewPartitions
 from ..protocol.errors import InvalidRequest, KafkaError
@@ -17,12 +19,12 @@ from .context import RequestContext
 async def handle(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    names = [topic.name for topic in request.topics]
+    counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
     outcomes = {
         name: Outcome.of(InvalidRequest(f"topic {name!r} stands twice in the request"))
         for name in unique
-        if names.count(name) > 1
+        if counts[name] > 1
     }
     accepted = [topic for name, topic in unique.items() if name not in outcomes]
     if accepted:

@@ -6,6 +6,8 @@ the controller sees; entries that are equal are all refused. Source: ControllerA
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..cluster.controller_request import Outcome
 from ..cluster.topic_control import DeleteTopics, TopicKey, TopicOutcome
 from ..protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
@@ -28,9 +30,10 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     ]
     outcomes: dict[TopicKey, TopicOutcome] = {}
     accepted: list[TopicKey] = []
-    for key in dict.fromkeys(keys):
+    counts = Counter(keys)
+    for key, count in counts.items():
         try:
-            _check(key, keys, context)
+            _check(key, count, context)
         except KafkaError as error:
             outcomes[key] = TopicOutcome(Outcome.of(error), key.name, key.topic_id)
         else:
@@ -59,14 +62,14 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     )
 
 
-def _check(key: TopicKey, keys: list[TopicKey], context: RequestContext) -> None:
+def _check(key: TopicKey, count: int, context: RequestContext) -> None:
     if not context.node.config.delete_topic_enable:
         if context.api_version < FIRST_WITH_DISABLED:
             raise InvalidRequest("topics cannot be deleted: delete.topic.enable=false")
         raise TopicDeletionDisabled("topics cannot be deleted: delete.topic.enable=false")
     if (key.name is None) == (key.topic_id is None):
         raise InvalidRequest("name a topic by its name or by its id, not by both or neither")
-    if keys.count(key) > 1:
+    if count > 1:
         raise InvalidRequest(f"topic {key.name or key.topic_id} stands twice in the request")
 
 

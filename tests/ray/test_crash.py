@@ -177,3 +177,23 @@ def test_a_topic_made_before_the_controller_dies_is_known_after(cluster: bradbur
     assert len(topics["before-crash"].partitions) == 3
     assert "after-crash" in topics
     assert cluster.status()["epoch"] > epoch
+
+
+def test_settings_and_partitions_outlive_the_controller_and_change_while_it_restarts(
+    cluster: bradbury.Cluster,
+) -> None:
+    with cluster.admin() as admin:
+        admin.create_topic("settings-crash", 1, configs={"retention.ms": "5"})
+        admin.create_partitions("settings-crash", 2)
+        admin.alter_configs("settings-crash", {"segment.bytes": 10**6})
+        admin.alter_configs(broker="all", changes={"log.retention.ms": 77_000})
+        os.kill(pid_of(cluster, "controller"), signal.SIGKILL)
+        # These are sent to a controller that is not there: the brokers wait it out.
+        admin.create_partitions("settings-crash", 4)
+        admin.alter_configs("settings-crash", unset=["retention.ms"])
+        assert len(admin.describe_topics(["settings-crash"])[0].partitions) == 4
+        shown = admin.describe_configs("settings-crash")
+        assert shown["segment.bytes"].value == "1000000"
+        assert (shown["retention.ms"].value, shown["retention.ms"].source) == ("77000", 3)
+        admin.alter_configs(broker="all", unset=["log.retention.ms"])
+        assert admin.describe_configs("settings-crash")["retention.ms"].source == 5
