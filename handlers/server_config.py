@@ -4,9 +4,10 @@
     dynamic default   set for all nodes at run time (AlterConfigs, broker "")
     dynamic broker    set for this node at run time (AlterConfigs, broker "3")
 
-The later layer counts; within one, log.retention.ms before log.retention.minutes before
-log.retention.hours. A name of a later layer also covers the other names of the same setting in the
-earlier ones. Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
+The later layer counts. Of the names of one setting, log.retention.ms counts before
+log.retention.minutes before log.retention.hours, whatever the layer: only the first can be changed
+at run time, so a later layer covers all names of it.
+Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
 
 It joins the tables of three classes (brokers, groups, defaults of topics), which do not know each
 other. Immutable: a change makes another one.
@@ -81,9 +82,6 @@ class ServerConfig:
                 if name not in keys:
                     raise InvalidConfig(BrokerConfig.why_refused(name))
                 keys[name].parse(layer[name])  # also those that another name covers
-                for other in synonyms_of(name):
-                    if other not in layer:
-                        values.pop(other, None)
             values |= layer
         groups, rest = GroupCoordinatorConfig.split(values)
         topic_defaults = broker_keys()
