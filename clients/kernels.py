@@ -1,8 +1,7 @@
 """Has the compiled column kernels loaded in the background, once a process handles many records.
 
 Loading takes about a second, plain loops 3 us a record: a tool that sends ten lines should not pay
-for it, a job of millions should not stand still for it in the middle. protocol/columns.py loads
-them by itself, in the foreground, only later.
+for it, and no poll or send should stand still for it: until they are there all goes on plainly.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from ..protocol.columns import kernels_ready, warm_up
+from ..protocol.columns import kernels_ready, load_elsewhere, warm_up
 
 WARM_UP_RECORDS: Final = 20_000
 """Records of all clients of this process before loading begins: 60 ms of plain work."""
@@ -31,4 +30,12 @@ def on_records(count: int) -> None:
             return
         _begun = True
     if not kernels_ready():
-        threading.Thread(target=warm_up, name="bradbury-warm-up", daemon=True).start()
+        load_elsewhere(loading=True)
+        threading.Thread(target=_load, name="bradbury-warm-up", daemon=True).start()
+
+
+def _load() -> None:
+    try:
+        warm_up()
+    finally:
+        load_elsewhere(loading=False)  # if it failed, whoever needs it next is told

@@ -10,18 +10,27 @@ Not here: waiting (consumer), fetching (fetcher).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.columns import decode_batches
+from ..protocol.columns import decode_batches, kernels_ready
 from ..protocol.errors import KafkaError
+from ..protocol.record_batch import HEADER_SIZE, read_header
 from .fetch_state import FetchedRecords, FetchState
 from .fetcher import Fetcher
 from .kernels import on_records
+
+PLAIN_BYTES: Final = 256 * 1024
+"""Decoded at a time while the kernels are not loaded: 12 ms of records of 100 bytes."""
+
+PLAIN_SECONDS: Final = 0.1
+"""How long one poll decodes plainly before it hands out what it has."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -62,7 +71,7 @@ class RecordStream:
         self._fetcher = fetcher
         self._check_crcs = check_crcs
         self._chunks: list[Chunk] = []
-        self._undecoded: FetchedRecords | None = None
+        self._undecoded: list[FetchedRecords] = []
 
     def take(self, max_records: int | None) -> list[Chunk]:
         """What is there now, at most `max_records` rows of it.
@@ -79,20 +88,28 @@ class RecordStream:
             elif chunk.is_current:
                 room = self._add(chunk, taken, room)
         # Not what comes meanwhile: while one answer is decoded the next arrives, without end.
-        answers = self._fetcher.ready_count() + (self._undecoded is not None)
+        answers = self._fetcher.ready_count() + len(self._undecoded)
+        plain_until = time.monotonic() + PLAIN_SECONDS
         while answers and (room is None or room > 0):
+            if taken and not kernels_ready() and time.monotonic() >= plain_until:
+                break  # plain loops are slow: what there is now, and the rest in the next poll
             answers -= 1
-            fetched = self._undecoded or self._fetcher.take()
-            self._undecoded = None
+            fetched = self._next()
             if fetched is None:
                 break
             if not fetched.is_current:
                 continue
+            on_records(fetched.next_offset - fetched.fetch_offset)
+            if not kernels_ready():
+                fetched, rest = _cut(fetched, PLAIN_BYTES)
+                if rest is not None:
+                    self._undecoded.insert(0, rest)
+                    answers += 1
             try:
                 chunk = self._decode(fetched)
             except KafkaError:
                 if taken:
-                    self._undecoded = fetched  # these records first, then the error
+                    self._undecoded.insert(0, fetched)  # these records first, then the error
                     break
                 self._fetcher.seek(fetched.state.topic_partition, fetched.fetch_offset)
                 raise
@@ -103,9 +120,17 @@ class RecordStream:
         return taken
 
     def is_ready(self) -> bool:
-        return self._undecoded is not None or any(
+        return any(one.is_current and not one.state.paused for one in self._undecoded) or any(
             chunk.is_current and not chunk.state.paused for chunk in self._chunks
         )
+
+    def _next(self) -> FetchedRecords | None:
+        """The oldest answer, or part of one, of a partition that is not paused."""
+        self._undecoded = [one for one in self._undecoded if one.is_current]
+        for number, one in enumerate(self._undecoded):
+            if not one.state.paused:
+                return self._undecoded.pop(number)
+        return self._fetcher.take()
 
     def put_back(self, chunks: list[Chunk]) -> None:
         """Chunks that were taken, in order: what of them is not handed out yet."""
@@ -140,11 +165,34 @@ class RecordStream:
             aborted=fetched.aborted,
             check_crc=self._check_crcs,
         )
-        on_records(len(decoded))
         if decoded.next_offset < fetched.next_offset:
             # More would come out of these bytes than one decoding may hold: fetch the rest again.
             self._fetcher.refetch(state, decoded.next_offset)
         return Chunk(state, state.generation, decoded.table, decoded.next_offset)
+
+
+def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, FetchedRecords | None]:
+    """The first batches, about `max_bytes` of them and at least one; and the others, if any.
+
+    Not cut where transactions were aborted: which ones is known from the first batch on only.
+    """
+    records = fetched.records
+    if len(records) <= max_bytes or fetched.aborted:
+        return fetched, None
+    position = 0
+    next_offset = fetched.fetch_offset
+    while position < max_bytes and len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if header.size < HEADER_SIZE or position + header.size > len(records):
+            return fetched, None  # damage: decoding says what it is
+        position += header.size
+        next_offset = max(next_offset, header.next_offset)
+    if position >= len(records) or next_offset >= fetched.next_offset:
+        return fetched, None
+    return (
+        replace(fetched, records=records[:position], next_offset=next_offset),
+        replace(fetched, records=records[position:], fetch_offset=next_offset),
+    )
 
 
 def records_of(chunk: Chunk) -> Iterator[ConsumerRecord]:

@@ -1,8 +1,8 @@
 """Which loops do the work: the compiled ones once they are loaded, the plain ones before.
 
 Loading numba and its kernels takes about as long as PLAIN_RECORDS records take plainly: a process
-that handles few records never pays for it, one that handles many pays once. A client may call
-`warm_up` on a thread of its own and never wait.
+that handles few records never pays for it, one that handles many pays once. Who has `warm_up` run
+on a thread of its own says so (`load_elsewhere`): then nobody waits, all go on plainly meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ PLAIN_RECORDS = 200_000
 
 _compiled: ModuleType | None = None
 _plain_records = 0  # threads may lose a count; it only decides when loading pays
+_loading_elsewhere = False
+
+
+def load_elsewhere(*, loading: bool) -> None:
+    """Whether another thread is at `warm_up`, so that nobody need wait for it here."""
+    global _loading_elsewhere
+    _loading_elsewhere = loading
 
 
 def warm_up() -> None:
@@ -39,7 +46,7 @@ def loops_for(record_count: int) -> ModuleType:
     global _plain_records
     if _compiled is None:
         _plain_records += record_count
-        if _plain_records <= PLAIN_RECORDS:
+        if _plain_records <= PLAIN_RECORDS or _loading_elsewhere:
             return columns_plain
         warm_up()
     assert _compiled is not None
