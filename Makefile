@@ -31,6 +31,7 @@ dev: $(VENV)/.test
 
 generate: $(VENV)/.test
 	$(BIN)/python -m bradbury.protocol.message_generator
+	$(BIN)/python -m bradbury.handlers.config_document
 
 # Every foreign client and tool that is installed, against a live cluster; then the table of it.
 compatibility: $(VENV)/.test java

@@ -66,6 +66,7 @@ logger = logging.getLogger("bradbury.node")
 A = TypeVar("A")
 T = TypeVar("T")
 RETRY_SECONDS = 0.1
+HEARTBEATS_PER_SESSION = 3
 LAST_PORT_FILE = "last-port"
 
 
@@ -357,10 +358,25 @@ class Node:
         image = base.apply(records, offset=update.offset)
         self._configure(image)
         if self._host is not None:
-            await self._host.apply(image)
+            staying = asyncio.create_task(self._stay_registered())
+            try:
+                await self._host.apply(image)
+            finally:
+                staying.cancel()
             self._heap.on_partitions(self._host.partition_count)
         self.image = image
         return True
+
+    async def _stay_registered(self) -> None:
+        """Be heard of while many partitions are opened or made, which takes longer than a session.
+
+        The controller answers at once, as there is news for us; it is asked for again afterwards.
+        """
+        seconds = self.config.broker_session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION
+        while True:
+            await asyncio.sleep(seconds)
+            with contextlib.suppress(KafkaError):
+                await self.controller.poll(self.node_id, self._incarnation, self.image.offset)
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""

@@ -44,7 +44,12 @@ from ..storage.log_directory import LogDirectory
 from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_directory_name
 from ..storage.partition_log import PartitionLog
 from ..storage.replica_directories import ReplicaId
-from ..storage.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
+from ..storage.storage_failure import (
+    DataDirectoryError,
+    DirectoryHealth,
+    DirectoryUnusable,
+    StorageFailure,
+)
 from .conversion_queue import ConversionPool
 from .log_cleaner import LogCleaner
 from .partition_upkeep import PartitionUpkeep
@@ -276,8 +281,11 @@ class PartitionHost:
             if self._node_id in state.replicas
         ]
         await self._open_logs([each for each in changed if each.key not in self._replicas])
-        for each in changed:
-            await self._follow(each)
+        await self._begin_epochs(changed)
+        for number, each in enumerate(changed, 1):
+            self._follow(each)
+            if number % MAKE_AT_ONCE == 0:
+                await asyncio.sleep(0)
         await self._set_strays_aside()
 
     def configure(self, server: ServerConfig) -> None:
@@ -303,7 +311,35 @@ class PartitionHost:
                 logger.warning("topic %s: %s", topic.name, error)
         return LogConfig(retention_ms=-1)
 
-    async def _follow(self, wanted: Wanted) -> None:
+    async def _begin_epochs(self, wanted: Sequence[Wanted]) -> None:
+        """The epochs in which this node is about to lead reach the disk, many at a time."""
+        begun = [
+            (replica.log, each.state.leader_epoch)
+            for each in wanted
+            if each.state.leader == self._node_id
+            and (replica := self._replicas.get(each.key)) is not None
+            and replica.log.epochs.latest_epoch < each.state.leader_epoch
+        ]
+
+        def begin(some: Sequence[tuple[PartitionLog, int]]) -> None:
+            failed: set[DirectoryHealth] = set()
+            for log, leader_epoch in some:
+                if log.health in failed:
+                    continue
+                try:
+                    log.assign_epoch(leader_epoch)
+                except KafkaStorageError:
+                    failed.add(log.health)
+
+        await asyncio.gather(
+            *(
+                self.in_thread(partial(begin, begun[start : start + MAKE_AT_ONCE]))
+                for start in range(0, len(begun), MAKE_AT_ONCE)
+            )
+        )
+        self._on_failure()
+
+    def _follow(self, wanted: Wanted) -> None:
         """Take or leave the lead of a partition, if its log is here."""
         topic, index, state = wanted
         replica = self._replicas.get(wanted.key)
@@ -318,12 +354,6 @@ class PartitionHost:
                 self._tell_resigned(topic.name, index)
             return
         if replica.leader is None or replica.leader.leader_epoch < state.leader_epoch:
-            if replica.log.epochs.latest_epoch != state.leader_epoch:
-                try:
-                    await self.in_thread(partial(replica.log.assign_epoch, state.leader_epoch))
-                except KafkaStorageError:
-                    self._on_failure()
-                    return
             replica.become_leader(state.leader_epoch, state.partition_epoch)
             if topic.name in INTERNAL_TOPICS and self.listener is not None:
                 self.listener.on_leader(index, state.leader_epoch, replica)
@@ -387,10 +417,11 @@ class PartitionHost:
                     each.partition,
                     each.topic.topic_id,
                     self._log_config(each.topic),
+                    leader_epoch=each.state.leader_epoch,
+                    sync_names=False,
                 )
-                if each.state.leader == self._node_id:
-                    log.assign_epoch(each.state.leader_epoch)
                 made.append((each, log))
+            directory.sync_names()
 
         try:
             await self.in_thread(make)

@@ -17,6 +17,7 @@ broken disk says so (on_failure) and the other disks' work goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -87,6 +88,10 @@ class PartitionUpkeep:
         self._rounds.append(Round(seconds, run))
 
     def start(self) -> None:
+        """Before the first request, so that the first appends find the floor of a disk, too."""
+        for directory in self._directories.online:
+            with contextlib.suppress(StorageFailure):  # it is offline, and the first round says so
+                directory.health.headroom = self._guard.headroom(*directory.space())
         self._task = asyncio.create_task(self._keep_up())
 
     async def stop(self) -> None:
@@ -137,13 +142,16 @@ class PartitionUpkeep:
             return
         self._guard_due = now + GUARD_SECONDS
         for directory in self._directories.online:
+            health = directory.health
+            before = health.headroom
             try:
                 free, total = await self._in_thread(directory.space)
             except StorageFailure:
                 self._on_failure()
                 continue
-            health = directory.health
-            health.headroom = self._guard.headroom(free, total)
+            # What was appended meanwhile may or may not be in the disk's answer: it counts.
+            appended = before - health.headroom
+            health.headroom = self._guard.headroom(free, total) - appended
             is_short, was_short = health.headroom <= 0, directory.path in self._short
             if is_short and not was_short:
                 self._short.add(directory.path)

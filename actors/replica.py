@@ -199,7 +199,7 @@ class Replica:
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic}-{self.partition} is not led here")
         health = self.log.health
-        if health.headroom < len(batch) and not self._may_use_reserve:
+        if health.headroom <= 0 and not self._may_use_reserve:
             raise KafkaStorageError(
                 f"the disk of {self.topic}-{self.partition} is nearly full; reads go on"
             )

@@ -38,7 +38,7 @@ from .context import Node, RequestContext
 from .fetch import FetchAnswer
 from .produce import CloseConnection
 from .request_metrics import RequestTrace
-from .request_parts import is_long, join, split
+from .request_parts import PARTS, is_long, join, split
 from .table import APIS, Api
 
 Chunks = list[Chunk]
@@ -50,7 +50,8 @@ LONG_FRAME = 16 * 1024
 LONG_RESPONSE = 1_000
 MAX_ELEMENTS = 100_000
 """Of all arrays of one request: topics, partitions, keys, members."""
-MAX_PRODUCE_ELEMENTS = 20_000
+MAX_WHOLE_ELEMENTS = 20_000
+"""The same for requests that are not handled in parts, and for Produce."""
 
 
 class PeerError(Exception):
@@ -98,7 +99,7 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
         if header.api_key == PRODUCE_KEY:
             trace.keeps_frame = False
             trace.held_bytes = 0
-            max_elements = MAX_PRODUCE_ELEMENTS if is_long_frame else None
+            max_elements = MAX_WHOLE_ELEMENTS if is_long_frame else None
         else:
             # Byte fields are slices of the frame, and an answer may come when it is long reused.
             # Produce alone is done with its records before it returns.
@@ -173,7 +174,7 @@ async def _dispatch_long(
         context.api_version,
         frame,
         position,
-        max_elements=MAX_ELEMENTS,
+        max_elements=MAX_ELEMENTS if api.key in PARTS else MAX_WHOLE_ELEMENTS,
     )
     try:
         request = await context.node.run_aside(read)

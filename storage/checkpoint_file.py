@@ -26,8 +26,13 @@ CHECKPOINT_VERSION = 0
 OffsetsByPartition = dict[tuple[str, int], int]
 
 
-def write_atomically(file_system: FileSystem, path: str, content: bytes) -> None:
-    """Replace `path` by `content`, durably. Two fsyncs. Raises OSError."""
+def write_atomically(
+    file_system: FileSystem, path: str, content: bytes, *, sync_names: bool = True
+) -> None:
+    """Replace `path` by `content`, durably. Two fsyncs. Raises OSError.
+
+    Without `sync_names` one: a crash may leave the old text, until the caller syncs the directory.
+    """
     temporary = path + ".tmp"
     file = file_system.open(temporary, create=True)
     try:
@@ -37,13 +42,16 @@ def write_atomically(file_system: FileSystem, path: str, content: bytes) -> None
     finally:
         file.close()
     file_system.rename(temporary, path)
-    sync_directory(file_system, dirname(path))
+    if sync_names:
+        sync_directory(file_system, dirname(path))
 
 
-def write_checkpoint(file_system: FileSystem, path: str, lines: Sequence[str]) -> None:
-    """Replace the checkpoint `path` by these entries, durably. Raises OSError."""
+def write_checkpoint(
+    file_system: FileSystem, path: str, lines: Sequence[str], *, sync_names: bool = True
+) -> None:
+    """Replace the checkpoint `path` by these entries, as write_atomically. Raises OSError."""
     text = "\n".join((str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""))
-    write_atomically(file_system, path, text.encode())
+    write_atomically(file_system, path, text.encode(), sync_names=sync_names)
 
 
 def read_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | None:

@@ -41,7 +41,8 @@ class DiskGuard:
     def headroom(self, free_bytes: int, total_bytes: int) -> int:
         """Bytes that clients may append until the disk is asked again; none if not positive.
 
-        So the floor holds between two looks at a disk, too, unless somebody else fills it.
+        So the floor holds between two looks at a disk, too, but for one batch, unless somebody
+        else fills it.
         """
         floor = self.floor(total_bytes)
         return free_bytes - floor if floor else UNLIMITED

@@ -2,9 +2,10 @@
 
     leader-epoch-checkpoint     0 / count / one line `epoch start_offset` per epoch
 
-What always holds: epochs and start offsets both strictly increase. A new epoch is on disk before
-the first batch that carries it is written, so a cache that lost an epoch means a damaged file; the
-scan after a crash then finds the epochs of the unflushed part again in the batches.
+What always holds: epochs and start offsets both strictly increase. The file with a new epoch is
+written and fsynced before the first batch that carries it; its name is, as that of a new segment,
+by the next flush. So a crash may bring back the file before it, but never for a batch below the
+recovery point; and the scan of the part above finds the epochs of the batches there again.
 Source: apache/kafka storage/.../internals/epoch/LeaderEpochFileCache.java.
 """
 
@@ -113,7 +114,7 @@ class LeaderEpochCache:
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
         if self.entries != before:
             lines = [f"{epoch} {start}" for epoch, start in self.entries]
-            write_checkpoint(self._file_system, self.path, lines)
+            write_checkpoint(self._file_system, self.path, lines, sync_names=False)
 
     def _load(self) -> bool:
         entries = read_checkpoint(self._file_system, self.path)

@@ -343,10 +343,16 @@ class LogDirectory:
         config: LogConfig,
         *,
         unique_id: UUID | None = None,
+        leader_epoch: int | None = None,
+        sync_names: bool = True,
     ) -> PartitionLog:
         """A new log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
 
         In any thread, and for different partitions in several at once: nothing else is touched.
+        With `leader_epoch` that epoch has begun in it. Without `sync_names` the caller makes
+        several and then calls sync_names().
+
+        Cost: four fsyncs at most.
 
         Raises:
             KafkaStorageError: the disk is full; what was begun is not seen by anybody.
@@ -362,11 +368,16 @@ class LogDirectory:
         try:
             # The topic id is there before the first record, so records are never of unknown topic.
             self._file_system.make_directory(directory)
-            write_topic_id(self._file_system, directory, topic_id)
-            sync_directory(self._file_system, self.path)
+            write_topic_id(self._file_system, directory, topic_id, sync_names=False)
+            log = self._open_log(directory, topic_id, config, clean=True)
+            if leader_epoch is not None:
+                log.assign_epoch(leader_epoch)
+            sync_directory(self._file_system, directory)
+            if sync_names:
+                sync_directory(self._file_system, self.path)
         except OSError as error:
             raise refused_or_failed(self.health, f"making {directory}", error) from error
-        return self._open_log(directory, topic_id, config, clean=True)
+        return log
 
     def remove_log(self, topic: str, partition: int, *, unique_id: UUID, now_ms: int) -> None:
         """Delete a partition: gone at once and durably; its files go file.delete.delay.ms later.

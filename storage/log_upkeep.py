@@ -199,7 +199,7 @@ class LogUpkeep:
     def assign_epoch(self, leader_epoch: int) -> None:
         """Begin `leader_epoch` at the log end offset, durably, before a batch carries it.
 
-        A new leader may call this (two fsyncs) in good time; else its first append does.
+        A new leader may call this (one fsync) in good time; else its first append does.
         Raises StorageFailure.
         """
         self._assign_epochs([(leader_epoch, self.log_end_offset)])
@@ -216,6 +216,7 @@ class LogUpkeep:
     def _assign_epochs(self, entries: list[tuple[int, int]]) -> None:
         try:
             self.epochs.assign_all(entries)
+            self._is_directory_dirty = True
         except OSError as error:
             raise self._health.fail(f"writing {self.epochs.path}", error) from error
 

@@ -61,10 +61,13 @@ def retired_directory_name(topic: str, partition: int, *, suffix: str, unique_id
     return topic[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
-def write_topic_id(file_system: FileSystem, directory: str, topic_id: UUID) -> None:
-    """Durably. Raises OSError."""
+def write_topic_id(
+    file_system: FileSystem, directory: str, topic_id: UUID, *, sync_names: bool = True
+) -> None:
+    """Durably; without `sync_names` once the caller has synced the directory. Raises OSError."""
     text = f"version: 0\ntopic_id: {encode_id(topic_id)}"
-    write_atomically(file_system, f"{directory}/{METADATA_FILE}", text.encode())
+    path = f"{directory}/{METADATA_FILE}"
+    write_atomically(file_system, path, text.encode(), sync_names=sync_names)
 
 
 def read_topic_id(file_system: FileSystem, directory: str) -> UUID | None:
