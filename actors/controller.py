@@ -18,7 +18,7 @@ import secrets
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..cluster import controller_state
 from ..cluster.controller_request import ControllerRequest
@@ -42,6 +42,7 @@ from ..handlers.server_config import ServerConfig
 from ..protocol.errors import FencedLeaderEpoch, InvalidRequest, NotController, StaleControllerEpoch
 from ..protocol.record_batch import read_size, stamp
 from ..protocol.records import encode_records, iterate_records
+from .carry_through import carry_through
 from .voter_host import VoterState
 
 logger = logging.getLogger("bradbury.controller")
@@ -83,6 +84,13 @@ class MetadataUpdate(NamedTuple):
     offset: int
     whole: bool
     records: list[bytes]
+
+
+class Decision(NamedTuple, Generic[A]):
+    """Records to write, none if nothing changes, and what to answer when they are durable."""
+
+    records: Sequence[MetadataRecord]
+    answer: A
 
 
 class Superseded(Exception):
@@ -205,6 +213,22 @@ class Controller:
 
     # --- changing --------------------------------------------------------------------------------
 
+    async def _decide_and_write(self, decide: Callable[[MetadataImage], Decision[A]]) -> A:
+        """What `decide` answers, once its records are durable, applied and published.
+
+        Whoever asked may go away at any moment (a client hangs up, its request is cancelled); a
+        change that was begun is carried through all the same. Were it not, the voters would have
+        records that the image has not, and the next change could not join on.
+        """
+
+        async def carry_out() -> A:
+            async with self._writing:
+                records, answer = decide(self._image)
+                await self._write(records)
+                return answer
+
+        return await carry_through(carry_out())
+
     async def _write(self, records: Sequence[MetadataRecord]) -> None:
         """Make the records durable on a majority, then apply and publish them."""
         if not records:
@@ -219,6 +243,8 @@ class Controller:
             )
         except (FencedLeaderEpoch, InvalidRequest) as error:
             self._active.clear()
+            self.waiting_for = "its successor"
+            logger.error("the controller of epoch %d ends: %s", self._me.epoch, error)
             self._on_superseded()
             raise NotController(f"a newer controller took over: {error}") from None
         offset = self._image.offset + len(records)
@@ -234,27 +260,33 @@ class Controller:
     async def register(self, request: NodeRegistration) -> Registered:
         """Take a node into service. Raises InconsistentClusterId, BrokerIdNotRegistered."""
         self._require_active()
-        async with self._writing:
-            node_id, records = controller_state.register_node(self._image, request)
-            await self._write(records)
-            self._sessions.on_contact(node_id, now_ms=_clock_ms())
+
+        def decide(image: MetadataImage) -> Decision[int]:
+            node_id, records = controller_state.register_node(image, request)
+            return Decision(records, node_id)
+
+        node_id = await self._decide_and_write(decide)
+        self._sessions.on_contact(node_id, now_ms=_clock_ms())
         if "group" in request.roles:
             await self._ensure_offsets_topic()
         logger.info("node %d (%s) registered", node_id, ",".join(request.roles))
         return Registered(node_id, self._image.cluster_id, self._me.epoch)
 
     async def _ensure_offsets_topic(self) -> None:
-        async with self._writing:
-            if OFFSETS_TOPIC not in self._image.topics:
-                topic = NewTopic(
-                    name=OFFSETS_TOPIC,
-                    topic_id=uuid.uuid4(),
-                    partitions=self._config.offsets_topic_num_partitions,
-                    replication_factor=1,
-                    configs=OFFSETS_TOPIC_CONFIGS,
-                )
-                records, _ = CreateTopics(topics=(topic,)).decide(self._image, self._rules)
-                await self._write(records)
+        def decide(image: MetadataImage) -> Decision[None]:
+            if OFFSETS_TOPIC in image.topics:
+                return Decision([], None)
+            topic = NewTopic(
+                name=OFFSETS_TOPIC,
+                topic_id=uuid.uuid4(),
+                partitions=self._config.offsets_topic_num_partitions,
+                replication_factor=1,
+                configs=OFFSETS_TOPIC_CONFIGS,
+            )
+            records, _ = CreateTopics(topics=(topic,)).decide(image, self._rules)
+            return Decision(records, None)
+
+        await self._decide_and_write(decide)
 
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
         """Carry out any request that decides for itself. Raises what it decides, or NotController.
@@ -262,35 +294,27 @@ class Controller:
         It stands also if timeout_ms go by before the nodes concerned act on it.
         """
         self._require_active()
-        async with self._writing:
-            records, answer = request.decide(self._image, self._rules)
-            if request.validate_only or not records:
-                return answer
-            concerned = self._concerned_by(records)
-            await self._write(records)
-            offset = self._image.offset
+
+        def decide(image: MetadataImage) -> Decision[tuple[A, set[int], int]]:
+            records, answer = request.decide(image, self._rules)
+            if request.validate_only:
+                records = []
+            offset = image.offset + len(records)
+            return Decision(records, (answer, _concerned_by(records, image), offset))
+
+        answer, concerned, offset = await self._decide_and_write(decide)
         await self._wait_applied(concerned, offset, timeout_ms)
         return answer
-
-    def _concerned_by(self, records: Sequence[MetadataRecord]) -> set[int]:
-        """The nodes that act on a change: the leaders of partitions; all, on settings alone."""
-        if all(isinstance(record, ConfigRecord) for record in records):
-            return {node.node_id for node in self._image.live_nodes()}
-        leaders = {record.leader for record in records if isinstance(record, PartitionRecord)}
-        for record in records:
-            if isinstance(record, RemoveTopicRecord):
-                topic = self._image.topic_by_id(uuid.UUID(record.topic_id))
-                if topic is not None:
-                    leaders |= {partition.leader for partition in topic.partitions}
-        return leaders - {NO_LEADER}
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """(first, count) of ids that no one else gets."""
         self._require_active()
-        async with self._writing:
-            first, records = controller_state.allocate_producer_ids(self._image)
-            await self._write(records)
-        return first, controller_state.PRODUCER_ID_BLOCK
+
+        def decide(image: MetadataImage) -> Decision[int]:
+            first, records = controller_state.allocate_producer_ids(image)
+            return Decision(records, first)
+
+        return await self._decide_and_write(decide), controller_state.PRODUCER_ID_BLOCK
 
     # --- publishing ------------------------------------------------------------------------------
 
@@ -319,8 +343,7 @@ class Controller:
             self._progress.set()
             self._progress = asyncio.Event()
         if node.fenced:
-            async with self._writing:
-                await self._write(controller_state.fence_node(self._image, node_id, fenced=False))
+            await self._fence(node_id, fenced=False)
 
     def _update_after(self, applied: int) -> MetadataUpdate:
         image = self._image
@@ -361,20 +384,41 @@ class Controller:
 
     async def _fence_silent(self) -> None:
         for node_id in self._sessions.expired(self._image, now_ms=_clock_ms()):
-            async with self._writing:
-                logger.warning("node %d is silent: fencing it", node_id)
-                await self._write(controller_state.fence_node(self._image, node_id, fenced=True))
+            logger.warning("node %d is silent: fencing it", node_id)
+            await self._fence(node_id, fenced=True)
+
+    async def _fence(self, node_id: int, *, fenced: bool) -> None:
+        def decide(image: MetadataImage) -> Decision[None]:
+            return Decision(controller_state.fence_node(image, node_id, fenced=fenced), None)
+
+        await self._decide_and_write(decide)
 
     async def close(self) -> None:
+        """Returns when no change is under way any more."""
         self._active.clear()
         if self._ticking is not None:
             self._ticking.cancel()
+        async with self._writing:
+            pass
 
     async def bootstrap_servers(self) -> str:
         """host:port of the nodes that clients begin with: brokers, or any if there are none."""
         self._require_active()
         nodes = self._image.live_nodes("broker") or self._image.live_nodes()
         return ",".join(f"{node.host}:{node.port}" for node in nodes)
+
+
+def _concerned_by(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
+    """The nodes that act on a change: the leaders of partitions; all, on settings alone."""
+    if records and all(isinstance(record, ConfigRecord) for record in records):
+        return {node.node_id for node in image.live_nodes()}
+    leaders = {record.leader for record in records if isinstance(record, PartitionRecord)}
+    for record in records:
+        if isinstance(record, RemoveTopicRecord):
+            topic = image.topic_by_id(uuid.UUID(record.topic_id))
+            if topic is not None:
+                leaders |= {partition.leader for partition in topic.partitions}
+    return leaders - {NO_LEADER}
 
 
 def _clock_ms() -> int:

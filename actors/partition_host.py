@@ -50,6 +50,7 @@ from ..storage.storage_failure import (
     DirectoryUnusable,
     StorageFailure,
 )
+from .carry_through import until_thread_ends
 from .conversion_queue import ConversionPool
 from .log_cleaner import LogCleaner
 from .partition_upkeep import PartitionUpkeep
@@ -216,7 +217,9 @@ class PartitionHost:
         self._conversions.close()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """What `call` returns or raises. Also when cancelled, this ends after the thread."""
+        loop = asyncio.get_running_loop()
+        return await until_thread_ends(loop.run_in_executor(self._threads, call))
 
     @property
     def is_online(self) -> bool:

@@ -179,7 +179,8 @@ class PartitionUpkeep:
         await self._in_thread(partial(directory.delete_directories, paths))
 
     async def checkpoint(self) -> None:
-        async with self._checkpointing:
+        """Returns when it is on the disks."""
+        async with self._checkpointing:  # two at a time would rename each other's files away
             for directory in self._directories.online:
                 work = directory.begin_checkpoint()
                 if work is None:

@@ -39,6 +39,7 @@ from ..storage.partition_directory import (
 )
 from ..storage.partition_log import LogSlice, PartitionLog
 from ..storage.storage_failure import StorageFailure
+from .carry_through import carry_through
 from .replica import InThread, Replica
 
 logger = logging.getLogger("bradbury.partitions")
@@ -124,7 +125,14 @@ class ReplicaMover:
         return tuple(logs)
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        """Begin to move a partition to the directory `path`; see handlers.context.LogDirs."""
+        """Begin to move a partition to the directory `path`; see handlers.context.LogDirs.
+
+        It begins also if the one who asks goes away meanwhile: half begun it would leave a copy
+        that nobody knows of.
+        """
+        await carry_through(self._start(topic, partition, path))
+
+    async def _start(self, topic: str, partition: int, path: str) -> None:
         key = (topic, partition)
         if len(future_directory_name(topic, partition, uuid4())) > MAX_NAME_LENGTH:
             raise InvalidTopicException(f"the name of {topic} is too long for a move")

@@ -255,3 +255,48 @@ def test_a_check_without_creation_creates_nothing(tmp_path: Path) -> None:
         voter.close()
 
     run(scenario())
+
+
+class SlowDisk:
+    """A voter whose appends wait, once they are on the disk, until `go_on` is set."""
+
+    def __init__(self, voter: VoterHost) -> None:
+        self._voter = voter
+        self.appended = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._voter, name)
+
+    async def append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int:
+        end = await self._voter.append(asked, previous_end_offset, batch)
+        self.appended.set()
+        await self.go_on.wait()
+        return end
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_a_client_that_hangs_up_amid_its_change_harms_no_later_one(
+    tmp_path: Path, times: int
+) -> None:
+    async def scenario() -> None:
+        ended: list[str] = []
+        voter = SlowDisk(open_voter(tmp_path))
+        controller = await start_controller(voter, ended=ended)  # type: ignore[arg-type]
+        await controller.register(registration())
+        voter.go_on.clear()
+        voter.appended.clear()
+        asking = [asyncio.create_task(create(controller, f"left-{n}")) for n in range(times)]
+        await voter.appended.wait()
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        voter.go_on.set()
+        await create(controller, "later")
+        assert ended == []
+        assert set(controller.image.topics) == {"later", *(f"left-{n}" for n in range(times))}
+        assert controller.is_active
+        await controller.close()
+
+    run(scenario())

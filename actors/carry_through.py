@@ -1,0 +1,41 @@
+"""Work that is carried through also if whoever waits for it goes away.
+
+A request is cancelled when its client hangs up. What only waits may end there; but a change that is
+half done must not, and a lock or a file must not be given up while a thread still uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_under_way: set[asyncio.Task[Any]] = set()
+"""The event loop itself holds tasks only weakly."""
+
+
+async def carry_through(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns or raises. Cancelled, it leaves at once, and `work` goes on to its end."""
+    task = asyncio.create_task(work)
+    _under_way.add(task)
+    task.add_done_callback(_on_done)
+    return await asyncio.shield(task)
+
+
+async def until_thread_ends(future: asyncio.Future[T]) -> T:
+    """What a thread's work returns or raises. Cancelled, it waits for the thread all the same."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # retrieved
+        raise
+
+
+def _on_done(task: asyncio.Task[Any]) -> None:
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()  # retrieved, in case nobody waits any more
