@@ -17,7 +17,7 @@ _under_way: set[asyncio.Task[Any]] = set()
 
 
 async def carry_through(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns or raises. Cancelled, it leaves at once, and `work` goes on to its end."""
+    """What `work` returns or raises. Cancelled, it ends at once, and `work` goes on."""
     task = asyncio.create_task(work)
     _under_way.add(task)
     task.add_done_callback(_on_done)

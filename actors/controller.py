@@ -244,7 +244,7 @@ class Controller:
         except (FencedLeaderEpoch, InvalidRequest) as error:
             self._active.clear()
             self.waiting_for = "its successor"
-            logger.error("the controller of epoch %d ends: %s", self._me.epoch, error)
+            logger.warning("the controller of epoch %d ends: %s", self._me.epoch, error)
             self._on_superseded()
             raise NotController(f"a newer controller took over: {error}") from None
         offset = self._image.offset + len(records)
