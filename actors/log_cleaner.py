@@ -85,7 +85,8 @@ class LogCleaner:
         """Logs that are left alone, and why."""
         self.cleanings = 0
         """Finished ones since the start."""
-        self.last_report: CleaningReport | None = None
+        self.totals = CleaningReport()
+        """Bytes of them all."""
         self.max_dirty_ratio = 0.0
         """Of the logs that were looked at last: the largest part that could be compacted."""
 
@@ -190,7 +191,9 @@ class LogCleaner:
         await self._step(log, cleaning, partial(log.sync_names))
         log.complete_cleaning(cleaning)
         self.cleanings += 1
-        self.last_report = cleaning.report
+        self.totals.map_bytes_read += cleaning.report.map_bytes_read
+        self.totals.bytes_read += cleaning.report.bytes_read
+        self.totals.bytes_written += cleaning.report.bytes_written
         await self._checkpoint()
         _tell(log, cleaning, time.monotonic() - started)
 

@@ -28,8 +28,10 @@ from prometheus_client.core import (
 
 from ..handlers.request_metrics import ApiMetrics, Histogram
 from ..protocol.error_code import ErrorCode
+from ..storage.cleaner import CleaningReport
 
 if TYPE_CHECKING:
+    from .log_cleaner import LogCleaner
     from .node import Node
 
 PARTITIONS_AT_ONCE = 250
@@ -86,6 +88,14 @@ METRICS = [
     Metric("bradbury_log_directories_short_of_space", "gauge", (),
            "Log directories below their floor of free space: producers are refused"),
     Metric("bradbury_fsync_seconds", "histogram", (), "Flushes of partitions to the disk"),
+    Metric("kafka_log_logcleanermanager_max_dirty_percent", "gauge", (),
+           "Of the compacted logs: the largest part of one that waits to be compacted"),
+    Metric("kafka_log_logcleanermanager_uncleanable_partitions_count", "gauge", (),
+           "Logs that compaction leaves alone, since it failed on them"),
+    Metric("bradbury_cleanings_total", "counter", (), "Compactions finished"),
+    Metric("bradbury_cleaner_read_bytes_total", "counter", (), "Bytes that compaction has read"),
+    Metric("bradbury_cleaner_written_bytes_total", "counter", (),
+           "Bytes that compaction has written"),
     Metric("bradbury_connections", "gauge", (), "Open connections of clients"),
     Metric("bradbury_connections_accepted_total", "counter", (), "Connections accepted"),
     Metric("bradbury_connections_refused_total", "counter", ("limit",),
@@ -170,6 +180,7 @@ async def read_numbers(node: Node) -> Numbers:
         "bradbury_metrics_partitions_omitted": numbers.omitted,
         "kafka_log_logmanager_offlinelogdirectorycount": 0 if host is None else host.offline_count,
         "bradbury_log_directories_short_of_space": 0 if host is None else host.short_count,
+        **_of_cleaner(None if host is None else host.cleaner),
         "bradbury_connections": node.listener.connection_count,
         "bradbury_connections_accepted_total": metrics.connections_accepted,
         "bradbury_request_memory_bytes": node.listener.memory.used,
@@ -189,6 +200,21 @@ async def read_numbers(node: Node) -> Numbers:
         "bradbury_event_loop_lag_seconds": metrics.loop_lag,
     }
     return numbers
+
+
+def _of_cleaner(cleaner: LogCleaner | None) -> dict[str, float]:
+    totals = CleaningReport() if cleaner is None else cleaner.totals
+    return {
+        "kafka_log_logcleanermanager_max_dirty_percent": (
+            0 if cleaner is None else 100 * cleaner.max_dirty_ratio
+        ),
+        "kafka_log_logcleanermanager_uncleanable_partitions_count": (
+            0 if cleaner is None else len(cleaner.uncleanable)
+        ),
+        "bradbury_cleanings_total": 0 if cleaner is None else cleaner.cleanings,
+        "bradbury_cleaner_read_bytes_total": totals.map_bytes_read + totals.bytes_read,
+        "bradbury_cleaner_written_bytes_total": totals.bytes_written,
+    }
 
 
 def families(numbers: Numbers) -> list[Family]:

@@ -85,7 +85,9 @@ def fake_node(partitions: int) -> Any:
         )
         for number in range(partitions)
     ]
-    host = SimpleNamespace(replicas=replicas, offline_count=1, short_count=0, fsyncs=Histogram())
+    host = SimpleNamespace(
+        replicas=replicas, offline_count=1, short_count=0, fsyncs=Histogram(), cleaner=None
+    )
     return SimpleNamespace(
         metrics=NodeMetrics(),
         host=host,

@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
+from prometheus_client.parser import text_string_to_metric_families
 
 import bradbury
 
@@ -120,6 +122,18 @@ def test_only_the_last_value_of_each_key_is_left_at_its_offset(
     assert seen == last
     clean = [key for offset, key, _ in found if offset < clean_to]
     assert len(clean) == len(set(clean)) >= 100
+    with urllib.request.urlopen(f"http://{cluster.nodes[0].status()['metrics']}/metrics") as answer:
+        samples = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(answer.read().decode())
+            for sample in family.samples
+        }
+    assert samples["bradbury_cleanings_total"] >= 1
+    read, written = (
+        samples[f"bradbury_cleaner_{done}_bytes_total"] for done in ("read", "written")
+    )
+    assert read > written > 0
+    assert samples["kafka_log_logcleanermanager_uncleanable_partitions_count"] == 0
 
 
 def committed(servers: str, group: str, topic: str) -> list[int]:
