@@ -1,47 +1,28 @@
-"""Who reads what in a group: the bytes members exchange, and the strategies that decide.
+"""The strategies that every Kafka client has, by name, and those of one consumer.
 
-    subscription  version i16, [topic], user data nullable bytes,
-                  v1+: owned [topic, [partition i32]]; v2+: generation i32; v3+: rack
-    assignment    version i16, [topic, [partition i32]], user data nullable bytes
+    consumer = Consumer("flights", group="delays", partition_assignment_strategy="roundrobin")
 
-All lengths are int32 but a string's, which is int16. Later versions only append, so a reader takes
-what it knows. The group's leader computes; the coordinator never opens these bytes.
+Every member of a group offers its strategies, and the coordinator takes one that all have. A group
+may be led by a client of any kind, so range and roundrobin are the formulas of Kafka, in which all
+clients agree.
 
-Sources: ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json, RangeAssignor.java.
+Not here: what a strategy is (assignor), the sticky ones (sticky_assignor), the bytes
+(consumer_protocol).
+
+Sources: RangeAssignor.java, RoundRobinAssignor.java.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from struct import Struct, error as struct_error
+from itertools import cycle
 from typing import Final
 
-from ..protocol.errors import MalformedRequest
-from ..protocol.record_batch import Buffer
+from ..protocol.errors import InvalidConfig
+from .assignor import Assignment, Assignor, subscribers_by_topic
+from .consumer_protocol import Member
+from .sticky_assignor import CooperativeStickyAssignor, StickyAssignor
 from .topic_partition import TopicPartition
-
-SUBSCRIPTION_VERSION: Final = 1
-ASSIGNMENT_VERSION: Final = 1
-
-_I16 = Struct(">h")
-_I32 = Struct(">i")
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member as the leader sees it. instance_id: of a static member (KIP-345)."""
-
-    member_id: str
-    topics: tuple[str, ...]
-    owned: tuple[TopicPartition, ...] = ()
-    instance_id: str | None = None
-
-
-Assignment = dict[str, list[TopicPartition]]
-Assignor = Callable[[Sequence[Member], Mapping[str, int]], Assignment]
-"""assignor(members, partition counts by topic) -> partitions by member id."""
 
 
 def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
@@ -51,12 +32,7 @@ def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int])
     a static member that restarts keeps its range.
     """
     assignment: Assignment = {member.member_id: [] for member in members}
-    ordered = sorted(
-        members,
-        key=lambda member: (member.instance_id is None, member.instance_id or member.member_id),
-    )
-    for topic in sorted({topic for member in members for topic in member.topics}):
-        subscribers = [member for member in ordered if topic in member.topics]
+    for topic, subscribers in subscribers_by_topic(members).items():
         each, more = divmod(partition_counts.get(topic, 0), len(subscribers))
         start = 0
         for index, member in enumerate(subscribers):
@@ -68,116 +44,63 @@ def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int])
     return assignment
 
 
-ASSIGNORS: Final[dict[str, Assignor]] = {"range": assign_range}
-"""By the protocol name under which members of all clients agree on one."""
+def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+    """All partitions in order, dealt to the members in order; who does not subscribe is passed."""
+    assignment: Assignment = {member.member_id: [] for member in members}
+    subscribed = {member.member_id: frozenset(member.topics) for member in members}
+    turns = cycle(sorted(members, key=lambda member: member.order))
+    for topic in sorted({topic for member in members for topic in member.topics}):
+        for partition in range(partition_counts.get(topic, 0)):
+            member = next(one for one in turns if topic in subscribed[one.member_id])
+            assignment[member.member_id].append(TopicPartition(topic, partition))
+    return assignment
 
 
-def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = ()) -> bytes:
-    out = bytearray(_I16.pack(SUBSCRIPTION_VERSION))
-    names = sorted(topics)
-    out += _I32.pack(len(names))
-    for name in names:
-        _write_string(name, out)
-    out += _I32.pack(-1)
-    _write_partitions(owned, out)
-    return bytes(out)
+class RangeAssignor(Assignor):
+    """Kafka's first choice: what belongs together by partition number comes together."""
+
+    name = "range"
+
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+        return assign_range(members, partition_counts)
 
 
-def decode_subscription(data: Buffer, member_id: str, instance_id: str | None = None) -> Member:
-    """Raises MalformedRequest: not a subscription."""
-    reader = _Reader(data)
-    version = reader.int16()
-    topics = tuple(reader.string() for _ in range(reader.count(2)))
-    reader.skip_bytes()
-    owned = tuple(reader.partitions()) if version >= 1 else ()
-    return Member(member_id, topics, owned, instance_id)
+class RoundRobinAssignor(Assignor):
+    """Even over all topics together."""
+
+    name = "roundrobin"
+
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+        return assign_roundrobin(members, partition_counts)
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    out = bytearray(_I16.pack(ASSIGNMENT_VERSION))
-    _write_partitions(partitions, out)
-    out += _I32.pack(-1)
-    return bytes(out)
+ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+"""By the name under which members of all clients agree on one."""
 
 
-def decode_assignment(data: Buffer) -> list[TopicPartition]:
-    """Empty bytes, which a member gets that the leader did not know, are no partitions.
+def make_assignors(strategy: str | Assignor | Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+    """The strategies that one consumer offers, the best first.
 
     Raises:
-        MalformedRequest: not an assignment.
+        InvalidConfig: an unknown name, one twice, or none.
     """
-    if not len(data):
-        return []
-    reader = _Reader(data)
-    reader.int16()
-    return reader.partitions()
-
-
-def _write_string(text: str, out: bytearray) -> None:
-    encoded = text.encode()
-    out += _I16.pack(len(encoded))
-    out += encoded
-
-
-def _write_partitions(partitions: Iterable[TopicPartition], out: bytearray) -> None:
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in partitions:
-        by_topic[topic].append(partition)
-    out += _I32.pack(len(by_topic))
-    for topic in sorted(by_topic):
-        _write_string(topic, out)
-        out += _I32.pack(len(by_topic[topic]))
-        for partition in sorted(by_topic[topic]):
-            out += _I32.pack(partition)
-
-
-class _Reader:
-    """Reads bytes of another member, which may be anything."""
-
-    def __init__(self, data: Buffer) -> None:
-        self._data = bytes(data)
-        self._position = 0
-
-    def int16(self) -> int:
-        return self._unpack(_I16)
-
-    def int32(self) -> int:
-        return self._unpack(_I32)
-
-    def count(self, least_size: int) -> int:
-        """An array length that the bytes left can hold."""
-        count = self.int32()
-        if count * least_size > len(self._data) - self._position:
-            raise MalformedRequest("an array in a member's metadata is cut off")
-        return max(0, count)
-
-    def string(self) -> str:
-        length = self.int16()
-        if length < 0 or length > len(self._data) - self._position:
-            raise MalformedRequest("a string in a member's metadata is cut off")
-        self._position += length
-        try:
-            return self._data[self._position - length : self._position].decode()
-        except UnicodeDecodeError:
-            raise MalformedRequest("a topic name in a member's metadata is no UTF-8") from None
-
-    def skip_bytes(self) -> None:
-        length = self.int32()
-        if length > len(self._data) - self._position:
-            raise MalformedRequest("the user data in a member's metadata is cut off")
-        self._position += max(0, length)
-
-    def partitions(self) -> list[TopicPartition]:
-        found = []
-        for _ in range(self.count(6)):
-            topic = self.string()
-            found += [TopicPartition(topic, self.int32()) for _ in range(self.count(4))]
-        return found
-
-    def _unpack(self, layout: Struct) -> int:
-        try:
-            value: int = layout.unpack_from(self._data, self._position)[0]
-        except struct_error:
-            raise MalformedRequest("a member's metadata is cut off") from None
-        self._position += layout.size
-        return value
+    wanted = [strategy] if isinstance(strategy, str | Assignor) else list(strategy)
+    assignors = []
+    for one in wanted:
+        if isinstance(one, str):
+            if one not in ASSIGNORS:
+                raise InvalidConfig(
+                    f"partition_assignment_strategy={one!r}: say one of {', '.join(ASSIGNORS)}, "
+                    "or give an Assignor"
+                )
+            one = ASSIGNORS[one]()
+        assignors.append(one)
+    names = [one.name for one in assignors]
+    if not names or len(set(names)) < len(names):
+        raise InvalidConfig(f"partition_assignment_strategy={names}: one or more, each once")
+    return tuple(assignors)

@@ -45,16 +45,16 @@ from ..protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from .assignors import (
-    ASSIGNORS,
+from .assignors import assign_range
+from .cluster_client import GROUP, ClusterClient, is_retriable
+from .connection import Address
+from .consumer_protocol import (
     Member,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from .cluster_client import GROUP, ClusterClient, is_retriable
-from .connection import Address
 from .io_thread import Steps, wait
 from .topic_partition import TopicPartition
 
@@ -231,7 +231,7 @@ class Coordinator:
                         JoinGroupRequestProtocol(
                             name=name, metadata=encode_subscription(self._topics)
                         )
-                        for name in ASSIGNORS
+                        for name in ("range",)
                     ],
                 ),
                 JoinGroupResponse,
@@ -260,7 +260,7 @@ class Coordinator:
         view = yield from wait(self._client.refresh())
         counts = {topic: view.partition_count(topic) for topic in topics}
         self._led_counts = counts
-        return ASSIGNORS[response.protocol_name or "range"](members, counts)
+        return assign_range(members, counts)
 
     def _sync(
         self,

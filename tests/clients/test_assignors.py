@@ -11,9 +11,9 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from bradbury.clients.assignors import (
+from bradbury.clients.assignors import assign_range
+from bradbury.clients.consumer_protocol import (
     Member,
-    assign_range,
     decode_assignment,
     decode_subscription,
     encode_assignment,
