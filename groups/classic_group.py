@@ -40,7 +40,8 @@ from .effects import (
     TimerKind,
 )
 from .group_config import GroupCoordinatorConfig
-from .group_members import GroupMembers, Member
+from .group_counters import GroupCounters, MemberMemory
+from .group_members import Member
 from .group_records import GroupMetadataValue
 from .group_state import GroupState
 from .group_view import assigned_response, group_record, joined_response
@@ -56,8 +57,14 @@ NO_TIMEOUT = -1
 class ClassicGroup(Rebalance):
     """Each on_... method is one event and returns all its effects, in order."""
 
-    def __init__(self, group_id: str, config: GroupCoordinatorConfig) -> None:
-        super().__init__(group_id, config)
+    def __init__(
+        self,
+        group_id: str,
+        config: GroupCoordinatorConfig,
+        memory: MemberMemory,
+        counters: GroupCounters,
+    ) -> None:
+        super().__init__(group_id, config, memory, counters)
         self._before_rename: dict[str, Member] = {}
 
     # --- JoinGroup -------------------------------------------------------------------------------
@@ -71,6 +78,9 @@ class ClassicGroup(Rebalance):
             self._maybe_complete_join()
         elif not self._is_consistent(join):
             self._refuse(join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
+        elif not self._memory.has_room(self._more_memory_for(join)):
+            # A code that every client retries: members leave, and there is room again.
+            self._refuse(join, ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id)
         elif not join.member_id:
             self._on_new_member(join)
         elif join.member_id in self.members.pending and join.instance_id is None:
@@ -97,6 +107,10 @@ class ClassicGroup(Rebalance):
             name for name, _ in join.protocols
         )
 
+    def _more_memory_for(self, join: Join) -> int:
+        member = self.members.get(join.member_id)
+        return join.size if member is None else join.size - member.size
+
     def _on_new_member(self, join: Join) -> None:
         if join.instance_id is not None:
             holder = self.members.static_member_id(join.instance_id)
@@ -109,7 +123,7 @@ class ClassicGroup(Rebalance):
         elif len(self.members.pending) >= self._config.bradbury_group_max_pending_members:
             self._refuse(join, ErrorCode.GROUP_MAX_SIZE_REACHED, NOBODY)
         else:
-            self.members.pending.add(join.new_member_id)
+            self.members.give_out(join.new_member_id)
             self._start_session(join.new_member_id, join.session_timeout_ms)
             self._refuse(join, ErrorCode.MEMBER_ID_REQUIRED, join.new_member_id)
 
@@ -210,6 +224,18 @@ class ClassicGroup(Rebalance):
         self._start_session(member.member_id, member.session_timeout_ms)
         return self._take_effects()
 
+    def on_static_member_late(self, stored: StaticMemberStored) -> list[Effect]:
+        """It takes too long to store the new id. The member keeps it, and asks for the next one."""
+        member = self.members.get(stored.member_id)
+        if member is None or member.parked_join != stored.request_id:
+            return []
+        if self.state is not GroupState.STABLE:
+            return []  # a rebalance began: the parked request is part of it
+        self.members.take_join(member)
+        self._refuse_id(stored.request_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOBODY)
+        self._start_session(member.member_id, member.session_timeout_ms)
+        return self._take_effects()
+
     def on_static_member_failed(self, stored: StaticMemberStored, error: ErrorCode) -> list[Effect]:
         before = self._before_rename.pop(stored.member_id, None)
         member = self.members.get(stored.member_id)
@@ -274,7 +300,7 @@ class ClassicGroup(Rebalance):
         self._now_ms = now_ms
         assert self._storing is not None
         for member in self.members:
-            member.assignment = self._storing[member.member_id]
+            self.members.assign(member, self._storing[member.member_id])
         self._storing = None
         self._become(GroupState.STABLE)
         self._answer_syncs(ErrorCode.NONE)
@@ -368,6 +394,8 @@ class ClassicGroup(Rebalance):
             member.parked_join is not None or member.parked_sync is not None
         ):
             return  # it waits for us; its session begins again with the answer
+        else:
+            self._counters.members_removed += 1
         self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if member is None:
             self._maybe_complete_join()
@@ -414,7 +442,7 @@ class ClassicGroup(Rebalance):
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
         self.state_timestamp_ms = value.current_state_timestamp
-        self.members = GroupMembers()
+        self.members.clear()
         for stored in value.members:
             rebalance_timeout_ms = stored.rebalance_timeout
             if rebalance_timeout_ms == NO_TIMEOUT:

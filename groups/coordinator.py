@@ -2,24 +2,22 @@
 
     request --on_...--> effects: Reply, timers, or Append(records, what waits for them)
     Append, once committed --on_committed--> apply, then Reply
-
-Hard state is the committed offsets: they change only in `apply`, in log order, while loading and
-live alike. The groups themselves are soft state that is written down at each stable generation:
-`apply` of a group's record rebuilds the group while loading, and changes nothing afterwards,
-because the living group is ahead of its log.
+    Append, not committed for long --on_late--> Reply with an error; it may yet be committed
 
 What always holds:
-    a group is here exactly while it has members, ids given out, a generation, or offsets;
-    a committed offset stays until a newer one, a deletion of its group, or its expiry;
+    a committed offset stays until a newer one, a deletion of it, of its group or of its topic, or
+    its expiry;
     nothing is answered that waits for a record before that record is committed.
 
-Not here: which groups belong to this partition (handlers), files and clocks (actors).
-Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java, OffsetMetadataManager.java.
+Not here: which groups belong to this partition (handlers), files and clocks (actors); what the log
+says (coordinator_state); what offsets may be stored (committed_offsets).
+Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ..protocol.error_code import ErrorCode
 from ..protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -27,26 +25,19 @@ from ..protocol.messages.describe_groups import DescribedGroup
 from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ..protocol.messages.list_groups import ListedGroup
-from ..protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from ..protocol.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from ..protocol.messages.offset_commit import OffsetCommitRequest
+from ..protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ..protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from .classic_group import ClassicGroup
+from .committed_offsets import IsKnown, fits
+from .coordinator_state import CoordinatorState
 from .effects import (
     Append,
     AssignmentStored,
     Effect,
     GroupsDeleted,
+    OffsetsDeleted,
     OffsetsStored,
     Reply,
     StartTimer,
@@ -55,41 +46,54 @@ from .effects import (
     TimerKind,
 )
 from .group_config import GroupCoordinatorConfig
+from .group_counters import GroupCounters, MemberMemory
 from .group_records import (
     NO_TIMESTAMP,
     CoordinatorRecord,
     GroupMetadataKey,
-    GroupMetadataValue,
     GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
+    LogEntry,
     OffsetRecord,
 )
 from .group_state import GroupState
-from .group_view import described, group_record, listed, refused_join
+from .group_view import described, group_record, is_subscribed, listed, refused_join
 from .join import Join
-from .offsets import GroupOffsets
+from .retention import Retention
+from .subscription import CONSUMER
 
 FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
-LONGEST_TEXT = 2**15 - 1
-"""Bytes of a string in a record."""
 MOST_TOMBSTONES = 1000
 """A batch of expired offsets ends here; about 100 bytes each, far below max.message.bytes."""
-LONG_MAX = 2**63 - 1
-NO_RETENTION = -1
-NO_OFFSET = -1
 
 RETENTION_TIMER = TimerKey(TimerKind.RETENTION)
 
 
 class GroupCoordinator:
-    """First `apply` for each record of the log, `on_loaded`, then requests and timers."""
+    """First `apply` for each entry of the log, `on_loaded`, then requests and timers."""
 
-    def __init__(self, config: GroupCoordinatorConfig) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        *,
+        memory: MemberMemory | None = None,
+        counters: GroupCounters | None = None,
+    ) -> None:
+        """`memory` and `counters`: the node's, shared with its other coordinators."""
         self._config = config
-        self._offsets: dict[str, GroupOffsets] = {}
-        self._loading = True
+        self._memory = MemberMemory(config.bradbury_group_members_max_bytes, memory)
+        self._counters = GroupCounters() if counters is None else counters
+        self._state = CoordinatorState(config, self._memory, self._counters)
+        self._retention = Retention(config, now_ms=0)
+
+    @property
+    def groups(self) -> dict[str, ClassicGroup]:
+        """By group id. Not to be changed."""
+        return self._state.groups
+
+    @property
+    def offset_count(self) -> int:
+        """Partitions with a committed offset, of all groups."""
+        return self._state.offsets.count
 
     # --- membership ------------------------------------------------------------------------------
 
@@ -97,22 +101,20 @@ class GroupCoordinator:
         error = self._check_join(group_id, join)
         if error:
             return [Reply(join.request_id, refused_join(error, join.member_id))]
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._config)
-        effects = group.on_join(join, now_ms=now_ms)
-        self._forget_if_nothing(group_id)
+        effects = self._state.make_group(group_id).on_join(join, now_ms=now_ms)
+        self._state.forget_if_nothing(group_id)
         return effects
 
     def _check_join(self, group_id: str, join: Join) -> ErrorCode:
         config = self._config
-        if not group_id or not _fits(group_id):
+        if not group_id or not fits(group_id):
             return ErrorCode.INVALID_GROUP_ID
         lowest, highest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not lowest <= join.session_timeout_ms <= highest:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         texts = [join.protocol_type, join.new_member_id, *(name for name, _ in join.protocols)]
-        if join.size > config.bradbury_member_metadata_max_bytes or not all(map(_fits, texts)):
+        too_long = join.metadata_size > config.bradbury_member_metadata_max_bytes
+        if too_long or not all(map(fits, texts)):
             return ErrorCode.INVALID_REQUEST
         if join.member_id and group_id not in self.groups:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -139,7 +141,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if group is not None:
             effects = group.on_leave(request_id, request.members, now_ms=now_ms)
-            self._forget_if_nothing(request.group_id)
+            self._state.forget_if_nothing(request.group_id)
             return effects
         error = _missing(request.group_id)
         if error is ErrorCode.INVALID_GROUP_ID:
@@ -162,42 +164,29 @@ class GroupCoordinator:
         request: OffsetCommitRequest,
         *,
         api_version: int,
-        is_known: Callable[[str, int], bool],
+        is_known: IsKnown,
         now_ms: int,
     ) -> list[Effect]:
-        """`is_known(topic, partition)`: whether it exists; others are refused one by one."""
-        group_id = request.group_id
-        group = self.groups.get(group_id)
+        """Partitions that do not exist are refused one by one."""
+        group = self.groups.get(request.group_id)
         error = self._check_commit(request, group, api_version)
-        response, records = OffsetCommitResponse(), list[CoordinatorRecord]()
-        for topic in request.topics:
-            answers = []
-            for partition in topic.partitions:
-                code = error or self._check_offset(topic.name, partition, is_known)
-                answers.append(
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code
-                    )
-                )
-                if not code:
-                    records.append(_offset_record(group_id, topic.name, partition, request, now_ms))
-            response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        response, records = self._state.offsets.commit(
+            request, error, is_known=is_known, now_ms=now_ms
+        )
         effects: list[Effect] = []
         if not error and group is not None:
             effects += group.on_sign_of_life(request.member_id)
         if not records:
             return [*effects, Reply(request_id, response)]
-        offsets = self._offsets.setdefault(group_id, GroupOffsets(group_id))
-        for record in records:
-            assert isinstance(record, OffsetRecord)
-            offsets.begin(record.key.topic, record.key.partition)
+        self._state.offsets.begin(records)
+        self._counters.offset_commits += len(records)
         return [*effects, Append(tuple(records), OffsetsStored(request_id, response))]
 
     def _check_commit(
         self, request: OffsetCommitRequest, group: ClassicGroup | None, api_version: int
     ) -> ErrorCode:
         generation = request.generation_id_or_member_epoch
-        if not _fits(request.group_id):
+        if not fits(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
         if group is not None:
             return group.check_commit(request.member_id, request.group_instance_id, generation)
@@ -207,45 +196,50 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
 
-    def _check_offset(
-        self,
-        topic: str,
-        partition: OffsetCommitRequestPartition,
-        is_known: Callable[[str, int], bool],
-    ) -> ErrorCode:
-        if not is_known(topic, partition.partition_index):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(partition.committed_metadata or "") > self._config.offset_metadata_max_bytes:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return ErrorCode.NONE
+    def fetch_offsets(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
+        """See CommittedOffsets.fetch."""
+        return self._state.offsets.fetch(asked, require_stable=require_stable)
 
-    def fetch_offsets(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """Of the topics asked for, or of all that have one (topics None). Only what is committed.
+    def is_committing(self, group_id: str) -> bool:
+        """Offsets of the group are on their way to the log."""
+        offsets = self._state.offsets.of(group_id)
+        return offsets is not None and offsets.is_committing
 
-        What is unknown has offset -1 and no error: the client then resets by its own policy.
-        """
-        answer = OffsetFetchResponseGroup(group_id=asked.group_id)
-        offsets = self._offsets.get(asked.group_id)
-        if asked.topics is None:
-            topics = [] if offsets is None else list(offsets.topics())
-        else:
-            topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]
-        for topic, partitions in topics:
-            found = []
-            for partition in partitions:
-                value = None if offsets is None else offsets.get(topic, partition)
-                if value is None:
-                    value = OffsetCommitValue(offset=NO_OFFSET)
-                found.append(
-                    OffsetFetchResponsePartitions(
-                        partition_index=partition,
-                        committed_offset=value.offset,
-                        committed_leader_epoch=value.leader_epoch,
-                        metadata=value.metadata,
-                    )
-                )
-            answer.topics.append(OffsetFetchResponseTopics(name=topic, partitions=found))
-        return answer
+    def on_offset_delete(
+        self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
+    ) -> list[Effect]:
+        """Offsets of topics that no member is subscribed to; asks is_known about partition 0."""
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error or group is None:
+            return [Reply(request_id, OffsetDeleteResponse(error_code=error))]
+        response, records = self._state.offsets.delete(
+            request, is_known=is_known, is_subscribed=is_subscribed(group)
+        )
+        if not records:
+            return [Reply(request_id, response)]
+        return [Append(tuple(records), OffsetsDeleted(request_id, response))]
+
+    def on_topics_deleted(self, topics: Iterable[str]) -> list[Effect]:
+        """Offsets in topics that are gone go, too: a new topic of that name begins anew."""
+        records = [
+            record
+            for offsets in self._state.offsets
+            for topic in topics
+            for record in offsets.tombstones_of(topic)
+        ]
+        return [
+            Append(tuple(records[begin : begin + MOST_TOMBSTONES]), _nobody_waits())
+            for begin in range(0, len(records), MOST_TOMBSTONES)
+        ]
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -284,7 +278,7 @@ class GroupCoordinator:
         group_id = group.group_id
         del self.groups[group_id]
         effects += group.on_deleted(now_ms=now_ms)
-        offsets = self._offsets.get(group_id)
+        offsets = self._state.offsets.of(group_id)
         records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
         if group.generation:
             records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
@@ -299,70 +293,64 @@ class GroupCoordinator:
         if group is None:
             return []
         effects = group.on_timer(key, now_ms=now_ms)
-        self._forget_if_nothing(key.group_id)
+        self._state.forget_if_nothing(key.group_id)
         return effects
 
     def _on_retention_timer(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         batch: list[CoordinatorRecord] = []
         before: list[GroupRecord] = []
-        for group_id in list(self.groups):
-            group = self.groups[group_id]
-            if group.state is not GroupState.EMPTY or group.members.pending:
+        for group_id in self._retention.next_groups(self.groups, wall_ms=now_ms):
+            group = self.groups.get(group_id)
+            if group is None or group.members.pending:
                 continue
-            expired = self._expired(group, now_ms)
-            offsets = self._offsets.get(group_id)
-            if offsets is None or len(expired) == len(offsets.tombstones()):
+            expired, is_all = self._expired(group)
+            self._counters.offsets_expired += len(expired)
+            if is_all and group.state is GroupState.EMPTY:
                 before.append(group_record(group, {}))
                 batch += self._delete(group, effects, now_ms)
             else:
                 batch += expired
             if len(batch) >= MOST_TOMBSTONES:
-                effects.append(_expiry(batch, before))
+                effects.append(Append(tuple(batch), _nobody_waits(before)))
                 batch, before = [], []
         if batch:
-            effects.append(_expiry(batch, before))
-        effects.append(
-            StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
-        )
-        return effects
+            effects.append(Append(tuple(batch), _nobody_waits(before)))
+        return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
 
-    def _expired(self, group: ClassicGroup, now_ms: int) -> list[OffsetRecord]:
-        """A group that had members is idle since the last one left; others since each commit."""
-        offsets = self._offsets.get(group.group_id)
+    def _expired(self, group: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
+        """A group that had members is idle since the last one left; others since each commit.
+
+        Of a living group of consumers what nobody subscribes to expires, once it is at rest.
+        """
+        offsets = self._state.offsets.of(group.group_id)
         if offsets is None:
-            return []
+            return [], True
         idle_since_ms: int | None = None
-        if group.protocol_type is not None and group.state_timestamp_ms != NO_TIMESTAMP:
+        subscribed: Callable[[str], bool] | None = None
+        if group.state is not GroupState.EMPTY:
+            if group.state is not GroupState.STABLE or group.protocol_type != CONSUMER:
+                return [], False
+            subscribed = is_subscribed(group)
+        elif group.protocol_type is not None and group.state_timestamp_ms != NO_TIMESTAMP:
             idle_since_ms = group.state_timestamp_ms
         return offsets.expired(
-            now_ms=now_ms,
+            now_ms=self._retention.now_ms,
             retention_ms=self._config.offsets_retention_ms,
             idle_since_ms=idle_since_ms,
+            is_subscribed=subscribed,
         )
 
     # --- the log ---------------------------------------------------------------------------------
 
-    def apply(self, record: CoordinatorRecord) -> None:
-        """What the log says. Decides nothing."""
-        group_id = record.key.group
-        if isinstance(record, OffsetRecord):
-            offsets = self._offsets.get(group_id)
-            if record.value is not None:
-                if offsets is None:
-                    offsets = self._offsets[group_id] = GroupOffsets(group_id)
-                if group_id not in self.groups:
-                    self.groups[group_id] = ClassicGroup(group_id, self._config)
-            if offsets is not None:
-                offsets.apply(record)
-        elif self._loading:
-            group = self.groups.setdefault(group_id, ClassicGroup(group_id, self._config))
-            group.restore(record.value or GroupMetadataValue())
-        self._forget_if_nothing(group_id)
+    def apply(self, entry: LogEntry) -> None:
+        """The next thing in the log, while loading."""
+        self._state.apply(entry)
 
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
         """The log is applied to its end; requests may come."""
-        self._loading = False
+        self._state.is_loading = False
+        self._retention = Retention(self._config, now_ms=now_ms)
         effects: list[Effect] = [
             StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
         ]
@@ -370,13 +358,17 @@ class GroupCoordinator:
             effects += group.on_loaded(now_ms=now_ms)
         return effects
 
+    def close(self) -> None:
+        """The coordinator has ended, and what its members held is free."""
+        self._memory.give_back()
+
     def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
         """The records are in the log for good. Called in log order."""
         self._end(append)
         for record in append.records:
-            self.apply(record)
+            self._state.apply(record)
         match append.completion:
-            case OffsetsStored(request_id, response):
+            case OffsetsStored(request_id, response) if request_id is not None:
                 return [Reply(request_id, response)]
             case AssignmentStored(group_id, generation):
                 group = self.groups.get(group_id)
@@ -387,98 +379,92 @@ class GroupCoordinator:
                 if group is not None:
                     return group.on_static_member_stored(stored)
             case GroupsDeleted(request_id, deletion):
+                self._count_deleted(append)
                 if request_id is not None:
                     return [Reply(request_id, deletion)]
+            case OffsetsDeleted(request_id, deleted):
+                self._count_deleted(append)
+                if request_id is not None:
+                    return [Reply(request_id, deleted)]
         return []
 
     def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         """Nothing of it was appended, because of `error`."""
         self._end(append)
+        if isinstance(append.completion, OffsetsStored):
+            for record in append.records:
+                self._state.forget_if_nothing(record.key.group)
+        match append.completion:
+            case GroupsDeleted(_, _, before):
+                self._state.restore_deleted(before)
+            case StaticMemberStored(group_id) as stored:
+                group = self.groups.get(group_id)
+                if group is not None:
+                    return group.on_static_member_failed(stored, _append_error(error))
+        return self._refuse(append, error, now_ms=now_ms)
+
+    def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
+        """It is not committed for offsets.commit.timeout.ms: whoever waits is told to try again.
+
+        Returns the Append to go on with, which nobody waits for. The records may yet be committed,
+        and then count, as after an answer that was lost on its way.
+        """
+        effects: list[Effect] = []
+        match append.completion:
+            case StaticMemberStored(group_id) as stored:
+                group = self.groups.get(group_id)
+                if group is not None:
+                    effects = group.on_static_member_late(stored)
+                return effects, append
+            case OffsetsStored() as completion:
+                effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
+                return effects, replace(append, completion=replace(completion, request_id=None))
+            case GroupsDeleted() | OffsetsDeleted() as completion:
+                effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
+                return effects, replace(append, completion=replace(completion, request_id=None))
+            case AssignmentStored():
+                effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
+        return effects, append
+
+    def _refuse(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         match append.completion:
             case OffsetsStored(request_id, response):
                 code = _append_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                 for topic in response.topics:
                     for partition in topic.partitions:
                         partition.error_code = partition.error_code or code
-                return [Reply(request_id, response)]
+                if request_id is not None:
+                    return [Reply(request_id, response)]
             case AssignmentStored(group_id, generation):
                 group = self.groups.get(group_id)
                 if group is not None:
                     return group.on_assignment_failed(
                         generation, _append_error(error), now_ms=now_ms
                     )
-            case StaticMemberStored(group_id) as stored:
-                group = self.groups.get(group_id)
-                if group is not None:
-                    return group.on_static_member_failed(stored, _append_error(error))
-            case GroupsDeleted(request_id, deletion, before):
-                self._restore_deleted(before)
+            case GroupsDeleted(request_id, deletion):
                 for result in deletion.results:
                     result.error_code = result.error_code or _append_error(error)
                 if request_id is not None:
                     return [Reply(request_id, deletion)]
+            case OffsetsDeleted(request_id, _) if request_id is not None:
+                return [Reply(request_id, OffsetDeleteResponse(error_code=_append_error(error)))]
         return []
-
-    def _restore_deleted(self, before: Iterable[GroupRecord]) -> None:
-        for key, value in before:
-            assert value is not None
-            group = self.groups.get(key.group)
-            if group is None:
-                group = self.groups[key.group] = ClassicGroup(key.group, self._config)
-                group.restore(value)
-            else:
-                group.continue_from(value.generation)
-            self._forget_if_nothing(key.group)
 
     def _end(self, append: Append) -> None:
         if isinstance(append.completion, OffsetsStored):
-            for record in append.records:
-                assert isinstance(record, OffsetRecord)
-                self._offsets[record.key.group].end(record.key.topic, record.key.partition)
+            self._state.offsets.end(append.records)
 
-    def _forget_if_nothing(self, group_id: str) -> None:
-        offsets = self._offsets.get(group_id)
-        if offsets is not None:
-            if not offsets.is_empty:
-                return
-            del self._offsets[group_id]
-        group = self.groups.get(group_id)
-        if group is not None and group.is_forgettable:
-            del self.groups[group_id]
+    def _count_deleted(self, append: Append) -> None:
+        count = sum(isinstance(record, OffsetRecord) for record in append.records)
+        self._counters.offsets_deleted += count
 
 
-def _offset_record(
-    group_id: str,
-    topic: str,
-    partition: OffsetCommitRequestPartition,
-    request: OffsetCommitRequest,
-    now_ms: int,
-) -> OffsetRecord:
-    expire_timestamp = NO_TIMESTAMP
-    if request.retention_time_ms != NO_RETENTION:
-        expire_timestamp = min(now_ms + request.retention_time_ms, LONG_MAX)
-    return OffsetRecord(
-        OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index),
-        OffsetCommitValue(
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata or "",
-            commit_timestamp=now_ms,
-            expire_timestamp=expire_timestamp,
-        ),
-    )
-
-
-def _expiry(batch: list[CoordinatorRecord], before: list[GroupRecord]) -> Append:
-    return Append(tuple(batch), GroupsDeleted(None, DeleteGroupsResponse(), tuple(before)))
+def _nobody_waits(before: Iterable[GroupRecord] = ()) -> GroupsDeleted:
+    return GroupsDeleted(None, DeleteGroupsResponse(), tuple(before))
 
 
 def _missing(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _fits(text: str) -> bool:
-    return len(text.encode()) <= LONGEST_TEXT
 
 
 def _append_error(

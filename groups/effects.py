@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
 from ..protocol.messages.offset_commit import OffsetCommitResponse
+from ..protocol.messages.offset_delete import OffsetDeleteResponse
 from ..protocol.schema import Message
 from .group_records import CoordinatorRecord, GroupRecord
 
@@ -74,9 +75,12 @@ class StaticMemberStored:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsStored:
-    """Offsets are committed, so the request can be answered with `response`."""
+    """Offsets are committed, so the request can be answered with `response`.
 
-    request_id: int
+    `request_id` is None when it was told already that this takes too long.
+    """
+
+    request_id: int | None
     response: OffsetCommitResponse
 
 
@@ -84,7 +88,7 @@ class OffsetsStored:
 class GroupsDeleted:
     """Groups are gone for good; `before` is what to fall back to if they are not.
 
-    `request_id` is None when nobody asked: the groups expired.
+    `request_id` is None when nobody asked (the groups expired), or nobody waits any more.
     """
 
     request_id: int | None
@@ -92,12 +96,22 @@ class GroupsDeleted:
     before: tuple[GroupRecord, ...]
 
 
-Completion = AssignmentStored | StaticMemberStored | OffsetsStored | GroupsDeleted
+@dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    """Single offsets are gone for good; `request_id` None: nobody waits for that."""
+
+    request_id: int | None
+    response: OffsetDeleteResponse
+
+
+Completion = AssignmentStored | StaticMemberStored | OffsetsStored | GroupsDeleted | OffsetsDeleted
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
     """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
+
+    In between on_late(self), at most once, gives the Append to go on with.
 
     `completion` says what waits for it; None: nothing does.
     """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ..protocol.config_key import INT_MAX, MINUTE_MS, Config, integer
+from ..protocol.config_key import INT_MAX, MINUTE_MS, Config, integer, long
 from ..protocol.errors import InvalidConfig
 
 
@@ -42,6 +42,9 @@ class GroupCoordinatorConfig(Config):
     offsets_retention_check_interval_ms: int = integer(
         10 * MINUTE_MS, 1, "How often committed offsets that are too old are looked for."
     )
+    offsets_commit_timeout_ms: int = integer(
+        5_000, 1, "How long a commit may wait for its record to be durable; then it is refused."
+    )
     offsets_load_buffer_size: int = integer(
         5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
     )
@@ -49,6 +52,11 @@ class GroupCoordinatorConfig(Config):
         1024**2,
         1,
         "The most that one member's protocols may take; Kafka has no bound but the request's.",
+    )
+    bradbury_group_members_max_bytes: int = long(
+        512 * 1024**2,
+        1,
+        "What the members of all groups of a node may hold in memory; Kafka has no bound.",
     )
     bradbury_group_max_pending_members: int = integer(
         10_000,

@@ -7,7 +7,8 @@ What always holds:
     each instance id names exactly one member, and that member has this instance id;
     the leader is a member, or None when there are none;
     a member id is pending (given out, not used yet) or a member, never both;
-    while there are members, at least one protocol is supported by all of them.
+    while there are members, at least one protocol is supported by all of them;
+    the memory has what members and pending ids hold, to the byte of what was added.
 
 Source: apache/kafka group-coordinator/.../classic/{ClassicGroup,ClassicGroupMember}.java.
 """
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..protocol.error_code import ErrorCode
+from .group_counters import MemberMemory
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(assignor name, metadata) in the order of preference; names are distinct."""
@@ -41,6 +43,12 @@ class Member:
     parked_sync: int | None = None
 
     @property
+    def size(self) -> int:
+        """Bytes it holds, about."""
+        held = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MemberMemory.MEMBER_BYTES + held + len(self.assignment)
+
+    @property
     def is_static(self) -> bool:
         return self.instance_id is not None
 
@@ -58,11 +66,12 @@ class Member:
 class GroupMembers:
     """In the order of joining, which makes the first one the leader."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemberMemory) -> None:
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
-        self.pending: set[str] = set()
+        self._pending: set[str] = set()
+        self._memory = memory
         self.leader_id: str | None = None
         self.joined_count = 0
 
@@ -80,6 +89,11 @@ class GroupMembers:
 
     def static_member_id(self, instance_id: str) -> str | None:
         return self._static.get(instance_id)
+
+    @property
+    def pending(self) -> frozenset[str] | set[str]:
+        """Member ids that were given out and not used yet. Not to be changed."""
+        return self._pending
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
@@ -99,8 +113,19 @@ class GroupMembers:
 
     # --- coming and going ------------------------------------------------------------------------
 
+    def give_out(self, member_id: str) -> None:
+        """The id of a member to be."""
+        self._pending.add(member_id)
+        self._memory.add(MemberMemory.PENDING_BYTES)
+
+    def _take_back(self, member_id: str) -> None:
+        if member_id in self._pending:
+            self._pending.remove(member_id)
+            self._memory.add(-MemberMemory.PENDING_BYTES)
+
     def add(self, member: Member) -> None:
         assert member.member_id not in self._members
+        self._memory.add(member.size)
         self._members[member.member_id] = member
         self._supporters.update(name for name, _ in member.protocols)
         if member.instance_id is not None:
@@ -109,14 +134,15 @@ class GroupMembers:
             self.joined_count += 1
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self.pending.discard(member.member_id)
+        self._take_back(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
         """The member, whose parked requests are the caller's to answer. A pending id goes too."""
-        self.pending.discard(member_id)
+        self._take_back(member_id)
         member = self._members.pop(member_id, None)
         if member is None:
             return None
+        self._memory.add(-member.size)
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters += Counter()  # drops the zeros
         if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
@@ -140,9 +166,23 @@ class GroupMembers:
         self._static[member.instance_id] = new_member_id
         member.member_id = new_member_id
 
+    def clear(self) -> None:
+        """All go, with what they hold; nobody may wait for an answer."""
+        held = sum(member.size for member in self._members.values())
+        self._memory.add(-held - len(self._pending) * MemberMemory.PENDING_BYTES)
+        self._members, self._static, self._pending = {}, {}, set()
+        self._supporters.clear()
+        self.leader_id, self.joined_count = None, 0
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        self._memory.add(len(assignment) - len(member.assignment))
+        member.assignment = assignment
+
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         self._supporters.subtract(name for name, _ in member.protocols)
+        self._memory.add(-member.size)
         member.protocols = protocols
+        self._memory.add(member.size)
         self._supporters.update(name for name, _ in protocols)
         self._supporters += Counter()
 
@@ -151,7 +191,7 @@ class GroupMembers:
     @property
     def all_joined(self) -> bool:
         """Every member has rejoined and every member id that was given out has been used."""
-        return self.joined_count == len(self._members) and not self.pending
+        return self.joined_count == len(self._members) and not self._pending
 
     def park_join(self, member: Member, request_id: int) -> int | None:
         """The id of an older JoinGroup of this member, which must be answered now."""

@@ -114,6 +114,24 @@ class GroupRecord(NamedTuple):
 
 CoordinatorRecord = OffsetRecord | GroupRecord
 
+
+class TransactionalOffset(NamedTuple):
+    """A position that was committed in the producer's transaction: it counts when that does."""
+
+    producer_id: int
+    record: OffsetRecord
+
+
+class TransactionEnd(NamedTuple):
+    """A control record: the producer's open transaction has ended."""
+
+    producer_id: int
+    is_commit: bool
+
+
+LogEntry = CoordinatorRecord | TransactionalOffset | TransactionEnd
+"""What a reader of the log finds. We write only CoordinatorRecords for now."""
+
 OFFSET_KEY_TYPE = 1
 GROUP_KEY_TYPE = 2
 VALUE_VERSION = 3

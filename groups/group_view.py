@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..protocol.error_code import ErrorCode
@@ -13,6 +13,7 @@ from ..protocol.messages.sync_group import SyncGroupResponse
 from .group_members import Member
 from .group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord, MemberMetadata
 from .group_state import GroupState
+from .subscription import CONSUMER, subscribed_topics
 
 if TYPE_CHECKING:
     from .rebalance import Rebalance
@@ -99,6 +100,21 @@ def described(group: Rebalance) -> DescribedGroup:
             for member in group.members
         ],
     )
+
+
+def is_subscribed(group: Rebalance) -> Callable[[str], bool]:
+    """Whether a member may own partitions of a topic: always, if its members are of our own kind
+    and one does not say what it is subscribed to.
+    """
+    if group.protocol_type != CONSUMER:
+        return lambda _: False
+    topics: set[str] = set()
+    for member in group.members:
+        found = subscribed_topics(member.metadata(group.protocol))
+        if found is None:
+            return lambda _: True
+        topics |= found
+    return topics.__contains__
 
 
 def listed(group: Rebalance) -> ListedGroup:

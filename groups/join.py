@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..protocol.messages.join_group import JoinGroupRequest
+from .group_counters import MemberMemory
 from .group_members import Member, Protocols
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
@@ -68,6 +69,11 @@ class Join:
 
     @property
     def size(self) -> int:
+        """Bytes that the member would hold, about."""
+        return MemberMemory.MEMBER_BYTES + self.metadata_size
+
+    @property
+    def metadata_size(self) -> int:
         """Bytes of the protocols."""
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 

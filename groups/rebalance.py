@@ -22,6 +22,7 @@ from .effects import (
     TimerKind,
 )
 from .group_config import GroupCoordinatorConfig
+from .group_counters import GroupCounters, MemberMemory
 from .group_members import GroupMembers, Member
 from .group_records import NO_TIMESTAMP
 from .group_state import PREVIOUS_STATES, GroupState
@@ -42,15 +43,23 @@ class _InitialDelay:
 class Rebalance:
     """State and timers. Effects gather in `_effects` until the event's method takes them."""
 
-    def __init__(self, group_id: str, config: GroupCoordinatorConfig) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        config: GroupCoordinatorConfig,
+        memory: MemberMemory,
+        counters: GroupCounters,
+    ) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.members = GroupMembers()
+        self.members = GroupMembers(memory)
         self.state_timestamp_ms = NO_TIMESTAMP
         self._config = config
+        self._memory = memory
+        self._counters = counters
         self._initial_delay: _InitialDelay | None = None
         self._joined_during_delay = False
         self._yet_to_sync: set[str] = set()
@@ -117,12 +126,14 @@ class Rebalance:
                 self._effects.append(
                     Report(self.group_id, f"removed {member.member_id}: it did not rejoin in time")
                 )
+                self._counters.members_removed += 1
                 self._remove(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if len(self.members) and not self.members.elect_joined_leader():
             # Only silent static members: wait until one rejoins or their sessions end.
             self._start_join_timer(self.members.rebalance_timeout_ms)
             return
         self.generation += 1
+        self._counters.completed_rebalances += 1
         if not len(self.members):
             self.protocol = None
             self._become(GroupState.EMPTY)
@@ -157,7 +168,7 @@ class Rebalance:
         for member in self.members:
             request_id, member.parked_sync = member.parked_sync, None
             if error:
-                member.assignment = b""
+                self.members.assign(member, b"")
             if request_id is not None:
                 answer = (
                     SyncGroupResponse(error_code=error)
@@ -172,6 +183,7 @@ class Rebalance:
             return
         late = sorted(self._yet_to_sync)
         if late:
+            self._counters.members_removed += len(late)
             for member_id in late:
                 self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             self._prepare_rebalance(f"no SyncGroup in time from {', '.join(late)}")

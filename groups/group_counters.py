@@ -1,0 +1,53 @@
+"""What the groups of a node have done and hold, in numbers: for metrics and the bound on memory.
+
+One GroupCounters for a node; one MemberMemory for the node and one under it for each coordinator,
+so that a coordinator which ends gives back what it held at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class GroupCounters:
+    """They only grow."""
+
+    completed_rebalances: int = 0
+    """Generations that have begun, the empty ones included."""
+    offset_commits: int = 0
+    offsets_expired: int = 0
+    offsets_deleted: int = 0
+    """By OffsetDelete and with deleted groups and topics."""
+    members_removed: int = 0
+    """Members that were silent for their session, did not rejoin, or did not sync in time."""
+
+
+class MemberMemory:
+    """Bytes that members and given-out member ids hold, and the most they may.
+
+    An estimate: what clients sent, and a fixed sum for our own objects around it.
+    """
+
+    MEMBER_BYTES = 2_000
+    PENDING_BYTES = 1_000
+
+    def __init__(self, limit: int, whole: MemberMemory | None = None) -> None:
+        """`whole`: the node's, whose limit counts then."""
+        self.limit = limit
+        self.used = 0
+        self._whole = whole
+
+    def has_room(self, size: int) -> bool:
+        memory = self if self._whole is None else self._whole
+        return memory.used + size <= memory.limit
+
+    def add(self, size: int) -> None:
+        """Also below zero, and also beyond the limit: what the log says is true anyway."""
+        self.used += size
+        if self._whole is not None:
+            self._whole.add(size)
+
+    def give_back(self) -> None:
+        """Everything: the coordinator has ended."""
+        self.add(-self.used)
