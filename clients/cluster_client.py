@@ -48,7 +48,10 @@ UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What all clients have in common, with Kafka's names and defaults."""
+    """What all clients have in common, with Kafka's names and defaults.
+
+    receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
+    """
 
     client_id: str = "bradbury"
     request_timeout_ms: int = 30_000
@@ -56,6 +59,7 @@ class ClientConfig:
     metadata_max_age_ms: int = 300_000
     connect_timeout_ms: int = 10_000
     allow_auto_create_topics: bool = True
+    receive_buffer_bytes: int | None = None
 
 
 class ClusterClient:
@@ -123,6 +127,7 @@ class ClusterClient:
                 address,
                 client_id=self.config.client_id,
                 connect_timeout_ms=self.config.connect_timeout_ms,
+                receive_buffer_bytes=self.config.receive_buffer_bytes,
             )
             self._connections[address, lane] = connection
         return connection

@@ -83,12 +83,14 @@ class Connection:
         client_id: str,
         connect_timeout_ms: int = 10_000,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        receive_buffer_bytes: int | None = None,
     ) -> None:
         self.address = address
         self.failure: ConnectionFailed | None = None
         self._io = io
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
         self._correlation_ids = itertools.count(1)
         self._versions: dict[int, tuple[int, int]] | None = None
         self._early: list[tuple[Future[Any], Callable[[], None]]] = []
@@ -191,6 +193,10 @@ class Connection:
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setblocking(False)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._receive_buffer_bytes is not None:  # now: connecting fixes the window's scale
+                self._socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes
+                )
             result = self._socket.connect_ex(target)
         except OSError as error:
             self.close(f"cannot connect: {error}")
