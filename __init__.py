@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .actors.launch import Cluster, connect, up
     from .actors.local import LocalCluster, local
+    from .clients import classic
     from .clients.admin import Admin
     from .clients.consumer import Consumer
     from .clients.producer import Producer
@@ -43,6 +44,9 @@ _OWNERS = {
     "up": ".actors.launch",
 }
 
+# public name -> the module that it is
+_MODULES = {"classic": ".clients.classic"}
+
 __all__ = [
     "Admin",
     "BatchMetadata",
@@ -55,6 +59,7 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
     "__version__",
+    "classic",
     "connect",
     "local",
     "spark",
@@ -63,13 +68,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    owner = _OWNERS.get(name)
-    if owner is None:
+    value: object
+    if name in _OWNERS:
+        value = getattr(import_module(_OWNERS[name], __name__), name)
+    elif name in _MODULES:
+        value = import_module(_MODULES[name], __name__)
+    else:
         raise AttributeError(f"module 'bradbury' has no attribute {name!r}")
-    value = getattr(import_module(owner, __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_OWNERS])
+    return sorted([*globals(), *_OWNERS, *_MODULES])
