@@ -1,10 +1,10 @@
-"""Topics, configs and offsets of a cluster, asked and changed from outside.
+"""Topics, configs, offsets and groups of a cluster, asked and changed from outside.
 
 What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: groups, ACLs, reassignments.
+Not here: ACLs, reassignments; how each thing is asked for (a module of its own where it is long).
 """
 
 from __future__ import annotations
@@ -40,6 +40,21 @@ from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .delete_records import HIGH_WATERMARK, delete_records
+from .group_admin import (
+    GroupDescription,
+    GroupListing,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    remove_members,
+)
+from .group_lag import PartitionLag, group_lag
+from .group_offsets_admin import (
+    CommittedOffset,
+    alter_group_offsets,
+    delete_group_offsets,
+    group_offsets,
+)
 from .io_thread import Steps, wait
 from .list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
 from .log_dirs import LogDir, describe_log_dirs
@@ -339,6 +354,113 @@ class Admin:
             UnknownTopicOrPartition: there is no such topic.
         """
         return self._run(describe_log_dirs(self._client, topics))
+
+    def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """The groups of all coordinators, in order of id; of some states and types, or all.
+
+        Args:
+            states: "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead".
+            types: "classic", "consumer". Case does not matter in either.
+        """
+        states, types, timeout_ms = list(states), list(types), self._timeout_ms
+        return self._run(
+            list_groups(self._client, states=states, types=types, timeout_ms=timeout_ms)
+        )
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """State, assignor, coordinator and members of each, in the order given.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return self._run(describe_groups(self._client, group_ids, timeout_ms=self._timeout_ms))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups and what they committed. The first refusal is raised, after all.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            NonEmptyGroup: it has members.
+        """
+        self._run(delete_groups(self._client, list(group_ids), timeout_ms=self._timeout_ms))
+
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """All that a group has committed, in order; {} for one that nobody knows."""
+        steps = group_offsets(self._client, [group_id], timeout_ms=self._timeout_ms)
+        return self._run(steps)[group_id]
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
+    ) -> None:
+        """Set where a group goes on. A group that is not there is made.
+
+        Raises:
+            NonEmptyGroup: it has members, who would commit over it.
+            UnknownTopicOrPartition: there is no such partition; the others are set.
+            ValueError: an offset below 0.
+        """
+        wanted = {
+            TopicPartition(*key): one if isinstance(one, CommittedOffset) else CommittedOffset(one)
+            for key, one in offsets.items()
+        }
+        for key, one in wanted.items():
+            if one.offset < 0:
+                raise ValueError(f"{key.topic}-{key.partition}: offset {one.offset} is below 0")
+        timeout_ms = self._timeout_ms
+        self._run(alter_group_offsets(self._client, group_id, wanted, timeout_ms=timeout_ms))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget where a group was in these partitions.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            GroupSubscribedToTopic: a live member reads the topic.
+        """
+        keys, timeout_ms = [TopicPartition(*key) for key in partitions], self._timeout_ms
+        self._run(delete_group_offsets(self._client, group_id, keys, timeout_ms=timeout_ms))
+
+    def remove_members(
+        self,
+        group_id: str,
+        *,
+        instance_ids: Iterable[str] = (),
+        member_ids: Iterable[str] = (),
+        reason: str | None = None,
+    ) -> list[str]:
+        """Send members away, those named or all; returns their instance ids, else member ids.
+
+        For static members that will not come back: their partitions go to others at once. A member
+        that still runs joins again.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            UnknownMemberId: there is no such member; the others that were named are gone.
+        """
+        return self._run(
+            remove_members(
+                self._client,
+                group_id,
+                instance_ids=instance_ids,
+                member_ids=member_ids,
+                reason=reason,
+                timeout_ms=self._timeout_ms,
+            )
+        )
+
+    def group_lag(self, group_id: str, *, times: bool = True) -> list[PartitionLag]:
+        """How far a group is behind, for every partition it committed or has assigned.
+
+        Args:
+            group_id: its name.
+            times: also when the first unread record was written, for a fetch per leader.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        steps = group_lag(self._client, [group_id], times=times, timeout_ms=self._timeout_ms)
+        return self._run(steps)[group_id]
 
     def close(self) -> None:
         """Idempotent."""
