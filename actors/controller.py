@@ -55,7 +55,6 @@ TICK_SECONDS = 0.5
 OFFSETS_TOPIC_CONFIGS = {
     "cleanup.policy": "compact",
     "flush.messages": "1",
-    "segment.bytes": str(100 * 1024**2),  # only closed segments are compacted
 }
 # A broker whose node is gone must not keep a new controller from serving the others.
 ANSWER_SECONDS = 3.0
@@ -281,7 +280,10 @@ class Controller:
                 topic_id=uuid.uuid4(),
                 partitions=self._config.offsets_topic_num_partitions,
                 replication_factor=1,
-                configs=OFFSETS_TOPIC_CONFIGS,
+                configs={
+                    **OFFSETS_TOPIC_CONFIGS,
+                    "segment.bytes": str(self._config.offsets_topic_segment_bytes),
+                },
             )
             records, _ = CreateTopics(topics=(topic,)).decide(image, self._rules)
             return Decision(records, None)

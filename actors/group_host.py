@@ -6,13 +6,32 @@ the newest leader epoch. Implements handlers.group_port.Groups.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
+from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
+from ..groups.group_counters import GroupCounters, MemberMemory
+from ..groups.group_state import GroupState
 from ..handlers.context import LeaderReplica
 from ..handlers.group_port import GroupShard as GroupShardPort
 from ..protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from .group_shard import GroupShard, ShardState
+
+NO_GROUPS = Counter({state.value: 0 for state in GroupState})
+
+
+class GroupNumbers(NamedTuple):
+    """What the groups of a node are, for metrics; GroupCounters has what they did."""
+
+    states: Counter[str] = NO_GROUPS
+    """The number of groups in each state."""
+    members: int = 0
+    offsets: int = 0
+    partitions: int = 0
+    partitions_loading: int = 0
+    memory_bytes: int = 0
 
 
 class GroupHost:
@@ -22,6 +41,8 @@ class GroupHost:
         self._config = config
         self._now_ms = now_ms
         self._shards: dict[int, tuple[int, GroupShard]] = {}
+        self.memory = MemberMemory(config.bradbury_group_members_max_bytes)
+        self.counters = GroupCounters()
 
     def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None:
         """The node leads the partition in `leader_epoch`: load it. An older epoch is ignored."""
@@ -30,7 +51,9 @@ class GroupHost:
             if leader_epoch <= known[0]:
                 return
             known[1].close()
-        shard = GroupShard(partition, replica, self._config, self._now_ms)
+        shard = GroupShard(
+            partition, replica, self._config, self._now_ms, self.memory, self.counters
+        )
         self._shards[partition] = (leader_epoch, shard)
 
     def on_resigned(self, partition: int) -> None:
@@ -54,14 +77,36 @@ class GroupHost:
         """Raises CoordinatorLoadInProgress: a list without the groups of a shard would be wrong."""
         return [_ready(shard) for _, shard in self._shards.values()]
 
-    def counts(self) -> list[int]:
-        """The number of members of each group of the shards that are read."""
-        return [
-            count
-            for _, shard in self._shards.values()
-            if shard.state is ShardState.ACTIVE
-            for count in shard.member_counts()
-        ]
+    def on_metadata(self, before: MetadataImage, after: MetadataImage) -> None:
+        """The node acts on `after` from now on: the offsets in topics that are gone go, too."""
+        if before.topics is after.topics:
+            return
+        deleted = set()
+        for name, topic in before.topics.items():
+            now = after.topics.get(name)
+            if now is not topic and (now is None or now.topic_id != topic.topic_id):
+                deleted.add(name)
+        if deleted:
+            for _, shard in self._shards.values():
+                shard.on_topics_deleted(deleted)
+
+    def numbers(self) -> GroupNumbers:
+        """Of the shards that are read. Cost: 0.2 us for a group, 0.1 us for a topic of it."""
+        active = [shard for _, shard in self._shards.values() if shard.state is ShardState.ACTIVE]
+        states = Counter(NO_GROUPS)
+        members = 0
+        for shard in active:
+            for group in shard.coordinator.groups.values():
+                states[group.state.value] += 1
+                members += len(group.members)
+        return GroupNumbers(
+            states=states,
+            members=members,
+            offsets=sum(shard.coordinator.offset_count for shard in active),
+            partitions=len(active),
+            partitions_loading=len(self._shards) - len(active),
+            memory_bytes=self.memory.used,
+        )
 
 
 def _ready(shard: GroupShard) -> GroupShard:

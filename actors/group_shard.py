@@ -5,9 +5,11 @@
     closed    the partition is led elsewhere; whoever still waits is told NOT_COORDINATOR
 
 Commits are awaited in log order, by one task, because records are applied in that order. A refused
-append changed nothing and is reported to the rules. A commit that fails leaves its record in doubt:
-the whole shard forgets what it knows and reads the log again, so that memory is never ahead of or
-behind the log.
+append changed nothing and is reported to the rules. A commit that takes longer than
+offsets.commit.timeout.ms is awaited further, but not by its client. A commit that fails leaves its
+record in doubt: the whole shard forgets what it knows and reads the log again, so that memory is
+never ahead of or behind the log. An OffsetFetch waits for the commits of its group that came before
+it, so a client that sends both at once reads what it wrote.
 
 No rule of groups is decided here. One event loop: between two awaits nothing else runs.
 """
@@ -21,6 +23,7 @@ import os
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -35,10 +38,24 @@ from ..groups.effects import (
     TimerKey,
 )
 from ..groups.group_config import GroupCoordinatorConfig
-from ..groups.group_records import CoordinatorRecord, decode_group_record, encode_group_record
+from ..groups.group_counters import GroupCounters, MemberMemory
+from ..groups.group_records import (
+    GroupRecord,
+    LogEntry,
+    OffsetRecord,
+    TransactionalOffset,
+    TransactionEnd,
+    decode_group_record,
+    encode_group_record,
+)
 from ..groups.join import Join
 from ..handlers.context import LeaderReplica
-from ..protocol.errors import KafkaError, NotCoordinator, OffsetOutOfRange
+from ..protocol.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    OffsetOutOfRange,
+)
 from ..protocol.fetch_response import FileSlice
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
 from ..protocol.messages.describe_groups import DescribedGroup
@@ -47,21 +64,51 @@ from ..protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ..protocol.messages.list_groups import ListedGroup
 from ..protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ..protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ..protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..protocol.record_batch import LOG_OVERHEAD, read_header, read_size
-from ..protocol.records import encode_records, iterate_records
+from ..protocol.records import ControlType, control_type, encode_records, iterate_records
 from .deadline_timers import DeadlineTimers
 
 logger = logging.getLogger("bradbury.groups")
 
 RETRY_SECONDS = 1.0
+ENTRIES_AT_ONCE = 500
+"""Applied while loading before the others have a turn: some 2 ms."""
 
 
 class ShardState(Enum):
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
+
+
+@dataclass(slots=True)
+class _Uncommitted:
+    append: Append
+    committed: Awaitable[None] | None
+    late_at: float
+    """The loop's time when nobody waits for it any more."""
+    is_late: bool = False
+    then: list[asyncio.Future[None]] = field(default_factory=list)
+    """Who reads what is committed so far."""
+
+
+class _CommitWaiter:
+    """Parks on a replica until what is below an offset is committed."""
+
+    def __init__(self, replica: LeaderReplica, offset: int) -> None:
+        self._replica = replica
+        self._offset = offset
+        self.committed = asyncio.get_running_loop().create_future()
+
+    def on_readable(self, size: int) -> None:
+        self.on_changed()
+
+    def on_changed(self) -> None:
+        if self._replica.high_watermark >= self._offset and not self.committed.done():
+            self.committed.set_result(None)
 
 
 class GroupShard:
@@ -73,25 +120,36 @@ class GroupShard:
         replica: LeaderReplica,
         config: GroupCoordinatorConfig,
         now_ms: Callable[[], int],
+        memory: MemberMemory,
+        counters: GroupCounters,
     ) -> None:
+        """`memory` and `counters` are the node's."""
         self.partition = partition
         self.state = ShardState.LOADING
         self._replica = replica
         self._config = config
         self._now_ms = now_ms
+        self._memory = memory
+        self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._request_ids = itertools.count(1)
         self._loading: asyncio.Task[None] | None = None
         self._committing: asyncio.Task[None] | None = None
+        self._late: asyncio.Handle | None = None
+        self._deleted_topics: set[str] = set()
+        """While loading."""
         self._begin()
 
     def _begin(self) -> None:
         self.state = ShardState.LOADING
-        self._coordinator = GroupCoordinator(self._config)
+        self._coordinator = self._new_coordinator()
         self._timers: DeadlineTimers[TimerKey] = DeadlineTimers(self._on_due)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._uncommitted: deque[tuple[Append, Awaitable[None] | None]] = deque()
+        self._uncommitted: deque[_Uncommitted] = deque()
         self._loading = self._loop.create_task(self._load())
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self._config, memory=self._memory, counters=self._counters)
 
     def close(self) -> None:
         """Nobody is coordinated here any more."""
@@ -103,12 +161,16 @@ class GroupShard:
 
     def _abandon(self) -> None:
         self._timers.close()
+        self._coordinator.close()
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for uncommitted in self._uncommitted:
+            waiting += uncommitted.then
         self._uncommitted.clear()
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(NotCoordinator("the group's coordinator has moved"))
-                future.exception()  # retrieved, in case the client is gone
+        for future in waiting:
+            _refuse(future, NotCoordinator("the group's coordinator has moved"))
 
     # --- loading ---------------------------------------------------------------------------------
 
@@ -119,7 +181,8 @@ class GroupShard:
                 break
             except (KafkaError, OSError):
                 logger.exception("__consumer_offsets-%d cannot be read", self.partition)
-                self._coordinator = GroupCoordinator(self._config)
+                self._coordinator.close()
+                self._coordinator = self._new_coordinator()
                 await asyncio.sleep(RETRY_SECONDS)
         self._loading = None
         self.state = ShardState.ACTIVE
@@ -127,9 +190,14 @@ class GroupShard:
         level = logging.INFO if count else logging.DEBUG
         logger.log(level, "__consumer_offsets-%d is loaded: %d groups", self.partition, count)
         self._perform(self._coordinator.on_loaded(now_ms=self._now_ms()))
+        deleted, self._deleted_topics = self._deleted_topics, set()
+        self.on_topics_deleted(deleted)
 
     async def _replay(self) -> None:
-        """Everything in the log, also what is not committed yet: this leader's log decides."""
+        """Everything in the log, also what is not committed yet: this leader's log decides.
+
+        Then it waits for that to be committed, because from now on it is shown.
+        """
         offset = self._replica.log_start_offset
         while offset < self._replica.log_end_offset:
             try:
@@ -144,9 +212,18 @@ class GroupShard:
                     raise
                 offset = self._replica.log_start_offset
                 continue
-            records, offset = await asyncio.to_thread(read_records, piece, offset)
-            for record in records:
-                self._coordinator.apply(record)
+            entries, offset = await asyncio.to_thread(read_entries, piece, offset)
+            for number, entry in enumerate(entries, 1):
+                self._coordinator.apply(entry)
+                if number % ENTRIES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        if self._replica.high_watermark < offset:
+            waiter = _CommitWaiter(self._replica, offset)
+            self._replica.park(waiter)
+            try:
+                await waiter.committed
+            finally:
+                self._replica.unpark(waiter)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -203,15 +280,39 @@ class GroupShard:
             )
         )
 
-    def fetch_offsets(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        return self._coordinator.fetch_offsets(asked)
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, *, is_known: Callable[[str, int], bool]
+    ) -> asyncio.Future[OffsetDeleteResponse]:
+        return self._ask(
+            lambda request_id: self._coordinator.on_offset_delete(
+                request_id, request, is_known=is_known
+            )
+        )
+
+    async def fetch_offsets(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        coordinator = self._coordinator
+        if coordinator.is_committing(asked.group_id):
+            before: asyncio.Future[None] = self._loop.create_future()
+            self._uncommitted[-1].then.append(before)
+            await before
+        return coordinator.fetch_offsets(asked, require_stable=require_stable)
+
+    def on_topics_deleted(self, topics: set[str]) -> None:
+        """Topics are gone, perhaps replaced by new ones of the same names."""
+        if self.state is ShardState.LOADING:
+            self._deleted_topics |= topics
+        elif topics and self.state is ShardState.ACTIVE:
+            self._perform(self._coordinator.on_topics_deleted(topics))
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         return self._coordinator.describe(group_id)
 
-    def member_counts(self) -> list[int]:
-        """Of each group."""
-        return [len(group.members) for group in self._coordinator.groups.values()]
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        """For its numbers."""
+        return self._coordinator
 
     def list_groups(self) -> list[ListedGroup]:
         return self._coordinator.list_groups()
@@ -248,8 +349,9 @@ class GroupShard:
     def _append(self, append: Append) -> None:
         now_ms = self._now_ms()
         records = [(now_ms, *encode_group_record(record), ()) for record in append.records]
+        batch = encode_records(records, codec=self._config.offsets_topic_compression_codec)
         try:
-            appended = self._replica.append(memoryview(encode_records(records)))
+            appended = self._replica.append(memoryview(batch))
         except KafkaError as error:
             logger.warning("__consumer_offsets-%d cannot be written: %s", self.partition, error)
             self._perform(self._coordinator.on_failed(append, error.code, now_ms=now_ms))
@@ -257,16 +359,19 @@ class GroupShard:
         if appended.committed is None and not self._uncommitted:
             self._perform(self._coordinator.on_committed(append, now_ms=now_ms))
             return
-        self._uncommitted.append((append, appended.committed))
+        late_at = self._loop.time() + self._config.offsets_commit_timeout_ms / 1000
+        self._uncommitted.append(_Uncommitted(append, appended.committed, late_at))
+        if self._late is None:
+            self._late = self._loop.call_at(late_at, self._on_late)
         if self._committing is None:
             self._committing = self._loop.create_task(self._commit())
 
     async def _commit(self) -> None:
         while self._uncommitted:
-            append, committed = self._uncommitted[0]
-            if committed is not None:
+            first = self._uncommitted[0]
+            if first.committed is not None:
                 try:
-                    await committed
+                    await first.committed
                 except KafkaError as error:
                     logger.warning(
                         "__consumer_offsets-%d is read again: a record of it is in doubt: %s",
@@ -278,12 +383,39 @@ class GroupShard:
                     self._begin()
                     return
             self._uncommitted.popleft()
-            self._perform(self._coordinator.on_committed(append, now_ms=self._now_ms()))
+            self._perform(self._coordinator.on_committed(first.append, now_ms=self._now_ms()))
+            for future in first.then:
+                if not future.done():
+                    future.set_result(None)
         self._committing = None
 
+    def _on_late(self) -> None:
+        """One timer for all: it is for the oldest that is not late, or goes with the last one."""
+        self._late = None
+        now = self._loop.time()
+        for uncommitted in list(self._uncommitted):
+            if uncommitted.is_late:
+                continue
+            if uncommitted.late_at > now:
+                self._late = self._loop.call_at(uncommitted.late_at, self._on_late)
+                return
+            uncommitted.is_late = True
+            effects, uncommitted.append = self._coordinator.on_late(
+                uncommitted.append, now_ms=self._now_ms()
+            )
+            self._perform(effects)
+            for future in uncommitted.then:
+                _refuse(future, CoordinatorNotAvailable("commits take longer than they may"))
 
-def read_records(piece: FileSlice, offset: int) -> tuple[list[CoordinatorRecord], int]:
-    """The records of the whole batches in `piece` from `offset` on, and the offset after them.
+
+def _refuse(future: asyncio.Future[Any], error: KafkaError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # retrieved, in case the client is gone
+
+
+def read_entries(piece: FileSlice, offset: int) -> tuple[list[LogEntry], int]:
+    """What is in the whole batches of `piece` from `offset` on, and the offset after them.
 
     Raises:
         CorruptMessage: the log is damaged, or not one of groups.
@@ -291,7 +423,7 @@ def read_records(piece: FileSlice, offset: int) -> tuple[list[CoordinatorRecord]
     if piece.file is None:
         return [], offset
     data = memoryview(os.pread(piece.file.fileno(), piece.size, piece.position))
-    records: list[CoordinatorRecord] = []
+    entries: list[LogEntry] = []
     position = 0
     while position + LOG_OVERHEAD <= len(data):
         _, size = read_size(data, position)
@@ -300,10 +432,19 @@ def read_records(piece: FileSlice, offset: int) -> tuple[list[CoordinatorRecord]
             break
         position += size
         header = read_header(batch)
-        if not header.is_control:
-            for found in iterate_records(batch):
-                record = decode_group_record(found.key, found.value)
-                if found.offset >= offset and record is not None:
-                    records.append(record)
+        for found in iterate_records(batch):
+            if found.offset < offset:
+                continue
+            if header.is_control:
+                kind = control_type(found.key)
+                if kind is not None:
+                    is_commit = kind is ControlType.COMMIT
+                    entries.append(TransactionEnd(header.producer_id, is_commit))
+                continue
+            match decode_group_record(found.key, found.value):
+                case OffsetRecord() as record if header.is_transactional:
+                    entries.append(TransactionalOffset(header.producer_id, record))
+                case OffsetRecord() | GroupRecord() as record:
+                    entries.append(record)
         offset = max(offset, header.next_offset)
-    return records, offset
+    return entries, offset

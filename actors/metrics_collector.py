@@ -26,9 +26,11 @@ from prometheus_client.core import (
     Sample,
 )
 
+from ..groups.group_counters import GroupCounters
 from ..handlers.request_metrics import ApiMetrics, Histogram
 from ..protocol.error_code import ErrorCode
 from ..storage.cleaner import CleaningReport
+from .group_host import GroupNumbers
 
 if TYPE_CHECKING:
     from .log_cleaner import LogCleaner
@@ -111,7 +113,30 @@ METRICS = [
            "How late a timer of the event loop is, looked at ten times a second"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", (),
            "Consumer groups coordinated here"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", "gauge", (),
+           "Groups that wait for their members to rejoin"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupscompletingrebalance", "gauge",
+           (), "Groups that wait for their leader's assignment"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", "gauge", (),
+           "Groups whose members have their assignments"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", "gauge", (),
+           "Groups without members, kept for their offsets"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numoffsets", "gauge", (),
+           "Partitions with a committed offset, of all groups coordinated here"),
     Metric("bradbury_group_members", "gauge", (), "Members of those groups"),
+    Metric("bradbury_group_memory_bytes", "gauge", (),
+           "Held for members; the limit is bradbury.group.members.max.bytes"),
+    Metric("bradbury_group_partitions", "gauge", ("state",),
+           "Partitions of __consumer_offsets coordinated here: active, or still loading"),
+    Metric("bradbury_group_completed_rebalances_total", "counter", (), "Generations begun"),
+    Metric("bradbury_group_members_removed_total", "counter", (),
+           "Members dropped: silent for their session, or too late to rejoin or to sync"),
+    Metric("bradbury_group_offset_commits_total", "counter", (),
+           "Offsets taken for commit, each partition's counted"),
+    Metric("bradbury_group_offsets_expired_total", "counter", (),
+           "Offsets that became older than offsets.retention.minutes"),
+    Metric("bradbury_group_offsets_deleted_total", "counter", (),
+           "Offsets deleted one by one, with their group, or with their topic"),
     Metric("bradbury_metadata_offset", "gauge", (), "Metadata records this node has applied"),
     Metric("bradbury_scrape_seconds", "gauge", (), "What reading the numbers of this scrape took"),
 ]  # fmt: skip
@@ -173,7 +198,8 @@ async def read_numbers(node: Node) -> Numbers:
     for topic in metrics.bytes_out.keys() - node.image.topics.keys():
         del metrics.bytes_out[topic]  # the topic is gone, and with it its label
     numbers.bytes_out = dict(metrics.bytes_out)
-    groups = [] if node.groups is None else node.groups.counts()
+    groups = GroupNumbers() if node.groups is None else node.groups.numbers()
+    counted = GroupCounters() if node.groups is None else node.groups.counters
     numbers.values = {
         "kafka_server_replicamanager_partitioncount": len(numbers.partitions),
         "kafka_server_replicamanager_leadercount": sum(p.is_led for p in numbers.partitions),
@@ -186,14 +212,29 @@ async def read_numbers(node: Node) -> Numbers:
         "bradbury_request_memory_bytes": node.listener.memory.used,
         "bradbury_request_memory_waiting": node.listener.memory.waiting,
         "bradbury_unexpected_errors_total": metrics.unexpected_errors,
-        "kafka_coordinator_group_groupmetadatamanager_numgroups": len(groups),
-        "bradbury_group_members": sum(groups),
+        "kafka_coordinator_group_groupmetadatamanager_numgroups": sum(groups.states.values()),
+        **{
+            f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.lower()}": count
+            for state, count in groups.states.items()
+        },
+        "kafka_coordinator_group_groupmetadatamanager_numoffsets": groups.offsets,
+        "bradbury_group_members": groups.members,
+        "bradbury_group_memory_bytes": groups.memory_bytes,
+        "bradbury_group_completed_rebalances_total": counted.completed_rebalances,
+        "bradbury_group_members_removed_total": counted.members_removed,
+        "bradbury_group_offset_commits_total": counted.offset_commits,
+        "bradbury_group_offsets_expired_total": counted.offsets_expired,
+        "bradbury_group_offsets_deleted_total": counted.offsets_deleted,
         "bradbury_metadata_offset": node.image.offset,
         "bradbury_scrape_seconds": time.perf_counter() - started,
     }
     numbers.by_label = {
         "bradbury_connections_refused_total": dict(metrics.connections_refused),
         "bradbury_connections_closed_total": dict(metrics.connections_closed),
+        "bradbury_group_partitions": {
+            "active": groups.partitions,
+            "loading": groups.partitions_loading,
+        },
     }
     numbers.histograms = {
         "bradbury_fsync_seconds": Histogram() if host is None else host.fsyncs,

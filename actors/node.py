@@ -364,7 +364,9 @@ class Node:
             finally:
                 staying.cancel()
             self._heap.on_partitions(self._host.partition_count)
-        self.image = image
+        before, self.image = self.image, image
+        if self.groups is not None:
+            self.groups.on_metadata(before, image)
         return True
 
     async def _stay_registered(self) -> None:

@@ -32,6 +32,7 @@ NO_QUOTAS = "clients have no quotas yet"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
+CLASSIC_GROUPS = "groups are classic ones: join, sync, heartbeat"
 ONE_REPLICA = "partitions have one replica for now"
 
 
@@ -65,6 +66,12 @@ class BrokerConfig(Config):
         "leader.replication.*": ONE_REPLICA,
         "follower.replication.*": ONE_REPLICA,
         "offsets.topic.replication.factor": ONE_REPLICA,
+        "group.consumer.*": CLASSIC_GROUPS,
+        "group.share.*": CLASSIC_GROUPS,
+        "group.streams.*": CLASSIC_GROUPS,
+        "group.coordinator.rebalance.protocols": CLASSIC_GROUPS,
+        "group.coordinator.threads": ONE_LOOP,
+        "group.coordinator.append.linger.ms": "what comes meanwhile shares the next fsync",
         "broker.id": "node ids are given by the controller",
         "broker.rack": "the rack is the Ray node",
         "node.id": "node ids are given by the controller",
@@ -193,6 +200,11 @@ class BrokerConfig(Config):
     )
     offsets_topic_num_partitions: int = integer(
         50, 1, "Partitions of __consumer_offsets; fixed once the topic is there."
+    )
+    offsets_topic_segment_bytes: int = integer(
+        100 * 1024**2,
+        14,
+        "Segments of __consumer_offsets, of which closed ones are compacted; for a new topic.",
     )
     producer_id_expiration_ms: int = integer(
         24 * 60 * MINUTE_MS, 1, "How long the sequence of a silent producer is remembered."

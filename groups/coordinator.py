@@ -91,6 +91,11 @@ class GroupCoordinator:
         return self._state.groups
 
     @property
+    def memory_used(self) -> int:
+        """Bytes that its members hold, about."""
+        return self._memory.used
+
+    @property
     def offset_count(self) -> int:
         """Partitions with a committed offset, of all groups."""
         return self._state.offsets.count
@@ -101,7 +106,9 @@ class GroupCoordinator:
         error = self._check_join(group_id, join)
         if error:
             return [Reply(join.request_id, refused_join(error, join.member_id))]
-        effects = self._state.make_group(group_id).on_join(join, now_ms=now_ms)
+        effects = self._state.make_group(group_id).on_join(
+            join, now_ms=self._retention.not_before(now_ms)
+        )
         self._state.forget_if_nothing(group_id)
         return effects
 
@@ -140,7 +147,9 @@ class GroupCoordinator:
         """`request.members` has the leaving members, whatever the version."""
         group = self.groups.get(request.group_id)
         if group is not None:
-            effects = group.on_leave(request_id, request.members, now_ms=now_ms)
+            effects = group.on_leave(
+                request_id, request.members, now_ms=self._retention.not_before(now_ms)
+            )
             self._state.forget_if_nothing(request.group_id)
             return effects
         error = _missing(request.group_id)
@@ -171,7 +180,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         error = self._check_commit(request, group, api_version)
         response, records = self._state.offsets.commit(
-            request, error, is_known=is_known, now_ms=now_ms
+            request, error, is_known=is_known, now_ms=self._retention.not_before(now_ms)
         )
         effects: list[Effect] = []
         if not error and group is not None:
@@ -292,7 +301,7 @@ class GroupCoordinator:
         group = self.groups.get(key.group_id)
         if group is None:
             return []
-        effects = group.on_timer(key, now_ms=now_ms)
+        effects = group.on_timer(key, now_ms=self._retention.not_before(now_ms))
         self._state.forget_if_nothing(key.group_id)
         return effects
 
@@ -350,7 +359,8 @@ class GroupCoordinator:
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
         """The log is applied to its end; requests may come."""
         self._state.is_loading = False
-        self._retention = Retention(self._config, now_ms=now_ms)
+        newest_ms = self._state.newest_ms or now_ms
+        self._retention = Retention(self._config, now_ms=min(newest_ms, now_ms))
         effects: list[Effect] = [
             StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
         ]
@@ -373,7 +383,9 @@ class GroupCoordinator:
             case AssignmentStored(group_id, generation):
                 group = self.groups.get(group_id)
                 if group is not None:
-                    return group.on_assignment_stored(generation, now_ms=now_ms)
+                    return group.on_assignment_stored(
+                        generation, now_ms=self._retention.not_before(now_ms)
+                    )
             case StaticMemberStored(group_id) as stored:
                 group = self.groups.get(group_id)
                 if group is not None:

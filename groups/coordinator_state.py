@@ -35,6 +35,8 @@ class CoordinatorState:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = CommittedOffsets(config)
         self.is_loading = True
+        self.newest_ms = 0
+        """The newest time in what was applied."""
         self._config = config
         self._memory = memory
         self._counters = counters
@@ -54,11 +56,14 @@ class CoordinatorState:
                 self.offsets.apply(entry)
                 if value is not None:
                     self.make_group(key.group)
+                    self.newest_ms = max(self.newest_ms, value.commit_timestamp)
                 else:
                     self.forget_if_nothing(key.group)
             case GroupRecord(key, value):
                 if self.is_loading:
-                    self.make_group(key.group).restore(value or GroupMetadataValue())
+                    value = value or GroupMetadataValue()
+                    self.make_group(key.group).restore(value)
+                    self.newest_ms = max(self.newest_ms, value.current_state_timestamp)
                 self.forget_if_nothing(key.group)
             case TransactionalOffset(_, record):
                 self.offsets.apply_pending(entry)

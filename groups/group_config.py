@@ -48,6 +48,12 @@ class GroupCoordinatorConfig(Config):
     offsets_load_buffer_size: int = integer(
         5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
     )
+    offsets_topic_compression_codec: int = integer(
+        0,
+        0,
+        "How commits are compressed in the log: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        highest=4,
+    )
     bradbury_member_metadata_max_bytes: int = integer(
         1024**2,
         1,

@@ -4,11 +4,13 @@ A round goes over all groups a few at a time, with everybody's turn in between, 
 offsets.retention.check.interval.ms.
 
 The time is the wall's, because it is compared with times in the log, which other machines wrote.
-But a wall clock may leap: set wrong by an operator or a guest that wakes up, it would expire the
-offsets of every idle group at once, for good. So between two rounds at most twice the interval
-counts. A leap that is taken back has expired nothing; one that stays is caught up with, slowly.
+But a wall clock may leap: set wrong by an operator, or by a guest that wakes up, it would expire
+the offsets of every idle group at once, for good. So the time here begins with the newest one in
+the log, and follows the wall clock at no more than LEAP_FACTOR times the pace of the timer. A leap
+that is taken back soon has expired nothing; one that stays is caught up with. What is written while
+the clock is set back gets this time (`not_before`), or it would look old when that is mended.
 
-What always holds: `now_ms` is never ahead of the wall clock, so nothing expires early.
+What always holds: `now_ms` only grows, and was the wall's time or an earlier one.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ from .group_config import GroupCoordinatorConfig
 
 GROUPS_AT_ONCE = 200
 """A few milliseconds of work."""
+LEAP_FACTOR = 6
+"""An hour for every ten minutes: a day of being switched off is caught up with in five hours."""
 
 
 class Retention:
     def __init__(self, config: GroupCoordinatorConfig, *, now_ms: int) -> None:
+        """`now_ms`: the newest time that is known to have passed."""
         self.now_ms = now_ms
         self._interval_ms = config.offsets_retention_check_interval_ms
         self._to_do: deque[str] = deque()
@@ -32,9 +37,14 @@ class Retention:
         """The next few of the round; a new round, of `group_ids`, begins if none is under way."""
         if not self._to_do:
             self._to_do.extend(group_ids)
-            self.now_ms = min(wall_ms, self.now_ms + 2 * self._interval_ms)
+            known_ms = min(wall_ms, self.now_ms + LEAP_FACTOR * self._interval_ms)
+            self.now_ms = self.not_before(known_ms)
         count = min(GROUPS_AT_ONCE, len(self._to_do))
         return [self._to_do.popleft() for _ in range(count)]
+
+    def not_before(self, wall_ms: int) -> int:
+        """The time to write down when the wall's is `wall_ms`."""
+        return max(wall_ms, self.now_ms)
 
     @property
     def rest_ms(self) -> int:

@@ -1,7 +1,7 @@
 """FindCoordinator (API key 10): the node that leads the group's partition of __consumer_offsets.
 
-v0-3 ask for one key, v4+ for many with an error each. Transactions and share groups are not there
-yet: their key types are refused. Source: KafkaApis.getCoordinator.
+v0-3 ask for one key, v4+ for many with an error each; v6 lets share groups be asked for. They and
+transactions are not there yet: their key types are refused. Source: KafkaApis.getCoordinator.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Version 8 asks for many groups with an error each; before, one group fills the response, with an
 error of its own from v2 on, and v1 repeats the error for each partition. A list of topics that is
-null asks for all (v2+). `require_stable` waits for transactions: no offset is part of one yet.
+null asks for all (v2+). With `require_stable` (v7+) an offset that an open transaction may change
+is UNSTABLE_OFFSET_COMMIT (KIP-447). From version 10 on topics have ids instead of names (KIP-848);
+what has none, because it was just deleted, is left out.
 """
 
 from __future__ import annotations
@@ -23,14 +25,17 @@ from ..protocol.messages.offset_fetch import (
 from .context import RequestContext
 from .group_port import shard_of
 
+FIRST_WITH_TOPIC_IDS = 10
 FIRST_WITH_GROUPS = 8
 FIRST_WITH_ERROR_CODE = 2
 NO_OFFSET = -1
 
 
-def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= FIRST_WITH_GROUPS:
-        return OffsetFetchResponse(groups=[_fetch(asked, context) for asked in request.groups])
+        fetch = _fetch_by_id if context.api_version >= FIRST_WITH_TOPIC_IDS else _fetch
+        groups = [await fetch(asked, request, context) for asked in request.groups]
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [
@@ -38,24 +43,48 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchR
             for topic in request.topics
         ]
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    found = _fetch(asked, context)
+    found = await _fetch(asked, request, context)
     if found.error_code and context.api_version < FIRST_WITH_ERROR_CODE:
-        found.topics = _failed(asked, found.error_code)
+        found.topics = _failed(asked.topics or [], found.error_code)
     return OffsetFetchResponse(topics=_folded(found), error_code=found.error_code)
 
 
-def _fetch(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+async def _fetch(
+    asked: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponseGroup:
     try:
-        return shard_of(asked.group_id, context).fetch_offsets(asked)
+        return await shard_of(asked.group_id, context).fetch_offsets(
+            asked, require_stable=request.require_stable
+        )
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
 
 
+async def _fetch_by_id(
+    asked: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    image = context.node.image
+    unknown = []
+    if asked.topics is not None:
+        for topic in asked.topics:
+            topic.name = image.topic_names.get(topic.topic_id, "")
+        unknown = [topic for topic in asked.topics if not topic.name]
+        asked.topics = [topic for topic in asked.topics if topic.name]
+    found = await _fetch(asked, request, context)
+    if not found.error_code:
+        found.topics = [answer for answer in found.topics if answer.name in image.topics]
+        for answer in found.topics:
+            answer.topic_id = image.topics[answer.name].topic_id
+        found.topics += _failed(unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+    return found
+
+
 def _failed(
-    asked: OffsetFetchRequestGroup, error: ErrorCode | int
+    topics: list[OffsetFetchRequestTopics], error: ErrorCode | int
 ) -> list[OffsetFetchResponseTopics]:
     return [
         OffsetFetchResponseTopics(
+            topic_id=topic.topic_id,
             name=topic.name,
             partitions=[
                 OffsetFetchResponsePartitions(
@@ -64,7 +93,7 @@ def _failed(
                 for partition in topic.partition_indexes
             ],
         )
-        for topic in asked.topics or []
+        for topic in topics
     ]
 
 

@@ -2,15 +2,25 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from bradbury.actors.group_host import GroupHost
+from bradbury.cluster.metadata_image import MetadataImage, TopicImage
 from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.groups.group_records import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    OffsetRecord,
+    encode_group_record,
+)
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     KafkaStorageError,
     NotCoordinator,
     NotEnoughReplicas,
@@ -25,6 +35,7 @@ from bradbury.protocol.messages.offset_commit import (
 )
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from bradbury.protocol.records import ControlType, encode_control_batch, encode_records
 from bradbury.tests.support.memory_replica import MemoryReplica
 
 NOW_MS = 1_700_000_000_000
@@ -49,14 +60,21 @@ async def loaded(host: GroupHost) -> Any:
             await asyncio.sleep(0)
 
 
-def new_host() -> GroupHost:
-    return GroupHost(CONFIG, lambda: NOW_MS)
+def new_host(**settings: int) -> GroupHost:
+    return GroupHost(replace(CONFIG, **settings), lambda: NOW_MS)
 
 
-def commit(shard: Any, offset: int) -> asyncio.Future[Any]:
+async def fetched(shard: Any, *, require_stable: bool = True) -> Any:
+    """The one partition of group g, or None."""
+    asked = OffsetFetchRequestGroup("g", topics=None)
+    answer = await shard.fetch_offsets(asked, require_stable=require_stable)
+    return answer.topics[0].partitions[0] if answer.topics else None
+
+
+def commit(shard: Any, offset: int, group_id: str = "g") -> asyncio.Future[Any]:
     partition = OffsetCommitRequestPartition(0, offset)
     request = OffsetCommitRequest(
-        group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        group_id=group_id, topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
     )
     return shard.commit_offsets(request, api_version=9, is_known=lambda *_: True)
 
@@ -66,13 +84,16 @@ def error_of(answer: Any) -> ErrorCode:
 
 
 def offset_of(shard: Any) -> int | None:
-    answer = shard.fetch_offsets(OffsetFetchRequestGroup("g", topics=None))
+    """What is shown now, to whoever does not wait."""
+    answer = shard.coordinator.fetch_offsets(OffsetFetchRequestGroup("g", topics=None))
     return answer.topics[0].partitions[0].committed_offset if answer.topics else None
 
 
-def join(shard: Any, member_id: str = "", *, session_ms: int = 10_000) -> asyncio.Future[Any]:
+def join(
+    shard: Any, member_id: str = "", *, session_ms: int = 10_000, group_id: str = "g"
+) -> asyncio.Future[Any]:
     request = JoinGroupRequest(
-        group_id="g",
+        group_id=group_id,
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=60_000,
         member_id=member_id,
@@ -281,6 +302,222 @@ def test_a_request_does_not_point_into_the_receive_buffer_once_it_is_taken() -> 
         share[:] = b"XXXX"
         replica.commit()
         assert (await synced).assignment == b"mine"
+        host.close()
+
+    run(scene())
+
+
+def test_a_fetch_that_comes_behind_a_commit_of_its_group_sees_it() -> None:
+    """A client may send both at once, and gets both answers in their order."""
+
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        await commit(shard, 1)
+        replica.hold()
+        written = commit(shard, 2)
+        read = asyncio.ensure_future(fetched(shard))
+        await asyncio.sleep(0)
+        assert not read.done()
+        other = await shard.fetch_offsets(
+            OffsetFetchRequestGroup("another", topics=None), require_stable=True
+        )
+        assert other.topics == []
+        replica.commit()
+        await written
+        assert (await read).committed_offset == 2
+        host.close()
+
+    run(scene())
+
+
+def test_a_commit_that_takes_too_long_is_refused_and_may_yet_count() -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host(offsets_commit_timeout_ms=20)
+        shard = await led(host, replica)
+        await commit(shard, 1)
+        replica.hold()
+        slow = commit(shard, 2)
+        read = asyncio.ensure_future(fetched(shard))
+        assert error_of(await slow) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        with pytest.raises(CoordinatorNotAvailable):
+            await read
+        assert offset_of(shard) == 1
+        behind = commit(shard, 3)
+        replica.commit()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert offset_of(shard) == 2
+        replica.commit()
+        assert error_of(await behind) == ErrorCode.NONE
+        assert offset_of(shard) == 3
+        host.close()
+
+    run(scene())
+
+
+def test_an_assignment_that_takes_too_long_makes_the_group_begin_again() -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host(offsets_commit_timeout_ms=20)
+        shard = await led(host, replica)
+        member = (await join(shard)).member_id
+        replica.hold()
+        answer = await sync(shard, member, b"mine")
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert shard.describe("g").group_state == "PreparingRebalance"
+        again = await join(shard, member)
+        assert (again.error_code, again.generation_id) == (0, 2)
+        host.close()
+
+    run(scene())
+
+
+def test_one_slow_group_never_delays_another() -> None:
+    """Its members do not come back; the others of the same shard join, sync, work and commit."""
+
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        slow = (await join(shard, group_id="slow")).member_id
+        await shard.sync(SyncGroupRequest("slow", 1, slow))
+        waits = join(shard, group_id="slow")
+        for number in range(20):
+            group_id = f"quick-{number}"
+            answer = await asyncio.wait_for(join(shard, group_id=group_id), 1)
+            await asyncio.wait_for(shard.sync(SyncGroupRequest(group_id, 1, answer.member_id)), 1)
+            heartbeat = shard.heartbeat(HeartbeatRequest(group_id, 1, answer.member_id))
+            assert heartbeat.done()
+        assert not waits.done()
+        assert shard.describe("slow").group_state == "PreparingRebalance"
+        host.close()
+
+    run(scene())
+
+
+def test_offsets_go_with_their_topic_and_a_new_topic_of_that_name_begins_anew() -> None:
+    def image(**topics: int) -> MetadataImage:
+        return MetadataImage(
+            topics={name: TopicImage(UUID(int=number), name) for name, number in topics.items()}
+        )
+
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        await commit(shard, 1)
+        host.on_metadata(image(t=1), image(t=1, other=2))
+        assert offset_of(shard) == 1
+        host.on_metadata(image(t=1, other=2), image(t=3))
+        assert offset_of(shard) is None
+        await commit(shard, 2)
+        host.on_leader(0, 2, replica)  # loads, and hears of it meanwhile
+        host.on_metadata(image(t=3), image())
+        shard = await loaded(host)
+        assert offset_of(shard) is None
+        host.close()
+
+    run(scene())
+
+
+def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
+    """As another broker of Kafka's has written them; we only read such logs for now."""
+
+    def batch(producer_id: int, partition: int, offset: int) -> memoryview:
+        key = OffsetCommitKey(group="g", topic="t", partition=partition)
+        value = OffsetCommitValue(offset=offset, commit_timestamp=NOW_MS)
+        encoded = encode_group_record(OffsetRecord(key, value))
+        return memoryview(
+            encode_records(
+                [(NOW_MS, *encoded, ())],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+        )
+
+    def marker(kind: ControlType, producer_id: int) -> memoryview:
+        return memoryview(
+            encode_control_batch(
+                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=1
+            )
+        )
+
+    async def found(replica: MemoryReplica) -> tuple[int | None, int]:
+        host = new_host()
+        shard = await led(host, replica)
+        partition = await fetched(shard)
+        shown = offset_of(shard)
+        host.close()
+        return shown, 0 if partition is None else partition.error_code
+
+    async def scene() -> None:
+        replica = MemoryReplica()
+        replica.append(batch(7, 0, 70))
+        assert await found(replica) == (None, 0)
+        replica.append(marker(ControlType.COMMIT, 7))
+        assert await found(replica) == (70, 0)
+        replica.append(batch(8, 0, 80))
+        assert await found(replica) == (70, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        replica.append(marker(ControlType.ABORT, 8))
+        assert await found(replica) == (70, 0)
+
+    run(scene())
+
+
+def test_what_is_read_at_the_start_is_shown_only_when_it_is_committed() -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        await commit(shard, 1)
+        host.close()
+        replica.lag = 1
+        host = new_host()
+        host.on_leader(0, 2, replica)
+        while not replica.parked:
+            await asyncio.sleep(0)
+        with pytest.raises(CoordinatorLoadInProgress):
+            host.shard(0)
+        replica.lag = 0
+        for waiter in replica.parked:
+            waiter.on_readable(1)
+        assert offset_of(await loaded(host)) == 1
+        host.close()
+
+    run(scene())
+
+
+def test_a_coordinator_that_ends_gives_back_the_memory_of_its_members() -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host(bradbury_group_members_max_bytes=5_000)
+        shard = await led(host, replica)
+        first, second = await asyncio.gather(*(join(shard, group_id=name) for name in "ab"))
+        assert (first.error_code, second.error_code) == (0, 0)
+        refused = await join(shard, group_id="c")
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert shard.describe("c") is None
+        assert host.numbers().memory_bytes == host.memory.used > 4_000
+        host.close()
+        assert host.memory.used == 0
+
+    run(scene())
+
+
+def test_the_numbers_of_a_node_are_those_of_its_groups() -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        member = (await join(shard)).member_id
+        await sync(shard, member, b"mine")
+        await commit(shard, 5, "simple")
+        host.on_leader(1, 1, MemoryReplica())
+        numbers = host.numbers()
+        assert {state: count for state, count in numbers.states.items() if count} == {
+            "Stable": 1,
+            "Empty": 1,
+        }
+        assert (numbers.members, numbers.offsets) == (1, 1)
+        assert (numbers.partitions, numbers.partitions_loading) == (1, 1)
+        assert (host.counters.completed_rebalances, host.counters.offset_commits) == (1, 1)
         host.close()
 
     run(scene())

@@ -4,7 +4,9 @@ A state machine plays all of them against one coordinator. After every step:
     every request that is not answered is parked somewhere, and none was answered twice;
     generations only grow; a partition has one owner in a generation;
     nothing that waits can wait for ever: a timer or a commit is under way;
-    an acknowledged offset is there, and the next coordinator, which reads the log, agrees.
+    an acknowledged offset is there, and the next coordinator, which reads the log, agrees;
+    what members hold in memory is accounted for, to the byte.
+A crash leaves any part of what was not acknowledged in the log, in order; the wall clock leaps.
 """
 
 from collections import defaultdict
@@ -12,15 +14,25 @@ from collections import defaultdict
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bradbury.groups.effects import GroupsDeleted, OffsetsStored, TimerKey, TimerKind
+from bradbury.groups.effects import (
+    Append,
+    GroupsDeleted,
+    OffsetsDeleted,
+    OffsetsStored,
+    TimerKey,
+    TimerKind,
+)
+from bradbury.groups.group_counters import MemberMemory
 from bradbury.groups.group_state import GroupState
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import G, GroupDriver
+from bradbury.tests.support.group_driver import G, GroupDriver, subscription
 
 PARTITIONS = 6
 INSTANCES = ["one", "two"]
-BOTH = (("range", b"a"), ("sticky", b"b"))
-PROTOCOLS = [BOTH, BOTH[:1], (("range", b"c"), ("sticky", b"b"))]
+DAY_MS = 24 * 60 * 60 * 1000
+T, U = subscription("t"), subscription("t", "u")
+BOTH = (("range", T), ("sticky", T))
+PROTOCOLS = [BOTH, BOTH[:1], (("range", U), ("sticky", b"not ours"))]
 FAILURES = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]
 pick = st.integers(0, 2**16)
 
@@ -37,6 +49,7 @@ class Groups(RuleBasedStateMachine):
         self.syncs: dict[int, tuple[str, int]] = {}
         self.commits: dict[int, dict[tuple[str, int], int]] = {}
         self.deletions: list[int] = []
+        self.offset_deletions: dict[int, tuple[str, int]] = {}
         self.offsets: dict[tuple[str, int], int] = {}
         self.life = 0
         self.last_generation = (0, 0)
@@ -147,10 +160,16 @@ class Groups(RuleBasedStateMachine):
         self.driver.leave(("", instance))
         self.look_at_answers()
 
-    @rule(number=pick, back=st.integers(0, 1), partition=st.integers(0, 2), offset=pick)
-    def a_member_commits(self, number, back, partition, offset) -> None:
+    @rule(
+        number=pick,
+        back=st.integers(0, 1),
+        topic=st.sampled_from("tu"),
+        partition=st.integers(0, 1),
+        offset=pick,
+    )
+    def a_member_commits(self, number, back, topic, partition, offset) -> None:
         member_id = self.pick_id(number)
-        offsets = {("t", partition): offset}
+        offsets = {(topic, partition): offset}
         request = self.driver.commit(
             offsets,
             member_id,
@@ -173,6 +192,21 @@ class Groups(RuleBasedStateMachine):
         self.deletions.append(self.driver.delete(G))
         self.look_at_answers()
 
+    @rule(topic=st.sampled_from("tu"), partition=st.integers(0, 1))
+    def an_administrator_deletes_an_offset(self, topic, partition) -> None:
+        request = self.driver.delete_offsets((topic, partition))
+        self.offset_deletions[request] = (topic, partition)
+        self.look_at_answers()
+
+    @rule(topic=st.sampled_from("tu"))
+    def a_topic_is_deleted(self, topic) -> None:
+        self.driver.delete_topics(topic)
+
+    @rule(days=st.sampled_from([-400, -1, 0, 1, 400]))
+    def the_wall_clock_leaps(self, days) -> None:
+        """Days are too much to be caught up with in the minutes that a run takes."""
+        self.driver.leap_ms = days * DAY_MS
+
     @rule(ms=st.sampled_from([1, 3_000, 9_999, 10_000, 60_000]))
     def time_passes(self, ms) -> None:
         self.driver.advance(ms)
@@ -181,16 +215,31 @@ class Groups(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.uncommitted)
     @rule()
     def a_record_is_committed(self) -> None:
-        if any(record.key.__class__.__name__ == "GroupMetadataKey" for record in self.head):
+        head = self.driver.uncommitted[0]
+        if any(record.key.__class__.__name__ == "GroupMetadataKey" for record in head.records):
             self.log_is_behind = False
         self.driver.commit_next()
         self.look_at_answers()
+        if getattr(head.completion, "request_id", None) is None:
+            self.is_in_the_log(head)
 
-    @property
-    def head(self):
-        return self.driver.uncommitted[0].records
+    def is_in_the_log(self, append: Append) -> None:
+        """Nobody was told, and still it counts from now on."""
+        for key, value in append.records:
+            if not hasattr(key, "topic"):
+                continue
+            if value is None:
+                self.offsets.pop((key.topic, key.partition), None)
+            else:
+                self.offsets[key.topic, key.partition] = value.offset
 
     @precondition(lambda self: self.driver.uncommitted)
+    @rule(number=pick)
+    def a_record_is_late(self, number) -> None:
+        self.driver.be_late(number % len(self.driver.uncommitted))
+        self.look_at_answers()
+
+    @precondition(lambda self: self.driver.uncommitted and not self.driver.is_next_late)
     @rule(error=st.sampled_from(FAILURES))
     def a_record_cannot_be_appended(self, error) -> None:
         if self.driver.uncommitted[0].completion is None:
@@ -198,12 +247,17 @@ class Groups(RuleBasedStateMachine):
         self.driver.fail_next(error)
         self.look_at_answers()
 
-    @precondition(lambda self: not self.driver.uncommitted)
-    @rule()
-    def another_coordinator_takes_over(self) -> None:
-        self.driver = self.driver.failed_over()
+    @rule(number=pick)
+    def another_coordinator_takes_over(self, number) -> None:
+        """The first ones of what nobody was told of are in the log all the same."""
+        self.look_at_answers()
+        in_doubt = number % (len(self.driver.uncommitted) + 1)
+        for append in list(self.driver.uncommitted)[:in_doubt]:
+            self.is_in_the_log(append)
+        self.driver = self.driver.failed_over(in_doubt)
         self.driver.hold_commits = True
         self.joins, self.syncs, self.commits, self.deletions = {}, {}, {}, []
+        self.offset_deletions = {}
         self.log_is_behind = False
         self.last_generation = (self.life, 0)
         self.driver.asked.clear()
@@ -225,6 +279,10 @@ class Groups(RuleBasedStateMachine):
                 offsets = self.commits.pop(request)
                 if answer.topics[0].partitions[0].error_code == ErrorCode.NONE:
                     self.offsets.update(offsets)
+            elif request in self.offset_deletions:
+                gone = self.offset_deletions.pop(request)
+                if not (answer.error_code or answer.topics[0].partitions[0].error_code):
+                    self.offsets.pop(gone, None)
             elif request in self.deletions:
                 if answer.results[0].error_code == ErrorCode.NONE:
                     self.offsets.clear()
@@ -249,9 +307,17 @@ class Groups(RuleBasedStateMachine):
             for member in group.members:
                 parked |= {member.parked_join, member.parked_sync} - {None}
         for append in self.driver.uncommitted:
-            if isinstance(append.completion, OffsetsStored | GroupsDeleted):
+            if isinstance(append.completion, OffsetsStored | GroupsDeleted | OffsetsDeleted):
                 parked.add(append.completion.request_id)
         assert self.driver.asked == parked - {None}
+
+    @invariant()
+    def memory_is_accounted_for(self) -> None:
+        held = 0
+        for group in self.driver.coordinator.groups.values():
+            held += len(group.members.pending) * MemberMemory.PENDING_BYTES
+            held += sum(member.size for member in group.members)
+        assert self.driver.coordinator.memory_used == held
 
     @invariant()
     def generations_only_grow(self) -> None:

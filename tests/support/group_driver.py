@@ -1,9 +1,11 @@
 """A group coordinator with a virtual clock and a list for a log: performs effects, checks nothing lost.
 
 Every answer is checked to be the first one of its request. Appends commit at once unless
-`hold_commits` is set; then `commit_next` and `fail_next` decide.
+`hold_commits` is set; then `commit_next`, `fail_next` and `be_late` decide. Timers go by `now_ms`,
+which only grows; the wall clock is `leap_ms` beside it.
 """
 
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -37,6 +39,12 @@ from bradbury.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from bradbury.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from bradbury.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -48,6 +56,14 @@ from bradbury.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 
+
+def subscription(*topics: str) -> bytes:
+    """The metadata of a consumer, version 1, that owns nothing."""
+    names = [topic.encode() for topic in topics]
+    listed = b"".join(struct.pack(">h", len(name)) + name for name in names)
+    return struct.pack(">hi", 1, len(names)) + listed + struct.pack(">ii", -1, 0)
+
+
 G = "orders"
 START_MS = 1_700_000_000_000
 RANGE = (("range", b"topics"),)
@@ -58,16 +74,22 @@ class GroupDriver:
     def __init__(self, *, now_ms: int = START_MS, **config: int) -> None:
         self.config = GroupCoordinatorConfig(**config)
         self.now_ms = now_ms
+        self.leap_ms = 0
         self.coordinator = GroupCoordinator(self.config)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
         self.asked: set[int] = set()
         self.timers: dict[TimerKey, int] = {}
         self.uncommitted: deque[Append] = deque()
+        self.late: list[Append] = []
         self.hold_commits = False
         self.reports: list[str] = []
         self._unique = 0
         self.perform(self.coordinator.on_loaded(now_ms=now_ms))
+
+    @property
+    def wall_ms(self) -> int:
+        return self.now_ms + self.leap_ms
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -94,11 +116,23 @@ class GroupDriver:
     def commit_next(self) -> None:
         append = self.uncommitted.popleft()
         self.log += [encode_group_record(record) for record in append.records]
-        self.perform(self.coordinator.on_committed(append, now_ms=self.now_ms))
+        self.perform(self.coordinator.on_committed(append, now_ms=self.wall_ms))
+
+    @property
+    def is_next_late(self) -> bool:
+        """Then it is in the log already, and can be in doubt, but not fail."""
+        return any(append is self.uncommitted[0] for append in self.late)
 
     def fail_next(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         append = self.uncommitted.popleft()
-        self.perform(self.coordinator.on_failed(append, error, now_ms=self.now_ms))
+        self.perform(self.coordinator.on_failed(append, error, now_ms=self.wall_ms))
+
+    def be_late(self, index: int = 0) -> None:
+        """This one is not committed for offsets.commit.timeout.ms."""
+        effects, append = self.coordinator.on_late(self.uncommitted[index], now_ms=self.wall_ms)
+        self.uncommitted[index] = append
+        self.late.append(append)
+        self.perform(effects)
 
     def advance(self, ms: int) -> None:
         """Time passes; what is due on the way happens in order."""
@@ -108,25 +142,31 @@ class GroupDriver:
             if self.timers[key] > end_ms:
                 break
             self.now_ms = max(self.now_ms, self.timers.pop(key))
-            self.perform(self.coordinator.on_timer(key, now_ms=self.now_ms))
+            self.perform(self.coordinator.on_timer(key, now_ms=self.wall_ms))
         self.now_ms = end_ms
 
     def records(self) -> list[CoordinatorRecord]:
         found = [decode_group_record(key, value) for key, value in self.log]
         return [record for record in found if record is not None]
 
-    def failed_over(self) -> "GroupDriver":
-        """The next coordinator, which has read the log."""
+    def failed_over(self, in_doubt: int = 0) -> "GroupDriver":
+        """The next coordinator, which has read the log.
+
+        in_doubt: of the appends that were not committed, how many are in the log all the same.
+        """
         other = GroupDriver.__new__(GroupDriver)
         other.__dict__.update(GroupDriver(now_ms=self.now_ms).__dict__)
         other.config = self.config
         other.coordinator = GroupCoordinator(self.config)
         other.timers.clear()
         other._unique = self._unique
+        other.leap_ms = self.leap_ms
         other.log = list(self.log)
-        for record in self.records():
+        for append in list(self.uncommitted)[:in_doubt]:
+            other.log += [encode_group_record(record) for record in append.records]
+        for record in other.records():
             other.coordinator.apply(record)
-        other.perform(other.coordinator.on_loaded(now_ms=self.now_ms))
+        other.perform(other.coordinator.on_loaded(now_ms=self.wall_ms))
         return other
 
     # --- requests --------------------------------------------------------------------------------
@@ -167,7 +207,7 @@ class GroupDriver:
             client_host="/127.0.0.1",
             unique=str(request_id),
         )
-        self.perform(self.coordinator.on_join(group, join, now_ms=self.now_ms))
+        self.perform(self.coordinator.on_join(group, join, now_ms=self.wall_ms))
         return request_id
 
     def sync(
@@ -200,7 +240,7 @@ class GroupDriver:
     def leave(self, *members: tuple[str, str | None], group: str = G) -> LeaveGroupResponse:
         request_id = self._request()
         request = LeaveGroupRequest(group, [MemberIdentity(*member) for member in members])
-        self.perform(self.coordinator.on_leave(request_id, request, now_ms=self.now_ms))
+        self.perform(self.coordinator.on_leave(request_id, request, now_ms=self.wall_ms))
         return self.answers[request_id]
 
     def commit(
@@ -237,15 +277,37 @@ class GroupDriver:
                 request,
                 api_version=version,
                 is_known=lambda topic, _: topic not in unknown,
-                now_ms=self.now_ms,
+                now_ms=self.wall_ms,
             )
         )
         return request_id
 
     def delete(self, *group_ids: str) -> int:
         request_id = self._request()
-        self.perform(self.coordinator.on_delete(request_id, group_ids, now_ms=self.now_ms))
+        self.perform(self.coordinator.on_delete(request_id, group_ids, now_ms=self.wall_ms))
         return request_id
+
+    def delete_offsets(
+        self,
+        *partitions: tuple[str, int],
+        unknown: frozenset[str] = frozenset(),
+        group: str = G,
+    ) -> int:
+        request_id = self._request()
+        topics = [
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition)])
+            for topic, partition in partitions
+        ]
+        effects = self.coordinator.on_offset_delete(
+            request_id,
+            OffsetDeleteRequest(group, topics),
+            is_known=lambda topic, _: topic not in unknown,
+        )
+        self.perform(effects)
+        return request_id
+
+    def delete_topics(self, *topics: str) -> None:
+        self.perform(self.coordinator.on_topics_deleted(topics))
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -269,12 +331,22 @@ class GroupDriver:
         response: DeleteGroupsResponse = self.answers[request_id]
         return [ErrorCode(result.error_code) for result in response.results]
 
-    def fetch(self, topic: str, partition: int, group: str = G) -> OffsetFetchResponsePartitions:
+    def offsets_deleted(self, request_id: int) -> list[ErrorCode]:
+        """The error of the request, or of each partition."""
+        response: OffsetDeleteResponse = self.answers[request_id]
+        if response.error_code:
+            return [ErrorCode(response.error_code)]
+        return [ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions]
+
+    def fetch(
+        self, topic: str, partition: int, group: str = G, *, require_stable: bool = False
+    ) -> OffsetFetchResponsePartitions:
         asked = OffsetFetchRequestGroup(
             group_id=group,
             topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])],
         )
-        return self.coordinator.fetch_offsets(asked).topics[0].partitions[0]
+        answer = self.coordinator.fetch_offsets(asked, require_stable=require_stable)
+        return answer.topics[0].partitions[0]
 
     def all_offsets(self, group: str = G) -> dict[tuple[str, int], int]:
         answer = self.coordinator.fetch_offsets(OffsetFetchRequestGroup(group, topics=None))

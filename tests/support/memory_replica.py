@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from typing import NamedTuple
 
-from bradbury.handlers.context import Appended
+from bradbury.handlers.context import Appended, FetchWaiter
 from bradbury.protocol.errors import KafkaError, OffsetOutOfRange
 from bradbury.protocol.record_batch import read_header, stamp
 
@@ -29,10 +29,13 @@ class MemoryReplica:
         self.refuse_with: KafkaError | None = None
         self.waiting: list[asyncio.Future[None]] = []
         self.log_end_offset = 0
+        self.lag = 0
+        """Records at the end that are not committed."""
+        self.parked: set[FetchWaiter] = set()
 
     @property
     def high_watermark(self) -> int:
-        return self.log_end_offset
+        return self.log_end_offset - self.lag
 
     last_stable_offset = high_watermark
 
@@ -69,3 +72,9 @@ class MemoryReplica:
         found = [batch for batch in self._batches if batch[0] <= fetch_offset]
         _, position, size = found[-1]
         return Slice(self._file, position, size)
+
+    def park(self, waiter: FetchWaiter) -> None:
+        self.parked.add(waiter)
+
+    def unpark(self, waiter: FetchWaiter) -> None:
+        self.parked.discard(waiter)
