@@ -20,24 +20,38 @@ if TYPE_CHECKING:
     from .actors.local import LocalCluster, local
     from .clients import classic
     from .clients.admin import Admin
+    from .clients.assignor import Assignor
     from .clients.consumer import Consumer
+    from .clients.consumer_positions import Wakeup
     from .clients.producer import Producer
     from .clients.ray_actors import ConsumerActor, ProducerActor
-    from .clients.topic_partition import BatchMetadata, RecordMetadata, TopicPartition
+    from .clients.rebalance_listener import RebalanceListener
+    from .clients.topic_partition import (
+        BatchMetadata,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RecordMetadata,
+        TopicPartition,
+    )
     from .pipelines.spark.session import spark
 
 # public name -> module that owns it
 _OWNERS = {
     "Admin": ".clients.admin",
+    "Assignor": ".clients.assignor",
     "BatchMetadata": ".clients.topic_partition",
     "Cluster": ".actors.launch",
     "Consumer": ".clients.consumer",
     "ConsumerActor": ".clients.ray_actors",
     "LocalCluster": ".actors.local",
+    "OffsetAndMetadata": ".clients.topic_partition",
+    "OffsetAndTimestamp": ".clients.topic_partition",
     "Producer": ".clients.producer",
     "ProducerActor": ".clients.ray_actors",
+    "RebalanceListener": ".clients.rebalance_listener",
     "RecordMetadata": ".clients.topic_partition",
     "TopicPartition": ".clients.topic_partition",
+    "Wakeup": ".clients.consumer_positions",
     "connect": ".actors.launch",
     "local": ".actors.local",
     "spark": ".pipelines.spark.session",
@@ -49,15 +63,20 @@ _MODULES = {"classic": ".clients.classic"}
 
 __all__ = [
     "Admin",
+    "Assignor",
     "BatchMetadata",
     "Cluster",
     "Consumer",
     "ConsumerActor",
     "LocalCluster",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "Producer",
     "ProducerActor",
+    "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",
+    "Wakeup",
     "__version__",
     "classic",
     "connect",

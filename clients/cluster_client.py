@@ -79,7 +79,8 @@ class ClusterClient:
         self.on_view: list[Callable[[], None]] = []
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._wanted: set[str] = set()
-        self._refreshing: tuple[frozenset[str], Future[ClusterView]] | None = None
+        self._all_wanted = False
+        self._refreshing: tuple[frozenset[str] | None, Future[ClusterView]] | None = None
         self._aging = False
 
     # --- from any thread ---------------------------------------------------------------------
@@ -196,13 +197,17 @@ class ClusterClient:
         self._wanted.update(topics)
         return len(self._wanted) > before
 
+    def want_all(self, *, wanted: bool) -> None:
+        """Keep every topic of the cluster in the view, from the next refresh on, or no longer."""
+        self._all_wanted = wanted
+
     def forget(self, topic: str) -> None:
         self._wanted.discard(topic)
 
     def refresh(self) -> Future[ClusterView]:
         """Ask for the wanted topics anew. Calls while one is under way share its answer."""
-        wanted = frozenset(self._wanted)
-        if self._refreshing is not None and wanted <= self._refreshing[0]:
+        wanted = None if self._all_wanted else frozenset(self._wanted)
+        if self._refreshing is not None and _is_part(wanted, self._refreshing[0]):
             return self._refreshing[1]
         future = self.io.spawn(self._refresh(wanted))
         self._refreshing = (wanted, future)
@@ -243,9 +248,11 @@ class ClusterClient:
             waited_ms += self.config.retry_backoff_ms
             yield self.config.retry_backoff_ms / 1000
 
-    def _refresh(self, wanted: frozenset[str]) -> Steps[ClusterView]:
+    def _refresh(self, wanted: frozenset[str] | None) -> Steps[ClusterView]:
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in sorted(wanted)],
+            topics=None
+            if wanted is None
+            else [MetadataRequestTopic(name=name) for name in sorted(wanted)],
             allow_auto_topic_creation=self.config.allow_auto_create_topics,
         )
         response = yield from self.send_to_any(request, MetadataResponse)
@@ -281,6 +288,11 @@ class ClusterClient:
         self._connections.clear()
         if closed is not None:
             closed.set_result(None)
+
+
+def _is_part(wanted: frozenset[str] | None, asked: frozenset[str] | None) -> bool:
+    """Whether an answer about `asked` (None: all topics) says what is `wanted`."""
+    return asked is None or (wanted is not None and wanted <= asked)
 
 
 def is_retriable(error: BaseException) -> bool:

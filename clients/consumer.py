@@ -12,71 +12,78 @@ What always holds:
 
 One thread uses a consumer; fetching and heartbeats go on in the background between its calls.
 
-Not here: transactions of a producer, pattern subscription, rebalance listeners, other assignors.
+Not here: rebalances (group_member), positions and lag (consumer_positions), transactions of a
+producer.
 """
 
 from __future__ import annotations
 
-import logging
+import re
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Self
 
 import pyarrow as pa
 
 from ..protocol.columns import decode_batches
-from ..protocol.errors import ConnectionFailed, InvalidConfig, InvalidGroupId, KafkaError
+from ..protocol.errors import InvalidConfig, InvalidGroupId
+from .assignor import Assignor
 from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
-from .coordinator import Coordinator, GroupConfig
-from .fetch_state import UNKNOWN_OFFSET, StartAt
+from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
+from .consumer_positions import ConsumerPositions, Partition, Wakeup
+from .coordinator import Coordinator
+from .fetch_state import StartAt
 from .fetcher import FetchConfig, Fetcher
-from .group_offsets import GroupOffsets
-from .io_thread import Steps
-from .list_offsets import EARLIEST, LATEST, list_offsets
+from .group_member import CommitCallback, GivenOffsets, GroupMember, Offsets
+from .membership import GroupMetadata
 from .positions import PositionFinder
+from .rebalance_listener import RebalanceListener
 from .record_stream import Chunk, ConsumerRecord, RecordStream, records_of
-from .topic_partition import TopicPartition
+from .subscription import Subscription
+from .topic_partition import OffsetAndMetadata, TopicPartition
 
-T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
-
-Partition = TopicPartition | tuple[str, int]
+__all__ = ["SCHEMA", "Consumer", "Partition", "Wakeup"]
 
 SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
 """Of every table that poll returns: topic, partition, offset, timestamp, key, value, headers."""
 
-_ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
-_RESET: Final = {"earliest": StartAt.EARLIEST, "latest": StartAt.LATEST, "none": None}
 
-
-class Consumer:
+class Consumer(ConsumerPositions):
     """Reads topics. Not for several threads at once; closes with `close` or `with`.
 
     Args:
         topics: with a group, the subscription; without, every partition of them is assigned, as
             they are now.
+        pattern: instead of topics: the group's members read every topic whose name it matches.
+        listener: told when partitions come and go.
         bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, or inside a Ray
             cluster the controller actor in `namespace`.
         group: the consumer group whose members share the partitions and the committed offsets.
+        group_instance_id: makes a static member, which keeps its partitions when it restarts.
+        partition_assignment_strategy: how the group shares: names (range, roundrobin, sticky,
+            cooperative-sticky) or Assignors, the best first. If all are cooperative, only what
+            moves is given up in a rebalance.
         auto_offset_reset: where to read where nothing is committed, or what is committed is gone:
-            "earliest", "latest", or "none" to raise OffsetOutOfRange in poll.
+            "earliest", "latest", "by_duration:PT1H" (what came since an hour ago), or "none" to
+            raise OffsetOutOfRange in poll.
         isolation_level: "read_uncommitted", or "read_committed" to leave out what is not decided or
             aborted.
         enable_auto_commit: commit what was handed out: in poll every `auto_commit_interval_ms`,
-            before a rebalance, and at close. Only with a group.
+            before partitions are given up, and at close. Only with a group.
         max_poll_records: most records a poll returns; None for all that have been fetched.
         fetch_min_bytes, fetch_max_wait_ms: a broker answers when it has so much, or after so long.
         fetch_max_bytes: most bytes of one answer, and about of what is fetched ahead.
         max_partition_fetch_bytes: most bytes of one partition in one answer; a larger batch comes
             nevertheless.
-        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms: when the group gives up
-            this member: without a heartbeat, without a poll.
-        group_instance_id: makes a static member, which keeps its partitions when it restarts.
+        session_timeout_ms, heartbeat_interval_ms: the group gives up this member when no heartbeat
+            has come for so long; they are sent in the background.
+        max_poll_interval_ms: the member leaves when nobody has polled for so long, and joins again
+            with the next poll. Also how long a rebalance waits for its members.
+        client_rack: told to the leader of the group, whose strategy may look at it.
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -87,10 +94,14 @@ class Consumer:
     def __init__(
         self,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
         bootstrap: str | None = None,
         group: str | None = None,
-        auto_offset_reset: Literal["latest", "earliest", "none"] = "latest",
-        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        group_instance_id: str | None = None,
+        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] = DEFAULT_STRATEGY,
+        auto_offset_reset: str = "latest",
+        isolation_level: str = "read_uncommitted",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
         max_poll_records: int | None = None,
@@ -101,7 +112,7 @@ class Consumer:
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int = 3_000,
         max_poll_interval_ms: int = 300_000,
-        group_instance_id: str | None = None,
+        client_rack: str | None = None,
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         metadata_max_age_ms: int = 300_000,
@@ -109,21 +120,25 @@ class Consumer:
         client_id: str = "bradbury-consumer",
         namespace: str = NAMESPACE,
     ) -> None:
-        if auto_offset_reset not in _RESET:
-            raise InvalidConfig(f"auto_offset_reset={auto_offset_reset!r}: earliest, latest, none")
-        if isolation_level not in _ISOLATION:
-            raise InvalidConfig(f"isolation_level={isolation_level!r}: say one of {[*_ISOLATION]}")
-        if group is None and group_instance_id is not None:
-            raise InvalidConfig("group_instance_id needs a group")
-        if heartbeat_interval_ms >= session_timeout_ms:
-            raise InvalidConfig("heartbeat_interval_ms must be less than session_timeout_ms")
-        self._reset = _RESET[auto_offset_reset]
-        self._isolation = _ISOLATION[isolation_level]
+        config = ConsumerConfig.of(
+            group=group,
+            group_instance_id=group_instance_id,
+            auto_offset_reset=auto_offset_reset,
+            isolation_level_name=isolation_level,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            partition_assignment_strategy=partition_assignment_strategy,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+            max_poll_records=max_poll_records,
+            client_rack=client_rack,
+        )
+        if pattern is not None and (topics or group is None):
+            raise InvalidConfig("a pattern needs a group, and takes the place of topics")
+        self._isolation = config.isolation_level
         self._max_poll_records = max_poll_records
         self._request_timeout_ms = request_timeout_ms
-        self._auto_commit_s = auto_commit_interval_ms / 1000
-        self._auto_commit = enable_auto_commit and group is not None
-        self._commit_at = time.monotonic() + self._auto_commit_s
         self._client = client = ClusterClient(
             bootstrap,
             namespace=namespace,
@@ -136,9 +151,7 @@ class Consumer:
         )
         # A dropped consumer, or the end of the interpreter, ends the thread; only `close` commits.
         self._finalizer = weakref.finalize(self, client.close)
-        self._coordinator: Coordinator | None = None
-        self._offsets: GroupOffsets | None = None
-        finder = PositionFinder(client, reset=self._reset, isolation_level=self._isolation)
+        finder = PositionFinder(client, reset=config.reset, isolation_level=self._isolation)
         self._fetcher = Fetcher(
             client,
             FetchConfig(
@@ -147,27 +160,25 @@ class Consumer:
                 max_bytes=fetch_max_bytes,
                 max_partition_bytes=max_partition_fetch_bytes,
                 isolation_level=self._isolation,
-                reset=self._reset,
+                reset=config.reset,
             ),
             finder.find,
         )
         self._stream = RecordStream(self._fetcher, check_crcs=check_crcs)
-        if group is not None:
-            self._coordinator = Coordinator(
+        self._member: GroupMember | None = None
+        if config.group is not None:
+            self._member = GroupMember(
                 client,
-                GroupConfig(
-                    group_id=group,
-                    group_instance_id=group_instance_id,
-                    session_timeout_ms=session_timeout_ms,
-                    heartbeat_interval_ms=heartbeat_interval_ms,
-                    max_poll_interval_ms=max_poll_interval_ms,
-                ),
-                self._fetcher.notify,
+                Coordinator(client, config.group, self._fetcher.notify),
+                self._fetcher,
+                auto_commit_interval_ms=config.auto_commit_interval_ms,
             )
-            self._offsets = finder.offsets = GroupOffsets(client, self._coordinator)
+            finder.offsets = self._member.offsets
         try:
-            if topics and group is not None:
-                self.subscribe(topics)
+            if pattern is not None:
+                self.subscribe(pattern=pattern, listener=listener)
+            elif topics and group is not None:
+                self.subscribe(topics, listener=listener)
             elif topics:
                 self.assign(
                     TopicPartition(topic, partition)
@@ -180,21 +191,56 @@ class Consumer:
 
     # --- what to read ------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str]) -> None:
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
         """Share the partitions of `topics` with the other members of the group.
 
-        Replaces the subscription or assignment before. Partitions come in poll.
+        Replaces the subscription, listener or assignment before. Partitions come, and go, in poll.
+
+        Args:
+            topics: names, or a compiled pattern.
+            pattern: every topic whose whole name it matches, now and later.
 
         Raises:
             InvalidGroupId: the consumer has no group.
+            InvalidConfig: both are given, or none, or no regular expression.
             UnknownTopicOrPartition: there is no such topic.
         """
-        topics = [topics] if isinstance(topics, str) else list(topics)
-        if self._coordinator is None:
-            raise InvalidGroupId("subscribe needs Consumer(group=...); assign works without")
-        for topic in topics:
+        member = self._group("subscribe needs Consumer(group=...); assign works without")
+        if (topics is None) == (pattern is None):
+            raise InvalidConfig("subscribe to topics or to a pattern")
+        wanted = (
+            Subscription.of(topics or ()) if pattern is None else Subscription.matching(pattern)
+        )
+        if not wanted:
+            self.unsubscribe()
+            return
+        for topic in wanted.topics:
             self.partitions_for(topic)
-        self._coordinator.subscribe(topics)
+        member.subscribe(wanted, listener)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or give up what was assigned; committed first, with auto-commit."""
+        self._check_open()
+        if self._member is not None and self._member.is_subscribed:
+            self._member.leave(
+                tell=not self._member.is_static,
+                reason="the consumer unsubscribed",
+                timeout_ms=self._request_timeout_ms,
+            )
+        else:
+            self._fetcher.assign([], StartAt.COMMITTED)
+
+    def subscription(self) -> list[str]:
+        """The topics of the group that this consumer asks for; of a pattern, those it matches."""
+        if self._member is None:
+            return []
+        return list(self._member.coordinator.subscription.topics_in(self._client.view))
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Read exactly these partitions, each from its committed offset or `auto_offset_reset`.
@@ -205,7 +251,7 @@ class Consumer:
             UnknownTopicOrPartition: there is no such topic or partition.
             ValueError: the consumer is subscribed.
         """
-        if self._coordinator is not None and self._coordinator.topics:
+        if self._member is not None and self._member.is_subscribed:
             raise ValueError("a subscribed consumer is given its partitions; it cannot assign any")
         wanted = [TopicPartition(*partition) for partition in partitions]
         for topic, partition in wanted:
@@ -216,51 +262,25 @@ class Consumer:
                 )
         self._fetcher.assign(wanted, StartAt.COMMITTED)
 
-    def assignment(self) -> list[TopicPartition]:
-        return sorted(self._fetcher.states())
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Let the next poll begin a rebalance, which a strategy may use to share anew."""
+        self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
 
-    def partitions_for(self, topic: str) -> int:
-        """How many partitions `topic` has.
-
-        Raises:
-            UnknownTopicOrPartition: there is no such topic.
-        """
-        self._check_open()
-        return len(self._run(self._client.topic(topic)).partitions)
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at `offset`, which may lie outside the log: then poll resets or raises.
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group now; generation -1 while it is nobody.
 
         Raises:
-            ValueError: not assigned, or a negative offset.
+            InvalidGroupId: the consumer has no group.
         """
-        if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}; see seek_to_beginning")
-        self._fetcher.seek(partition, offset)
-
-    def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Go on at the first record there is, in these partitions or in all."""
-        self._restart(partitions, StartAt.EARLIEST)
-
-    def seek_to_end(self, *partitions: Partition) -> None:
-        """Go on after the last record there is, in these partitions or in all."""
-        self._restart(partitions, StartAt.LATEST)
-
-    def pause(self, *partitions: Partition) -> None:
-        """Hand out nothing of these partitions until `resume`; what was fetched is kept."""
-        for partition in partitions:
-            self._fetcher.set_paused(partition, paused=True)
-
-    def resume(self, *partitions: Partition) -> None:
-        for partition in partitions:
-            self._fetcher.set_paused(partition, paused=False)
+        return self._group("metadata of a group needs Consumer(group=...)").metadata()
 
     # --- records -----------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 1000, *, max_records: int | None = None) -> pa.Table:
         """The records that have been fetched, whole batches; SCHEMA, and empty after `timeout_ms`.
 
-        The first polls of a group member also join the group, within the same time.
+        Polls of a group member also join the group and go through rebalances, within the same time:
+        a listener is called, and positions are committed, here.
 
         Args:
             max_records: most records to return; `max_poll_records` if None. The rest comes next.
@@ -268,6 +288,8 @@ class Consumer:
         Raises:
             OffsetOutOfRange: the position is not in the log, and auto_offset_reset is "none".
             CorruptMessage: a batch is damaged; seek past it to go on.
+            FencedInstanceId: another consumer has taken this one's group_instance_id.
+            Wakeup: `wakeup` was called.
             KafkaError: the broker, or the group, refuses.
         Cost: about 0.1 us a record of 100 bytes.
         """
@@ -298,76 +320,86 @@ class Consumer:
         while True:
             yield from self.records()
 
-    # --- positions ---------------------------------------------------------------------------
+    # --- committed offsets -------------------------------------------------------------------
 
-    def position(self, partition: Partition) -> int:
-        """The offset of the next record to be handed out. It waits until that is known.
-
-        Raises:
-            ValueError: not assigned.
-            OffsetOutOfRange: there is none, and auto_offset_reset is "none".
-            RequestTimedOut: not known within `request_timeout_ms`.
-        """
-        state = self._fetcher.state(partition)
-        with self._fetcher.condition:
-            self._fetcher.condition.wait_for(
-                lambda: state.position != UNKNOWN_OFFSET or self._fetcher.has_error(),
-                self._request_timeout_ms / 1000,
-            )
-        if state.position == UNKNOWN_OFFSET:
-            raise self._fetcher.take_error() or ConnectionFailed(
-                f"no position for {state.topic_partition} within {self._request_timeout_ms} ms"
-            )
-        return state.position
-
-    def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
+    def commit(self, offsets: GivenOffsets | None = None) -> None:
         """Store positions in the group: those given, or those of everything handed out.
 
+        It waits, and asks again at whichever coordinator, for up to `request_timeout_ms`.
+
         Args:
-            offsets: by partition, the offset of the next record to be read.
+            offsets: by partition, the offset of the next record to be read, with text if you like.
 
         Raises:
             InvalidGroupId: the consumer has no group.
-            IllegalGeneration, UnknownMemberId, RebalanceInProgress: the group has gone on without
-                this member; what it read since the last commit is read again by another.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
+                member; what it read since the last commit is read again by another.
+            RebalanceInProgress: poll first, which ends a rebalance; then commit what is left.
         """
-        committed = self._group_offsets
-        if offsets is None:
-            stored = self._positions()
-        else:
-            stored = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
-        self._run(committed.commit(stored))
+        member = self._group("committed offsets need Consumer(group=...)")
+        identity = member.coordinator.commit_membership()
+        stored = member.positions() if offsets is None else _with_metadata(offsets)
+        member.await_pending(self._request_timeout_ms / 1000)
+        self._run(member.offsets.commit(stored, identity, self._request_timeout_ms))
+        member.call_back()
+
+    def commit_async(
+        self,
+        offsets: GivenOffsets | None = None,
+        callback: CommitCallback | None = None,
+    ) -> Future[None]:
+        """As `commit`, but without waiting, and sent once: a later commit covers a lost one.
+
+        Args:
+            callback: called with (offsets, error or None) by a later poll, commit or close.
+
+        Returns:
+            A future for whoever wants to wait after all.
+
+        Raises:
+            InvalidGroupId, UnknownMemberId, RebalanceInProgress: as `commit`, when it is known now.
+        """
+        member = self._group("committed offsets need Consumer(group=...)")
+        stored = member.positions() if offsets is None else _with_metadata(offsets)
+        return member.commit_async(stored, callback)
 
     def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
         """What the group has stored for these partitions, or all assigned; None for nothing."""
+        found = self.committed_metadata(*partitions)
+        return {key: None if stored is None else stored.offset for key, stored in found.items()}
+
+    def committed_metadata(
+        self, *partitions: Partition
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As `committed`, with the text that was stored beside the offset."""
+        member = self._group("committed offsets need Consumer(group=...)")
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
-        found = self._run(self._group_offsets.committed(wanted))
+        found = self._run(member.offsets.committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
-    def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The first offset there is, of these partitions or all assigned."""
-        return self._list(partitions, EARLIEST)
+    # --- the end -----------------------------------------------------------------------------
 
-    def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """One past the last record that may be read, of these partitions or all assigned."""
-        return self._list(partitions, LATEST)
+    def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
+        """Commit (with enable_auto_commit), leave the group, end. Idempotent.
 
-    def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """Records between the position and the end, of these assigned partitions or all."""
-        ends = self._list(partitions, LATEST)
-        return {key: max(0, end - self.position(key)) for key, end in ends.items()}
-
-    def close(self) -> None:
-        """Commit (with enable_auto_commit), leave the group, end. Idempotent."""
+        Args:
+            leave: whether the group hears of it. None: unless this is a static member, which is
+                expected back within `session_timeout_ms`. False suits a planned restart, True a
+                static member that does not come back.
+            timeout_ms: longest wait for the coordinator.
+        """
         if self._client.closed:
             return
+        self._woken = False
+        member = self._member
         try:
-            if self._coordinator is not None and self._coordinator.topics:
-                if not self._coordinator.is_joining:
-                    self._commit_quietly()
-                self._coordinator.leave(timeout_ms=5_000)
-            elif self._auto_commit:
-                self._commit_quietly()
+            if member is not None:
+                member.leave(
+                    tell=not member.is_static if leave is None else leave,
+                    reason="the consumer is being closed",
+                    timeout_ms=timeout_ms,
+                )
+                member.call_back()
         finally:
             self._finalizer()
 
@@ -388,15 +420,18 @@ class Consumer:
         """What can be handed out, waited for; empty after `timeout_ms`."""
         self._check_open()
         deadline = time.monotonic() + timeout_ms / 1000
-        self._maybe_auto_commit()
+        member = self._member
         while True:
-            self._see_to_group(deadline)
-            chunks = self._stream.take(max_records)
-            if chunks:
-                return chunks
-            error = self._fetcher.take_error()
-            if error is not None:
-                raise error
+            self._raise_if_woken()
+            if member is not None:
+                member.see_to()
+            if member is None or not member.holds_back:
+                chunks = self._stream.take(max_records)
+                if chunks:
+                    return chunks
+                error = self._fetcher.take_error()
+                if error is not None:
+                    raise error
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return []
@@ -404,80 +439,24 @@ class Consumer:
                 self._fetcher.condition.wait_for(self._may_go_on, left_s)
 
     def _may_go_on(self) -> bool:
-        coordinator = self._coordinator
-        return (
-            self._fetcher.is_ready()
-            or self._stream.is_ready()
-            or (coordinator is not None and coordinator.needs_attention())
-        )
+        member = self._member
+        if self._woken or (member is not None and member.needs_attention()):
+            return True
+        if member is not None and member.holds_back:
+            return False
+        return self._fetcher.is_ready() or self._stream.is_ready()
 
-    def _see_to_group(self, deadline: float) -> None:
-        """Begin and end rebalances."""
-        coordinator = self._coordinator
-        if coordinator is None or not coordinator.topics:
-            return
-        coordinator.on_poll()
-        while coordinator.needs_attention() or coordinator.is_joining:
-            if not coordinator.is_joining:
-                if not coordinator.lost:
-                    self._commit_quietly()
-                self._fetcher.assign([], StartAt.COMMITTED)
-                coordinator.start_join()
-            assignment = coordinator.joined(max(0.0, deadline - time.monotonic()))
-            if assignment is None:
-                return
-            self._fetcher.assign(assignment, StartAt.COMMITTED)
-
-    def _maybe_auto_commit(self) -> None:
-        now = time.monotonic()
-        if self._auto_commit and now >= self._commit_at and self._offsets is not None:
-            self._commit_at = now + self._auto_commit_s
-            future = self._client.io.spawn(self._offsets.commit(self._positions()))
-            future.add_done_callback(_log_failed_commit)
-
-    def _commit_quietly(self) -> None:
-        if not self._auto_commit or self._offsets is None:
-            return
-        try:
-            self._run(self._offsets.commit(self._positions()))
-        except (KafkaError, ConnectionFailed) as error:
-            logger.warning("positions are not committed: %s; they are read again", error)
-
-    def _positions(self) -> dict[TopicPartition, int]:
-        return {
-            key: state.position
-            for key, state in self._fetcher.states().items()
-            if state.position != UNKNOWN_OFFSET
-        }
-
-    def _restart(self, partitions: tuple[Partition, ...], start_at: StartAt) -> None:
-        for partition in partitions or self.assignment():
-            self._fetcher.restart(partition, start_at)
-
-    def _list(self, partitions: tuple[Partition, ...], at: int) -> dict[TopicPartition, int]:
+    def _group(self, remedy: str) -> GroupMember:
         self._check_open()
-        wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
-        found = self._run(
-            list_offsets(self._client, dict.fromkeys(wanted, at), isolation_level=self._isolation)
+        if self._member is None:
+            raise InvalidGroupId(remedy)
+        return self._member
+
+
+def _with_metadata(offsets: GivenOffsets) -> Offsets:
+    return {
+        TopicPartition(*partition): (
+            OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
         )
-        return {key: answer.offset for key, answer in found.items()}
-
-    @property
-    def _group_offsets(self) -> GroupOffsets:
-        self._check_open()
-        if self._offsets is None:
-            raise InvalidGroupId("committed offsets need Consumer(group=...)")
-        return self._offsets
-
-    def _run(self, steps: Steps[T]) -> T:
-        return self._client.run(steps, self._request_timeout_ms)
-
-    def _check_open(self) -> None:
-        if self._client.closed:
-            raise KafkaError("the consumer is closed")
-
-
-def _log_failed_commit(future: Future[None]) -> None:
-    error = future.exception()
-    if error is not None:
-        logger.warning("positions are not committed: %s; the next commit covers them", error)
+        for partition, offset in offsets.items()
+    }

@@ -1,119 +1,83 @@
-"""A consumer's side of its group: join, sync, heartbeat, leave; commit and fetch offsets.
+"""A consumer's standing in its group: who it is there, and whether it has to join again.
 
 What always holds:
     A rebalance begins in poll only, on the caller's thread, so that the caller is done with what it
-    was given; requests then run on the I/O thread, and heartbeats run there between polls.
-    A member that does not poll for `max_poll_interval_ms` leaves: its partitions are better off
-    with a member that works (KIP-62).
+    was given; its requests then run on the I/O thread, and heartbeats run there between polls.
     Offsets are committed under the generation they were read in, so a member that the group has
     given up cannot move its successor's position.
+    A member without a generation (-1) owns nothing: what it reads is lost and maybe another's.
 
-The assignment is computed by the member that the coordinator names leader, with a strategy that
-every member knows. Partitions are given up before a rebalance (the eager protocol).
+Source: AbstractCoordinator, ConsumerCoordinator in apache/kafka clients/.../consumer/internals.
 
-Source: ConsumerCoordinator, AbstractCoordinator in apache/kafka clients/.../consumer/internals.
-
-Not here: what is read (fetcher), the strategies and their bytes (assignors).
+Not here: the steps of a rebalance (group_join), what the caller's thread does about it
+(group_member), heartbeats, what is read (fetcher).
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Final
 
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     ConnectionFailed,
     KafkaError,
-    MalformedRequest,
-    error_for,
-)
-from ..protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ..protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
+    RebalanceInProgress,
+    UnknownMemberId,
 )
 from ..protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ..protocol.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
-from .assignors import assign_range
-from .cluster_client import GROUP, ClusterClient, is_retriable
+from .cluster_client import ClusterClient
 from .connection import Address
-from .consumer_protocol import (
-    Member,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from .consumer_protocol import NO_GENERATION
+from .coordinator_lookup import CoordinatorLookup
+from .group_join import GroupJoin
+from .heartbeats import Heartbeats
 from .io_thread import Steps, wait
+from .membership import GroupConfig, Joined, Membership
+from .subscription import Subscription
 from .topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL_TYPE: Final = "consumer"
-NO_GENERATION: Final = -1
-
-COORDINATOR_MOVED: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-)
-_MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
-    group_id: str
-    group_instance_id: str | None
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    max_poll_interval_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """Who this member is to the coordinator. ("", -1) while it is none."""
-
-    member_id: str = ""
-    generation: int = NO_GENERATION
-
 
 class Coordinator:
-    """`wake` is called, on the I/O thread, whenever poll should look at the group again."""
+    """`wake` is called, on any thread, whenever poll should look at the group again.
+
+    joined_topics: of the last JoinGroup. led_counts: partition counts that this member, as leader,
+    assigned by; None if it does not lead.
+    """
 
     def __init__(
         self, client: ClusterClient, config: GroupConfig, wake: Callable[[], None]
     ) -> None:
         self.config = config
         self.membership = Membership()
+        self.subscription = Subscription()
         self.rejoin_needed = False
-        self.lost = False
+        self.joined_topics: tuple[str, ...] = ()
+        self.led_counts: dict[str, int] | None = None
+        self.heartbeats = Heartbeats(client, self)
         self._client = client
         self._wake = wake
-        self._topics: tuple[str, ...] = ()
-        self._address: Address | None = None
-        self._join: Future[list[TopicPartition]] | None = None
-        self._led_counts: dict[str, int] | None = None
-        self._polled_at = time.monotonic()
+        self._lookup = CoordinatorLookup(client, config.group_id)
+        self._join: Future[Joined | None] | None = None
+        self._joining: GroupJoin | None = None
+        self._failure: KafkaError | None = None
+        self._reason = ""
+        client.on_view.append(self._on_view)
 
     # --- from the caller's thread ------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Be a member for `topics` from the next poll on."""
-        self._topics = tuple(sorted(set(topics)))
-        self.rejoin_needed = True
+    def subscribe(self, subscription: Subscription) -> None:
+        """Be a member for `subscription` from the next poll on."""
+        self.subscription = subscription
+        self._failure = None
+        self.request_rejoin("the subscription is new")
 
     @property
-    def topics(self) -> tuple[str, ...]:
-        return self._topics
+    def generation(self) -> int:
+        return self.membership.generation
 
     @property
     def is_joining(self) -> bool:
@@ -123,272 +87,163 @@ class Coordinator:
         """Whether a poll that waits for records should see to the group instead."""
         if self._join is not None:
             return self._join.done()
-        return self.rejoin_needed or self._partitions_changed()
+        return self.rejoin_needed or self._failure is not None
 
-    def on_poll(self) -> None:
-        self._polled_at = time.monotonic()
+    def raise_failure(self) -> None:
+        """Raises KafkaError: the coordinator refuses this member for good, or refused once."""
+        failure = self._failure
+        if failure is not None:
+            if failure.code != ErrorCode.FENCED_INSTANCE_ID:
+                self._failure = None  # the next poll tries again
+            raise failure
 
-    def start_join(self) -> None:
-        """Begin a rebalance. The caller has committed and given up its partitions."""
+    def start_join(self, owned: tuple[TopicPartition, ...], generation: int) -> None:
+        """Begin a rebalance, keeping `owned`, which was given to this member in `generation`."""
         self.rejoin_needed = False
-        self.lost = False
-        self._join = self._client.io.spawn(self._join_group())
+        logger.info("group %r: joining: %s", self.config.group_id, self._reason)
+        self._joining = GroupJoin(
+            self._client, self, owned=owned, generation=generation, reason=self._reason
+        )
+        self._join = self._client.io.spawn(self._run_join(self._joining))
         self._join.add_done_callback(lambda _: self._wake())
 
-    def joined(self, timeout_s: float) -> list[TopicPartition] | None:
-        """The new assignment, or None if the rebalance takes longer than `timeout_s`.
+    def take_joined(self) -> Joined | None:
+        """The new assignment, None if what was owned is lost. Only when the join is done.
 
         Raises:
             KafkaError: the group does not take this member.
         """
         assert self._join is not None
+        join, self._join = self._join, None
         try:
-            assignment = self._join.result(timeout_s)
-        except TimeoutError:
-            return None
+            joined = join.result()
         except BaseException:
-            self._join = None
-            self.rejoin_needed = True
+            self.request_rejoin("the last attempt failed")
             raise
-        self._join = None
-        return assignment
+        if joined is None:
+            self.request_rejoin("this member was given up by the group")
+        return joined
 
-    def leave(self, timeout_ms: int) -> None:
-        """Tell the coordinator at once, so the others need not wait for the session to end.
+    def commit_membership(self) -> Membership:
+        """As whom offsets are committed: nobody in particular where nothing is subscribed.
 
-        A static member stays: it is expected back within its session.
+        Raises:
+            RebalanceInProgress: poll has to end a rebalance first.
+            UnknownMemberId: the group goes on without this member, or it has not joined yet.
         """
-        if self.membership.member_id and self.config.group_instance_id is None:
-            try:
-                self._client.run(self._leave_group(), timeout_ms)
-            except (KafkaError, ConnectionFailed) as error:
-                logger.info("group %r: not left properly: %s", self.config.group_id, error)
-        self.membership = Membership()
+        if not self.subscription:
+            return Membership()
+        if self._join is not None and not self._join.done():
+            raise RebalanceInProgress(
+                f"group {self.config.group_id!r} is rebalancing: poll until that is over, then "
+                "commit what is still assigned"
+            )
+        if self.membership.generation == NO_GENERATION:
+            raise UnknownMemberId(
+                f"group {self.config.group_id!r} goes on without this member: its partitions may "
+                "be another's, and what it read since the last commit is read again"
+            )
+        return self.membership
 
-    # --- coordinator -------------------------------------------------------------------------
+    def leave(self, *, tell: bool, reason: str, timeout_ms: int) -> None:
+        """Be no member any more; with `tell` the others need not wait for the session to end."""
+        try:
+            self._client.run(self._leave(tell, reason), timeout_ms)
+        except (KafkaError, ConnectionFailed) as error:
+            logger.info("group %r: not left properly: %s", self.config.group_id, error)
+        self.subscription = Subscription()
+        self.rejoin_needed = False
+        self._join = None
+        self._failure = None
+
+    # --- on the I/O thread -------------------------------------------------------------------
 
     def find(self) -> Steps[Address]:
-        """The group's coordinator, looked up until there is one."""
-        while self._address is None:
-            request = FindCoordinatorRequest(
-                key=self.config.group_id, key_type=0, coordinator_keys=[self.config.group_id]
-            )
-            response = yield from self._client.send_to_any(request, FindCoordinatorResponse)
-            found = response.coordinators[0] if response.coordinators else response
-            if not found.error_code:
-                self._address = Address(found.host, found.port)
-                break
-            error = error_for(found.error_code, found.error_message)
-            if not error.retriable:
-                raise error
-            yield self._backoff_s
-        return self._address
+        return self._lookup.find()
 
     def forget(self) -> None:
-        """The coordinator has moved, or does not answer."""
-        self._address = None
+        self._lookup.forget()
 
-    # --- joining -----------------------------------------------------------------------------
-
-    def _join_group(self) -> Steps[list[TopicPartition]]:
-        while True:
-            try:
-                assignment = yield from self._try_to_join()
-            except (KafkaError, ConnectionFailed, MalformedRequest) as error:
-                yield from self._on_join_error(error)
-            else:
-                generation = self.membership.generation
-                self._client.io.spawn(self._heartbeat(generation))
-                return assignment
-
-    def _on_join_error(self, error: Exception) -> Steps[None]:
-        code = error.code if isinstance(error, KafkaError) else None
-        if code == ErrorCode.MEMBER_ID_REQUIRED:
-            return  # the id is noted; ask again with it (KIP-394)
-        if code in _MEMBER_LOST:
-            self.membership = Membership()
-        elif code != ErrorCode.REBALANCE_IN_PROGRESS:
-            if not is_retriable(error):
-                raise error
-            if code is None or code in COORDINATOR_MOVED:
-                self.forget()
-            yield self._backoff_s
-
-    def _try_to_join(self) -> Steps[list[TopicPartition]]:
-        config = self.config
-        address = yield from self.find()
-        response = yield from wait(
-            self._client.send(
-                address,
-                JoinGroupRequest(
-                    group_id=config.group_id,
-                    session_timeout_ms=config.session_timeout_ms,
-                    rebalance_timeout_ms=config.max_poll_interval_ms,
-                    member_id=self.membership.member_id,
-                    group_instance_id=config.group_instance_id,
-                    protocol_type=PROTOCOL_TYPE,
-                    protocols=[
-                        JoinGroupRequestProtocol(
-                            name=name, metadata=encode_subscription(self._topics)
-                        )
-                        for name in ("range",)
-                    ],
-                ),
-                JoinGroupResponse,
-                lane=GROUP,
-                # The broker answers when every member has come, or its rebalance time-out is over.
-                timeout_ms=config.max_poll_interval_ms + 5_000,
-            )
-        )
-        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.membership = Membership(response.member_id)
-        _check(response.error_code, config.group_id)
-        self.membership = Membership(response.member_id, response.generation_id)
-        assignments: Mapping[str, list[TopicPartition]] = {}
-        self._led_counts = None
-        if response.leader == response.member_id:
-            assignments = yield from self._assign(response)
-        return (yield from self._sync(address, response, assignments))
-
-    def _assign(self, response: JoinGroupResponse) -> Steps[Mapping[str, list[TopicPartition]]]:
-        members: list[Member] = [
-            decode_subscription(one.metadata, one.member_id, one.group_instance_id)
-            for one in response.members
-        ]
-        topics = {topic for member in members for topic in member.topics}
-        self._client.want(topics)
-        view = yield from wait(self._client.refresh())
-        counts = {topic: view.partition_count(topic) for topic in topics}
-        self._led_counts = counts
-        return assign_range(members, counts)
-
-    def _sync(
-        self,
-        address: Address,
-        joined: JoinGroupResponse,
-        assignments: Mapping[str, list[TopicPartition]],
-    ) -> Steps[list[TopicPartition]]:
-        response = yield from wait(
-            self._client.send(
-                address,
-                SyncGroupRequest(
-                    group_id=self.config.group_id,
-                    generation_id=joined.generation_id,
-                    member_id=joined.member_id,
-                    group_instance_id=self.config.group_instance_id,
-                    protocol_type=PROTOCOL_TYPE,
-                    protocol_name=joined.protocol_name,
-                    assignments=[
-                        SyncGroupRequestAssignment(
-                            member_id=member_id, assignment=encode_assignment(partitions)
-                        )
-                        for member_id, partitions in assignments.items()
-                    ],
-                ),
-                SyncGroupResponse,
-                lane=GROUP,
-                timeout_ms=self.config.max_poll_interval_ms + 5_000,
-            )
-        )
-        _check(response.error_code, self.config.group_id)
-        assignment = decode_assignment(response.assignment)
-        self._client.want({topic for topic, _ in assignment})
-        yield from wait(self._client.refresh())
-        return assignment
-
-    def _partitions_changed(self) -> bool:
-        """Whether a topic that this leader assigned has more partitions now."""
-        if self._led_counts is None:
-            return False
-        view = self._client.view
-        return any(
-            view.partition_count(topic) not in (0, count)
-            for topic, count in self._led_counts.items()
-        )
-
-    # --- heartbeats --------------------------------------------------------------------------
-
-    def _heartbeat(self, generation: int) -> Steps[None]:
-        """Until this generation ends."""
-        while True:
-            yield self.config.heartbeat_interval_ms / 1000
-            if self.membership.generation != generation or self._join is not None:
-                return
-            idle_ms = (time.monotonic() - self._polled_at) * 1000
-            if idle_ms > self.config.max_poll_interval_ms:
-                logger.warning(
-                    "group %r: no poll for %d ms (max_poll_interval_ms=%d), so this member leaves; "
-                    "poll more often or ask for fewer records at a time",
-                    self.config.group_id,
-                    idle_ms,
-                    self.config.max_poll_interval_ms,
-                )
-                yield from self._leave_group()
-                self._on_lost()
-                return
-            try:
-                address = yield from self.find()
-                response = yield from wait(
-                    self._client.send(
-                        address,
-                        HeartbeatRequest(
-                            group_id=self.config.group_id,
-                            generation_id=generation,
-                            member_id=self.membership.member_id,
-                            group_instance_id=self.config.group_instance_id,
-                        ),
-                        HeartbeatResponse,
-                        lane=GROUP,
-                        timeout_ms=self.config.session_timeout_ms,
-                    )
-                )
-            except (KafkaError, ConnectionFailed) as error:
-                logger.info("group %r: heartbeat failed: %s", self.config.group_id, error)
-                self.forget()
-                continue
-            if self.membership.generation != generation:
-                return
-            self._on_heartbeat(response.error_code)
-
-    def _on_heartbeat(self, code: int) -> None:
-        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+    def request_rejoin(self, reason: str) -> None:
+        if not self.rejoin_needed:
+            self._reason = reason
             self.rejoin_needed = True
             self._wake()
-        elif code in COORDINATOR_MOVED:
-            self.forget()
-        elif code:
-            logger.info("group %r: %s", self.config.group_id, error_for(code))
-            self._on_lost()
 
-    def _on_lost(self) -> None:
+    def reset(self, *, keep_member_id: bool = False) -> None:
+        """Have no part in the group. A generation that is over does not make the id unknown."""
+        self.heartbeats.stop()
+        self.membership = Membership(self.membership.member_id if keep_member_id else "")
+        self.led_counts = None
+
+    def on_lost(self, *, keep_member_id: bool = False) -> None:
         """The group goes on without this member; what it read belongs to others now."""
-        self.membership = Membership()
-        self.lost = True
-        self.rejoin_needed = True
+        self.reset(keep_member_id=keep_member_id)
+        self.request_rejoin("this member was given up by the group")
+
+    def on_fenced(self, error: KafkaError) -> None:
+        """Another consumer has this one's group_instance_id: it must not come back by itself."""
+        self.reset()
+        self.fail(error)
+
+    def fail(self, error: KafkaError) -> None:
+        """Raise `error` in poll."""
+        self._failure = error
         self._wake()
 
-    def _leave_group(self) -> Steps[None]:
-        member_id = self.membership.member_id
-        if self._address is None or not member_id:
+    def leave_group(self, reason: str) -> Steps[None]:
+        membership, address = self.membership, self._lookup.address
+        if address is None or not membership.member_id:
             return
         request = LeaveGroupRequest(
             group_id=self.config.group_id,
-            member_id=member_id,
+            member_id=membership.member_id,
             members=[
-                MemberIdentity(member_id=member_id, group_instance_id=self.config.group_instance_id)
+                MemberIdentity(
+                    member_id=membership.member_id,
+                    group_instance_id=self.config.group_instance_id,
+                    reason=reason,
+                )
             ],
         )
         try:
             # Not in the group's lane, where a join of this member may be parked.
-            yield from wait(self._client.send(self._address, request, LeaveGroupResponse))
+            yield from wait(self._client.send(address, request, LeaveGroupResponse))
         except ConnectionFailed as error:
             logger.info("group %r: not left properly: %s", self.config.group_id, error)
 
-    @property
-    def _backoff_s(self) -> float:
-        return self._client.config.retry_backoff_ms / 1000
+    def _run_join(self, join: GroupJoin) -> Steps[Joined | None]:
+        self.heartbeats.stop()
+        joined = yield from join.run()
+        self._joining = None
+        if joined is not None and not join.cancelled:
+            self.heartbeats.start()
+        return joined
+
+    def _leave(self, tell: bool, reason: str) -> Steps[None]:
+        if self._joining is not None:
+            self._joining.cancelled = True
+        self.heartbeats.stop()
+        if tell:
+            yield from self.leave_group(reason)
+        self.reset()
+
+    def _on_view(self) -> None:
+        """Join again if there is more, or less, to read than when the group last assigned."""
+        if not self.subscription or self.membership.generation == NO_GENERATION:
+            return
+        view = self._client.view
+        if self.subscription.pattern is not None:
+            matched = self.subscription.topics_in(view)
+            if matched != self.joined_topics and (self._join is None or self._join.done()):
+                self.request_rejoin(f"the pattern matches {len(matched)} topics now")
+        for topic, count in (self.led_counts or {}).items():
+            now = view.topics.get(topic)
+            if now is None or (now.error_code and not _is_gone(now.error_code)):
+                continue  # not known, which says nothing
+            if len(now.partitions) != count:
+                self.request_rejoin(f"{topic!r} has {len(now.partitions)} partitions now")
 
 
-def _check(code: int, group_id: str) -> None:
-    if code:
-        raise error_for(code, f"group {group_id!r}: {error_for(code)}")
+def _is_gone(code: int) -> bool:
+    return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

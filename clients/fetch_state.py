@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Final
 
 from .topic_partition import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
+NEVER: Final = inf
+"""As `retry_at`: not before the next seek or assignment."""
 
 
 class StartAt(Enum):
@@ -17,6 +20,20 @@ class StartAt(Enum):
     COMMITTED = "committed"
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class StartAtTime:
+    """At the first record not before a time, or at the end if there is none.
+
+    timestamp_ms: since 1970; or, with `ago`, before the moment when the position is looked for.
+    """
+
+    timestamp_ms: int
+    ago: bool = False
+
+
+StartPoint = StartAt | StartAtTime
 
 
 @dataclass(slots=True, eq=False)
@@ -29,11 +46,12 @@ class FetchState:
     asked: the generation that is being fetched now, -1 for none.
     buffered_bytes: of answers that wait to be decoded.
     max_bytes: doubled while not even one batch fits.
+    last_stable_offset, high_watermark: of the last answer, UNKNOWN_OFFSET before the first.
     """
 
     topic_partition: TopicPartition
     max_bytes: int
-    start_at: StartAt
+    start_at: StartPoint
     position: int = UNKNOWN_OFFSET
     fetch_offset: int = UNKNOWN_OFFSET
     generation: int = 0
@@ -42,6 +60,7 @@ class FetchState:
     buffered_bytes: int = 0
     retry_at: float = 0.0
     high_watermark: int = UNKNOWN_OFFSET
+    last_stable_offset: int = UNKNOWN_OFFSET
 
     def seek(self, offset: int) -> None:
         self.generation += 1
@@ -53,7 +72,7 @@ class FetchState:
         """Whether a fetch is likely answered at once."""
         return self.high_watermark > self.fetch_offset
 
-    def restart(self, start_at: StartAt) -> None:
+    def restart(self, start_at: StartPoint) -> None:
         """Forget the position; `start_at` says how to find a new one."""
         self.seek(UNKNOWN_OFFSET)
         self.start_at = start_at

@@ -37,14 +37,13 @@ from ..protocol.messages.fetch import (
 from ..protocol.record_batch import HEADER_SIZE, read_header
 from .cluster_client import ClusterClient, is_retriable
 from .connection import Address
-from .fetch_state import UNKNOWN_OFFSET, FetchedRecords, FetchState, StartAt
+from .fetch_state import NEVER, UNKNOWN_OFFSET, FetchedRecords, FetchState, StartPoint
 from .io_thread import Steps, Timer
 from .topic_partition import TopicPartition
 
 MAX_VERSION: Final = 12
 """From 13 on a topic is its id; names work with every broker."""
 
-_NEVER: Final = float("inf")
 _LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 
 
@@ -57,7 +56,7 @@ class FetchConfig:
     max_bytes: int
     max_partition_bytes: int
     isolation_level: int
-    reset: StartAt | None
+    reset: StartPoint | None
 
 
 @dataclass(slots=True, eq=False)
@@ -94,17 +93,33 @@ class Fetcher:
 
     # --- from the caller ---------------------------------------------------------------------
 
-    def assign(self, partitions: Iterable[TopicPartition], start_at: StartAt) -> None:
-        """Read exactly these from now on; those already read keep their position."""
+    def assign(
+        self, partitions: Iterable[TopicPartition], start_at: StartPoint, *, hold: bool = False
+    ) -> None:
+        """Read exactly these from now on; those already read keep their position.
+
+        Args:
+            hold: look for no position of a new one before `release`; it may be sought first.
+        """
         with self.condition:
             kept = self._states
             self._states = {}
             for key in partitions:
                 new = FetchState(key, self._config.max_partition_bytes, start_at)
+                if hold:
+                    new.retry_at = NEVER
                 self._states[key] = kept.pop(key, new)
             for state in kept.values():
                 state.generation += 1
             self._drop_stale()
+        self.wake()
+
+    def release(self) -> None:
+        """End what `assign` holds back."""
+        with self.condition:
+            for state in self._states.values():
+                if state.fetch_offset == UNKNOWN_OFFSET and state.retry_at == NEVER:
+                    state.retry_at = 0.0
         self.wake()
 
     def states(self) -> dict[TopicPartition, FetchState]:
@@ -124,7 +139,7 @@ class Fetcher:
             self._drop_stale()
         self.wake()
 
-    def restart(self, key: tuple[str, int], start_at: StartAt) -> None:
+    def restart(self, key: tuple[str, int], start_at: StartPoint) -> None:
         with self.condition:
             self.state(key).restart(start_at)
             self._drop_stale()
@@ -241,7 +256,7 @@ class Fetcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if wake_at is not None and wake_at != _NEVER:
+        if wake_at is not None and wake_at != NEVER:
             self._timer = self._client.io.call_later(max(0.001, wake_at - now), self.wake)
 
     def _ask(self, asked: _Asked) -> None:
@@ -307,6 +322,7 @@ class Fetcher:
         if data.error_code:
             return self._on_partition_error(state, fetch_offset, data)
         state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
         records = data.records
         if not records:
             return False
@@ -344,7 +360,7 @@ class Fetcher:
                         'or set auto_offset_reset="earliest" or "latest"'
                     )
                 )
-                state.retry_at = _NEVER  # until the next seek
+                state.retry_at = NEVER  # until the next seek
             else:
                 state.restart(self._config.reset)
             return False
@@ -384,7 +400,7 @@ class Fetcher:
                 if not is_retriable(error):
                     self._raise_in_poll(error)
                     for state in states:
-                        state.retry_at = _NEVER  # until the next seek or assignment
+                        state.retry_at = NEVER  # until the next seek or assignment
             elif error is None:
                 for state, generation in zip(states, generations, strict=True):
                     offset = future.result().get(state.topic_partition)

@@ -1,4 +1,12 @@
-"""The committed offsets of a group: written and read at its coordinator."""
+"""The committed offsets of a group: written and read at its coordinator.
+
+What always holds:
+    A commit is refused, here or by the coordinator, when the group has gone on without the member
+    that read; what that says of the membership is noted, so that the next poll joins again.
+    A commit that is not waited for is sent once: a repetition could undo a later one.
+
+Source: ConsumerCoordinator.OffsetCommitResponseHandler, OffsetFetchResponseHandler.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import ConnectionFailed, KafkaError, error_for
+from ..protocol.errors import ConnectionFailed, KafkaError, RebalanceInProgress, error_for
 from ..protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,43 +29,78 @@ from ..protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from .cluster_client import GROUP, ClusterClient, is_retriable
-from .coordinator import COORDINATOR_MOVED, Coordinator
+from .cluster_client import CONTROL, GROUP, UNKNOWN_TOPIC_GRACE_MS, ClusterClient, is_retriable
+from .coordinator import Coordinator
+from .coordinator_lookup import COORDINATOR_MOVED
 from .io_thread import Steps, wait
-from .topic_partition import TopicPartition
+from .membership import Membership
+from .topic_partition import OffsetAndMetadata, TopicPartition
 
 MAX_VERSION: Final = 9
 """From 10 on a topic is its id; names work with every broker."""
 
+_MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
 
 class GroupOffsets:
-    """Steps for the I/O thread. Each goes on, at whichever coordinator, until it has an answer."""
+    """Steps for the I/O thread."""
 
     def __init__(self, client: ClusterClient, coordinator: Coordinator) -> None:
         self._client = client
         self._coordinator = coordinator
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
-        """Store where the group goes on: the offset after the last record that is done.
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Membership,
+        timeout_ms: int,
+    ) -> Steps[None]:
+        """Store where the group goes on, at whichever coordinator, for `timeout_ms` at most.
+
+        Args:
+            member: as `Coordinator.commit_membership` said when the offsets were collected.
 
         Raises:
-            IllegalGeneration, UnknownMemberId, RebalanceInProgress, FencedInstanceId: the group has
-                been rebalanced without this member: its partitions are another's.
-            KafkaError: the coordinator refuses.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
+                member: its partitions are another's.
+            RebalanceInProgress: poll has to end a rebalance first.
+            KafkaError, ConnectionFailed: the coordinator refuses, or was not reached in time.
         """
-        if not offsets:
-            return
+        waited_ms = 0
         while True:
             try:
-                yield from self._commit_once(offsets)
+                return (yield from self.commit_once(offsets, member))
             except (KafkaError, ConnectionFailed) as error:
+                unknown = _code(error) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if waited_ms >= min(timeout_ms, UNKNOWN_TOPIC_GRACE_MS if unknown else timeout_ms):
+                    raise
+                waited_ms += self._client.config.retry_backoff_ms
                 yield from self._on_error(error)
-            else:
-                return
+
+    def commit_once(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Membership
+    ) -> Steps[None]:
+        """Store where the group goes on, or fail with the first reason not to, as `commit`."""
+        if not offsets:
+            return
+        address = yield from self._coordinator.find()
+        request = self._commit_request(offsets, member)
+        response = yield from wait(
+            self._client.send(
+                address, request, OffsetCommitResponse, lane=GROUP, max_version=MAX_VERSION
+            )
+        )
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                if answer.error_code:
+                    where = f"{topic_answer.name}-{answer.partition_index}"
+                    group_id = self._coordinator.config.group_id
+                    error = _refused(answer.error_code, f"commit of {where}", group_id)
+                    raise self._noted(error, member)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool = False
-    ) -> Steps[dict[TopicPartition, int]]:
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         """What is committed; partitions without are left out.
 
         Raises:
@@ -77,35 +120,47 @@ class GroupOffsets:
             self._coordinator.forget()
         yield self._client.config.retry_backoff_ms / 1000
 
-    def _commit_once(self, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
-        address = yield from self._coordinator.find()
-        config, membership = self._coordinator.config, self._coordinator.membership
+    def _noted(self, error: KafkaError, sent: Membership) -> KafkaError:
+        """What a refusal says of the membership, unless that is another one by now."""
+        coordinator = self._coordinator
+        if not coordinator.subscription:
+            return error
+        if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            coordinator.request_rejoin("a commit was refused: the group is rebalancing")
+        elif error.code in (ErrorCode.FENCED_INSTANCE_ID, *_MEMBER_LOST):
+            if coordinator.membership != sent:
+                return RebalanceInProgress(f"{error}; there has been a rebalance since")
+            if error.code == ErrorCode.FENCED_INSTANCE_ID:
+                coordinator.on_fenced(error)
+            else:
+                coordinator.on_lost(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
+        return error
+
+    def _commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], sent: Membership
+    ) -> OffsetCommitRequest:
+        config = self._coordinator.config
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for (topic, partition), offset in offsets.items():
+        for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
             topics.setdefault(topic, OffsetCommitRequestTopic(name=topic)).partitions.append(
-                OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+                OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    committed_metadata=metadata,
+                )
             )
-        request = OffsetCommitRequest(
+        return OffsetCommitRequest(
             group_id=config.group_id,
-            generation_id_or_member_epoch=membership.generation,
-            member_id=membership.member_id,
-            group_instance_id=config.group_instance_id,
+            generation_id_or_member_epoch=sent.generation,
+            member_id=sent.member_id,
+            group_instance_id=config.group_instance_id if sent.member_id else None,
             topics=list(topics.values()),
         )
-        response = yield from wait(
-            self._client.send(
-                address, request, OffsetCommitResponse, lane=GROUP, max_version=MAX_VERSION
-            )
-        )
-        for topic_answer in response.topics:
-            for answer in topic_answer.partitions:
-                if answer.error_code:
-                    where = f"{topic_answer.name}-{answer.partition_index}"
-                    raise _refused(answer.error_code, f"commit of {where}", config.group_id)
 
     def _fetch_once(
         self, partitions: list[TopicPartition], *, require_stable: bool
-    ) -> Steps[dict[TopicPartition, int]]:
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         address = yield from self._coordinator.find()
         group_id = self._coordinator.config.group_id
         indexes: dict[str, list[int]] = defaultdict(list)
@@ -129,21 +184,26 @@ class GroupOffsets:
             require_stable=require_stable,
         )
         response = yield from wait(
+            # Not in the group's lane: in a cooperative group records are read while a join waits.
             self._client.send(
-                address, request, OffsetFetchResponse, lane=GROUP, max_version=MAX_VERSION
+                address, request, OffsetFetchResponse, lane=CONTROL, max_version=MAX_VERSION
             )
         )
         group = response.groups[0] if response.groups else response
         if group.error_code:
             raise _refused(group.error_code, "offsets", group_id)
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic_answer in group.topics:
             for answer in topic_answer.partitions:
                 key = TopicPartition(topic_answer.name, answer.partition_index)
                 if answer.error_code:
                     raise _refused(answer.error_code, f"offset of {key}", group_id)
                 if answer.committed_offset >= 0:
-                    found[key] = answer.committed_offset
+                    found[key] = OffsetAndMetadata(
+                        answer.committed_offset,
+                        answer.metadata or "",
+                        answer.committed_leader_epoch,
+                    )
         return found
 
 

@@ -16,6 +16,26 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class OffsetAndMetadata(NamedTuple):
+    """What a group stores for a partition.
+
+    offset: of the next record to be read. metadata: text of the application's, up to 4096
+    characters. leader_epoch: of the record before, -1 if it is not known (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record found by its time. timestamp: milliseconds since 1970."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record is.
 
