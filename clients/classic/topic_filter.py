@@ -1,0 +1,46 @@
+"""Which topics a connector reads: a regular expression that allows them, or forbids them.
+
+As in 0.7 the whole name must match, a comma is an "or", and spaces and quotes around the expression
+do not count: "flights, weather.*" is the expression flights|weather.*
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+
+
+class TopicFilter(ABC):
+    """Raises ValueError: `raw` is no regular expression. Internal topics never pass a connector."""
+
+    def __init__(self, raw: str) -> None:
+        self.regex = raw.strip().replace(",", "|").replace(" ", "").strip("\"'")
+        if not self.regex:
+            raise ValueError("a topic filter needs a regular expression")
+        try:
+            self._pattern = re.compile(self.regex)
+        except re.error as error:
+            raise ValueError(f"{self.regex!r} is no regular expression: {error}") from None
+
+    @abstractmethod
+    def is_topic_allowed(self, topic: str) -> bool: ...
+
+    def _matches(self, topic: str) -> bool:
+        return self._pattern.fullmatch(topic) is not None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.regex!r})"
+
+
+class Whitelist(TopicFilter):
+    """The topics that match."""
+
+    def is_topic_allowed(self, topic: str) -> bool:
+        return self._matches(topic)
+
+
+class Blacklist(TopicFilter):
+    """The topics that do not match."""
+
+    def is_topic_allowed(self, topic: str) -> bool:
+        return not self._matches(topic)
