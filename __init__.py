@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .clients.admin import Admin
     from .clients.assignor import Assignor
     from .clients.consumer import Consumer
+    from .clients.consumer_group.function import BatchFailed
+    from .clients.consumer_group.group import ConsumerGroup
     from .clients.consumer_positions import Wakeup
     from .clients.producer import Producer
     from .clients.ray_actors import ConsumerActor, ProducerActor
@@ -39,10 +41,12 @@ if TYPE_CHECKING:
 _OWNERS = {
     "Admin": ".clients.admin",
     "Assignor": ".clients.assignor",
+    "BatchFailed": ".clients.consumer_group.function",
     "BatchMetadata": ".clients.topic_partition",
     "Cluster": ".actors.launch",
     "Consumer": ".clients.consumer",
     "ConsumerActor": ".clients.ray_actors",
+    "ConsumerGroup": ".clients.consumer_group.group",
     "LocalCluster": ".actors.local",
     "OffsetAndMetadata": ".clients.topic_partition",
     "OffsetAndTimestamp": ".clients.topic_partition",
@@ -64,10 +68,12 @@ _MODULES = {"classic": ".clients.classic"}
 __all__ = [
     "Admin",
     "Assignor",
+    "BatchFailed",
     "BatchMetadata",
     "Cluster",
     "Consumer",
     "ConsumerActor",
+    "ConsumerGroup",
     "LocalCluster",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

@@ -1,0 +1,1 @@
+"""Consumer groups of Ray actors: members that poll, workers that process, one handle for both."""

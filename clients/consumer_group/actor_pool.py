@@ -1,0 +1,162 @@
+"""The workers of a member as actors of their own: more of them than partitions, come and go.
+
+What always holds:
+    A worker's name says which life of it is meant ("w3#2"): what a former life still sends is of no
+    worker that anybody knows.
+    A worker whose call failed is ended before its batches go to others, or it might still be at
+    work on them. Ray starts it again, and it then is a new worker.
+    Workers are their member's: they end with it, so that a member that is restarted does not find
+    its successors' work behind what nobody waits for.
+
+A batch is one call. Its table goes through Ray's object store; workers read it without a copy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from .batch import Batch
+from .function import Function, Outcome, call, portable
+from .local_pool import PoolEvents
+
+DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {"num_cpus": 0, "max_restarts": -1}
+
+
+class WorkerProcess:
+    """What runs in a worker: one call at a time, in the order they were made."""
+
+    def __init__(self, function: Function, *, deliver: bool) -> None:
+        self._function = (
+            function  # made in `ready`: an actor whose __init__ raises is dead for ever
+        )
+        self._deliver = deliver
+        self._built: Callable[[pa.Table], Any] | None = None
+
+    @ray.method(max_task_retries=-1)
+    def ready(self) -> None:
+        if self._built is None:
+            self._built = self._function.build()
+
+    @ray.method(num_returns=2, max_task_retries=0)
+    def process(self, table: pa.Table) -> tuple[Outcome, Any]:
+        assert self._built is not None, "a batch before `ready`"
+        outcome, result = call(self._built, table)
+        return outcome, result if self._deliver else None
+
+
+_Worker: Any = ray.remote(WorkerProcess)
+
+
+class ActorPool:
+    """events are told from Ray's threads."""
+
+    def __init__(
+        self,
+        function: Function,
+        events: PoolEvents,
+        *,
+        workers: int,
+        deliver: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._function = function
+        self._events = events
+        self._deliver = deliver
+        self._options = {**DEFAULT_OPTIONS, **options}
+        self._lock = threading.RLock()
+        self._names = count()
+        self._lives = count(1)
+        self._actors: dict[str, Any] = {}
+        self._closed = False
+        self.resize(workers)
+
+    def resize(self, count: int) -> None:
+        """Add workers until there are `count`. For fewer, `retire` those that are too many."""
+        with self._lock:
+            for _ in range(count - len(self._actors)):
+                self._start_worker()
+
+    @property
+    def size(self) -> int:
+        return len(self._actors)
+
+    def start(self, worker: str, batch: Batch) -> None:
+        actor = self._actors.get(worker)
+        if actor is None:
+            return  # it died, and its batches are being given to others
+        outcome, result = actor.process.remote(batch.table)
+        outcome.future().add_done_callback(
+            lambda done: self._on_processed(worker, batch, done, result)
+        )
+
+    def retire(self, worker: str) -> None:
+        with self._lock:
+            actor = self._actors.pop(worker, None)
+        if actor is not None:
+            ray.kill(actor)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for worker in list(self._actors):
+                self.retire(worker)
+
+    def _start_worker(self) -> None:
+        actor = _Worker.options(**self._options).remote(self._function, deliver=self._deliver)
+        self._await(f"w{next(self._names)}", actor)
+
+    def _await(self, name: str, actor: Any) -> None:
+        """Tell of the worker when it is there, in a life of its own."""
+        worker = f"{name}#{next(self._lives)}"
+        self._actors[worker] = actor
+        actor.ready.remote().future().add_done_callback(lambda done: self._on_ready(worker, done))
+
+    def _on_ready(self, worker: str, done: Future[None]) -> None:
+        error = done.exception()
+        if worker not in self._actors or self._closed:
+            return
+        if error is None:
+            self._events.on_worker_up(worker)
+        elif isinstance(error, RayActorError):
+            self._replace(worker)
+        else:
+            self._events.on_failure(_cause(error))
+
+    def _on_processed(self, worker: str, batch: Batch, done: Future[Outcome], result: Any) -> None:
+        error = done.exception()
+        if error is None:
+            self._events.on_outcome(worker, batch, done.result(), result)
+        elif isinstance(error, RayActorError):
+            self._on_died(worker, error)
+        else:
+            self._events.on_outcome(worker, batch, Outcome(_cause(error)), None)
+
+    def _on_died(self, worker: str, error: Exception) -> None:
+        with self._lock:
+            actor = self._actors.pop(worker, None)
+            if actor is None or self._closed:
+                return  # one of its other calls has told
+            name = worker.partition("#")[0]
+            ray.kill(actor, no_restart=False)
+            self._await(name, actor)
+        self._events.on_worker_down(worker, error)
+
+    def _replace(self, worker: str) -> None:
+        """Ray has given this actor up: its node may be gone for good."""
+        with self._lock:
+            if self._actors.pop(worker, None) is not None and not self._closed:
+                self._start_worker()
+
+
+def _cause(error: BaseException) -> Exception:
+    if isinstance(error, RayTaskError):
+        return portable(error.cause)
+    return portable(error) if not isinstance(error, RayError) else RuntimeError(str(error))

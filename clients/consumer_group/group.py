@@ -1,0 +1,459 @@
+"""A consumer group of Ray actors behind one handle: poll it, map a function over it, resize it.
+
+    with bradbury.ConsumerGroup("flights", "delays", actors=3) as group:
+        for result in group.map(parse):        # parse: Arrow table -> anything
+            store(result)
+
+What always holds:
+    The actors start with the first `map`, `for_each` or `poll`, and do one thing: that.
+    Members belong to the process that made the group: they end with it. `stop`, or the end of
+    `with`, lets them finish, commit and leave.
+
+Not here: members (member), watching them (members), results (results).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+import ray
+
+from ...protocol.errors import InvalidConfig
+from ..admin import Admin
+from ..consumer import Consumer
+from ..topic_partition import TopicPartition
+from .batch import Order
+from .function import BatchFormat, Function
+from .member_config import LANES_PER_WORKER, Guarantee, MemberConfig
+from .members import Member, Members
+from .results import Results
+from .status import GroupStatus, MemberStatus
+
+_OURS: Final = frozenset(
+    {
+        "group",
+        "group_instance_id",
+        "enable_auto_commit",
+        "auto_commit_interval_ms",
+        "max_poll_records",
+    }
+)
+_STATUS_S: Final = 5.0
+
+Offsets = dict[TopicPartition, int]
+
+
+class ConsumerGroup:
+    """Consumer actors that share the partitions of topics. One process holds and uses it.
+
+    Args:
+        topics: a name, names, or a compiled pattern that whole names match.
+        group: the consumer group; members of other kinds may be in it, too.
+        actors: members, which share the partitions.
+        workers: actors that only process, shared among the members: as many as you like, more than
+            partitions too. 0: each member processes by itself, in a thread of its own.
+        guarantee: "at_least_once" commits what is finished; "at_most_once" commits before a batch
+            is processed.
+        order: "key" or "partition": records with the same one are processed one after another, as
+            they stand in the log. None: several workers share what comes as they can. Without
+            workers it is always by partition.
+        batch_records: most records of a batch; there are fewer if fewer have come.
+        max_in_flight: batches for each worker at a time, the one it works on included, until their
+            results are dealt with; beyond that nothing is read (back-pressure).
+        max_attempts: how many workers may die of a batch before it fails; and, with
+            retry_exceptions, how many times the function may raise.
+        revoke_timeout_ms: how long a rebalance waits for batches that are being processed. Those
+            that take longer are done again by the partition's next owner, if that is another.
+        restart_grace_ms: how long the partitions of a member that died wait for its restart.
+        instance_prefix: members are static ones named `<prefix>-0`, ...; by default the group's
+            name. Two ConsumerGroups in one group need prefixes of their own.
+        actor_options, worker_options: Ray's: num_cpus, resources, label_selector, runtime_env, ...
+        consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...
+
+    Raises:
+        InvalidConfig: settings that contradict one another, or that no Consumer has.
+    """
+
+    def __init__(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str],
+        group: str,
+        actors: int = 1,
+        *,
+        workers: int = 0,
+        guarantee: Guarantee = "at_least_once",
+        order: Order = None,
+        batch_records: int = 10_000,
+        max_in_flight: int = 2,
+        max_attempts: int = 3,
+        retry_exceptions: bool = False,
+        revoke_timeout_ms: int = 10_000,
+        restart_grace_ms: int = 15_000,
+        instance_prefix: str | None = None,
+        actor_options: Mapping[str, Any] | None = None,
+        worker_options: Mapping[str, Any] | None = None,
+        **consumer_options: Any,
+    ) -> None:
+        _check(consumer_options, guarantee, order)
+        for name, value in (
+            ("batch_records", batch_records),
+            ("max_in_flight", max_in_flight),
+            ("max_attempts", max_attempts),
+        ):
+            if value < 1:
+                raise InvalidConfig(f"{name}={value}: at least 1")
+        if revoke_timeout_ms >= consumer_options.get("max_poll_interval_ms", 300_000):
+            raise InvalidConfig("revoke_timeout_ms must be less than max_poll_interval_ms")
+        _check_sizes(actors, workers)
+        self.group = group
+        self._topics = _topics(topics)
+        self._actors = actors
+        self._workers = workers
+        self._guarantee: Guarantee = guarantee
+        self._order: Order = order
+        self._batch_records = batch_records
+        self._max_in_flight = max_in_flight
+        self._max_attempts = max_attempts
+        self._retry_exceptions = retry_exceptions
+        self._revoke_timeout_ms = revoke_timeout_ms
+        self._restart_grace_ms = restart_grace_ms
+        self._prefix = instance_prefix or group
+        self._actor_options = dict(actor_options or {})
+        self._worker_options = dict(worker_options or {})
+        self._consumer_options = consumer_options
+        self._function: Function | None = None
+        self._deliver = True
+        self._lanes = max(1, workers) * LANES_PER_WORKER
+        self._members: Members | None = None
+        self._results: Results | None = None
+        self._polls: Polls | None = None
+        self._stopped = False
+
+    # --- what it does ------------------------------------------------------------------------
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *,
+        batch_format: BatchFormat = "arrow",
+        fn_args: Iterable[Any] = (),
+        fn_kwargs: Mapping[str, Any] | None = None,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        stop_at_end: bool = False,
+    ) -> Results:
+        """Call `fn` with every batch, and iterate what it returns, in no order of batches.
+
+        A batch is committed when its result was dealt with: when the loop asks for the next one.
+
+        Args:
+            fn: a function, or a class: made once in each actor that processes, then called.
+            batch_format: "arrow": fn gets a table; "records": a list of ConsumerRecord.
+            fn_args, fn_kwargs: given with each batch.
+            fn_constructor_args, fn_constructor_kwargs: for a class.
+            stop_at_end: end when all that was in the topics at the start is committed; by default
+                the results end when the group is stopped.
+
+        Raises:
+            RuntimeError: the group is doing something already.
+        """
+        function = Function(
+            fn=fn,
+            batch_format=batch_format,
+            arguments=tuple(fn_args),
+            keywords=dict(fn_kwargs or {}),
+            constructor_arguments=tuple(fn_constructor_args),
+            constructor_keywords=dict(fn_constructor_kwargs or {}),
+        )
+        return self._begin(function, deliver=True, stop_at_end=stop_at_end)
+
+    def for_each(
+        self,
+        fn: Callable[..., Any],
+        *,
+        batch_format: BatchFormat = "arrow",
+        fn_args: Iterable[Any] = (),
+        fn_kwargs: Mapping[str, Any] | None = None,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        stop_at_end: bool = False,
+    ) -> Run:
+        """As `map`, for a function whose results nobody wants: a batch is done when it returns.
+
+        It goes on without this process doing anything; `wait` for its end, and for errors.
+        """
+        function = Function(
+            fn=fn,
+            batch_format=batch_format,
+            arguments=tuple(fn_args),
+            keywords=dict(fn_kwargs or {}),
+            constructor_arguments=tuple(fn_constructor_args),
+            constructor_keywords=dict(fn_constructor_kwargs or {}),
+        )
+        return Run(self._begin(function, deliver=False, stop_at_end=stop_at_end))
+
+    @property
+    def poll(self) -> Polls:
+        """`group.poll.remote(timeout_ms=1000)`: the next batch of the next member, as a reference.
+
+        The table is empty if that member has nothing within the time. `group.poll` can be given to
+        tasks. What was polled is committed by `group.commit.remote()`.
+        """
+        if self._polls is None:
+            self._begin(None, deliver=True, stop_at_end=False, results=False)
+            self._polls = Polls([member.actor for member in self._all()])
+        return self._polls
+
+    @property
+    def commit(self) -> Commits:
+        """`ray.get(group.commit.remote())`: what was polled so far is done, and that is stored."""
+        if self._polls is None:
+            raise RuntimeError("only what was polled is committed by hand")
+        return Commits([member.actor for member in self._all()])
+
+    # --- while it runs -----------------------------------------------------------------------
+
+    def resize(self, actors: int | None = None, *, workers: int | None = None) -> None:
+        """Change the number of members, with a rebalance, or of workers, without one.
+
+        Members that are too many finish what they have, commit and leave before this returns.
+        """
+        wanted, workers = actors or self._actors, self._workers if workers is None else workers
+        _check_sizes(wanted, workers)
+        if bool(workers) != bool(self._workers):
+            raise InvalidConfig("a group has workers, or members that process, from the start")
+        self._actors, self._workers = wanted, workers
+        if self._members is None:
+            return
+        leaving = self._members.resize(wanted)
+        for member in self._members.all():
+            member.actor.resize.remote(self._configure(member.number).workers)
+        if self._polls is not None:
+            self._polls.actors[:] = [member.actor for member in self._members.all()]
+        self._members.stop(leaving, None)
+        for member in leaving:
+            if self._results is not None:
+                self._results.on_gone(member)
+
+    def status(self) -> GroupStatus:
+        """Members, partitions, lag and records per second; print it with rich for a table."""
+        members = self._all()
+        asked = {member.actor.status.remote(): member for member in members}
+        done = ray.wait(list(asked), num_returns=len(asked), timeout=_STATUS_S)[0] if asked else []
+        found = [_status_of(member, ref if ref in done else None) for ref, member in asked.items()]
+        keys = [one.topic_partition for member in found for one in member.partitions]
+        with self._admin() as admin:
+            ends = admin.list_offsets(keys) if keys else {}
+        return GroupStatus(self.group, tuple(found)).with_ends(
+            {key: at.offset for key, at in ends.items()}
+        )
+
+    def stop(self, timeout_s: float | None = None) -> list[str]:
+        """Start nothing more; finish what runs, commit, leave; end the actors. Idempotent.
+
+        Args:
+            timeout_s: how long functions may go on; None: as long as they take. What is cut off is
+                not committed.
+
+        Returns the names of members that were too slow, or could not be reached.
+        """
+        members, self._stopped = self._members, True
+        if members is None:
+            return []
+        self._members = None
+        stopping = members.resize(0)
+        late = members.stop(stopping, timeout_s)
+        for member in stopping:
+            if self._results is not None:
+                self._results.on_gone(member)
+        self._finalizer()
+        return late
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        function: Function | None,
+        *,
+        deliver: bool,
+        stop_at_end: bool,
+        results: bool = True,
+    ) -> Results:
+        if self._members is not None or self._stopped:
+            raise RuntimeError("a group does one thing: make another for the next")
+        ends, committed = self._look(stop_at_end=stop_at_end)
+        self._function, self._deliver = function, deliver
+        members = Members(
+            self._configure,
+            options=self._actor_options,
+            grace_s=self._restart_grace_ms / 1000,
+            remove=self._send_away,
+        )
+        self._members = members
+        self._finalizer = weakref.finalize(self, members.close)
+        members.resize(self._actors)
+        found = Results(members, by_reference=self._workers > 0, ends=ends, committed=committed)
+        self._results = found
+        return found
+
+    def _configure(self, number: int) -> MemberConfig:
+        each, more = divmod(self._workers, self._actors)
+        return MemberConfig(
+            topics=self._topics,
+            group=self.group,
+            instance_id=f"{self._prefix}-{number}",
+            guarantee=self._guarantee,
+            order=self._order if self._workers else None,
+            lanes=self._lanes,
+            batch_records=self._batch_records,
+            max_in_flight=self._max_in_flight,
+            max_attempts=self._max_attempts,
+            retry_exceptions=self._retry_exceptions,
+            revoke_timeout_ms=self._revoke_timeout_ms,
+            function=self._function,
+            deliver=self._deliver,
+            workers=each + (1 if number < more else 0),
+            worker_options=self._worker_options,
+            consumer_options=self._consumer_options,
+        )
+
+    def _look(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
+        """Where the topics end now, and what is done of that: committed, or never was there.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic: better told here than by an actor.
+        """
+        with self._admin() as admin:
+            if isinstance(self._topics, re.Pattern):
+                pattern = self._topics
+                names = [name for name in admin.list_topics() if pattern.fullmatch(name)]
+            else:
+                names = list(self._topics)
+            described = admin.describe_topics(names)
+            if not stop_at_end:
+                return None, None
+            keys = [
+                TopicPartition(topic.name, partition)
+                for topic in described
+                for partition in range(len(topic.partitions))
+            ]
+            isolation = self._consumer_options.get("isolation_level", "read_uncommitted")
+            ends = admin.list_offsets(keys, isolation_level=isolation)
+            starts = admin.list_offsets(keys, "earliest")
+            stored = admin.group_offsets(self.group)
+        done = {key: at.offset for key, at in starts.items()}
+        for key in keys:
+            if key in stored:
+                done[key] = stored[key].offset
+            elif self._consumer_options.get("auto_offset_reset", "latest") == "latest":
+                done[key] = ends[key].offset  # what is there already is not read at all
+        return {key: at.offset for key, at in ends.items()}, done
+
+    def _send_away(self, instance_id: str) -> None:
+        with self._admin() as admin:
+            admin.remove_members(self.group, instance_ids=[instance_id], reason="its actor died")
+
+    def _admin(self) -> Admin:
+        options = self._consumer_options
+        names = {name: options[name] for name in ("bootstrap", "namespace") if name in options}
+        return Admin(**names)
+
+    def _all(self) -> list[Member]:
+        return [] if self._members is None else self._members.all()
+
+
+class Run:
+    """A group at work, see ConsumerGroup.for_each."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Return when the group was stopped or, with stop_at_end, has reached the end.
+
+        Raises:
+            BatchFailed: a batch failed. Waiting again says that it is dealt with, and commits it.
+            TimeoutError: not within `timeout_s`.
+            KafkaError, ConnectionFailed: a member cannot go on.
+        """
+        while self._results.next(timeout_s) is not None:
+            pass
+
+
+class Polls:
+    """`remote` asks one member after another. Can be given to tasks, as it is at that moment."""
+
+    def __init__(self, actors: list[Any]) -> None:
+        self.actors = actors
+        self._turn = 0
+
+    def remote(self, timeout_ms: int = 1000) -> Any:
+        """A reference to a table."""
+        self._turn += 1
+        return self.actors[self._turn % len(self.actors)].poll.remote(timeout_ms)
+
+
+class Commits:
+    def __init__(self, actors: list[Any]) -> None:
+        self._actors = actors
+
+    def remote(self) -> list[Any]:
+        """References, one for each member."""
+        return [actor.commit.remote() for actor in self._actors]
+
+
+def _status_of(member: Member, ref: Any) -> MemberStatus:
+    if ref is not None:
+        try:
+            found: MemberStatus = ray.get(ref)
+        except ray.exceptions.RayActorError:
+            pass
+        else:
+            state = found.state if member.state == "running" else member.state
+            return replace(found, state=state, restarts=member.restarts)
+    state = "restarting" if member.state == "running" else member.state
+    return MemberStatus(instance_id=member.instance_id, state=state, restarts=member.restarts)
+
+
+def _topics(topics: str | Iterable[str] | re.Pattern[str]) -> tuple[str, ...] | re.Pattern[str]:
+    if isinstance(topics, re.Pattern):
+        return topics
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names:
+        raise InvalidConfig("a group needs topics")
+    return names
+
+
+def _check_sizes(actors: int, workers: int) -> None:
+    if actors < 1:
+        raise InvalidConfig(f"actors={actors}: at least 1")
+    if workers and workers < actors:
+        raise InvalidConfig(f"workers={workers}: every one of {actors} members needs one, or none")
+
+
+def _check(options: Mapping[str, Any], guarantee: str, order: str | None) -> None:
+    if guarantee not in {"at_least_once", "at_most_once"}:
+        raise InvalidConfig(f"guarantee={guarantee!r}: at_least_once, at_most_once")
+    if order not in {None, "key", "partition"}:
+        raise InvalidConfig(f"order={order!r}: key, partition, None")
+    known = set(inspect.signature(Consumer.__init__).parameters) - {"self", "topics"} - _OURS
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")

@@ -1,0 +1,47 @@
+"""What a member is told when it is made, and told again by Ray whenever it is restarted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .batch import Order
+from .function import Function
+
+Guarantee = Literal["at_least_once", "at_most_once"]
+
+LANES_PER_WORKER = 4
+"""So that a worker that comes later gets its share, and busy keys do not all meet in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """See ConsumerGroup for what each means.
+
+    function: None where tables are polled by whoever holds the handle. deliver: results are handed
+    out, and a batch is done when its result was taken; otherwise it is done when processed.
+    workers: of this member; 0: it processes by itself.
+    """
+
+    topics: tuple[str, ...] | re.Pattern[str]
+    group: str
+    instance_id: str
+    guarantee: Guarantee = "at_least_once"
+    order: Order = None
+    lanes: int = LANES_PER_WORKER
+    batch_records: int = 10_000
+    max_in_flight: int = 2
+    max_attempts: int = 3
+    retry_exceptions: bool = False
+    revoke_timeout_ms: int = 10_000
+    function: Function | None = None
+    deliver: bool = True
+    workers: int = 0
+    worker_options: Mapping[str, Any] = field(default_factory=dict)
+    consumer_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def commits_first(self) -> bool:
+        return self.guarantee == "at_most_once"

@@ -1,0 +1,210 @@
+"""What the functions returned, one batch after another, from all members.
+
+    for result in group.map(parse):
+        store(result)
+
+What always holds:
+    A result counts as dealt with when the next one is asked for, and only then is its batch
+    committed (at least once): what is lost between a member and the loop is processed again.
+    Of a member that was restarted, nothing from before is handed out any more.
+    Results of one member come in the order in which they were ready.
+
+Not here: processing, and who commits (member).
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from ..topic_partition import TopicPartition
+from .function import BatchFailed
+from .members import Member, Members
+from .work import Entry, Taken
+
+TAKE_S: Final = 30.0
+"""How long a question waits in a member. Its answer comes at once when there is something."""
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """A member as it is known here. known: results that were taken. done: those dealt with."""
+
+    member: Member
+    life: str = ""
+    version: int = -1
+    open: int = -1
+    known: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    ended: bool = False
+
+
+class Results(Iterator[Any]):
+    """Iterates until the group is stopped or, with `ends`, until all before them is committed.
+
+    Raises, from `next`:
+        BatchFailed: the function raised, or workers died of a batch. Asking for the next result
+            says that the batch is dealt with; not doing so leaves it to the next run.
+        KafkaError, ConnectionFailed: a member cannot go on.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        *,
+        by_reference: bool,
+        ends: Mapping[TopicPartition, int] | None,
+        committed: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self._by_reference = by_reference
+        self._ends = ends
+        self._committed = dict(committed or {})
+        self._sources: dict[Member, _Source] = {}
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._ready: deque[tuple[_Source, Entry]] = deque()
+        self._last: tuple[_Source, Entry] | None = None
+        self._failure: Exception | None = None
+        members.tell(lambda member: self._events.put(lambda: self._add(member)))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        result = self.next(None)
+        if result is None:
+            raise StopIteration
+        return result[0]
+
+    def next(self, timeout_s: float | None) -> tuple[Any] | None:
+        """The next result, in a tuple; None at the end.
+
+        Raises:
+            TimeoutError: there is none within `timeout_s`.
+        """
+        self._acknowledge()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            while self._ready:
+                found = self._value(*self._ready.popleft())
+                if found is not None:
+                    return found
+            if self._failure is not None:
+                raise self._failure
+            if self._is_over():
+                return None
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                self._events.get(timeout=left_s)()
+            except queue.Empty:
+                raise TimeoutError(f"no result within {timeout_s} s") from None
+
+    def on_gone(self, member: Member) -> None:
+        """It was stopped. From any thread."""
+        self._events.put(lambda: self._end(member))
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _acknowledge(self) -> None:
+        if self._last is None:
+            return
+        source, entry = self._last
+        self._last = None
+        if entry.number in source.known:
+            source.done.add(entry.number)
+            source.member.actor.acknowledge.remote(source.life, [entry.number])
+
+    def _value(self, source: _Source, entry: Entry) -> tuple[Any] | None:
+        """What the loop gets; None for what was lost with its member, and comes again."""
+        if entry.number not in source.known:
+            return None
+        result = entry.result
+        if entry.outcome.error is None and self._by_reference:
+            try:
+                result = ray.get(result)
+            except RayTaskError:
+                raise
+            except RayError:
+                return None
+        self._last = (source, entry)
+        if entry.outcome.error is not None:
+            raise BatchFailed(
+                entry.spans, entry.table, entry.outcome.error, entry.outcome.traceback
+            )
+        return (result,)
+
+    def _is_over(self) -> bool:
+        sources = self._sources.values()
+        if not sources:
+            return False
+        if all(source.ended for source in sources):
+            return True
+        if self._ends is None:
+            return False
+        return all(
+            self._committed.get(key, -1) >= end for key, end in self._ends.items()
+        ) and not any(source.open for source in sources if not source.ended)
+
+    def _add(self, member: Member) -> None:
+        if member not in self._sources:
+            for old in [one for one in self._sources if one.number == member.number]:
+                self._end(old)
+            self._sources[member] = _Source(member)
+            self._ask(self._sources[member])
+
+    def _ask(self, source: _Source) -> None:
+        done = list(source.done)
+        asked = source.member.actor.take.remote(
+            source.life, list(source.known), done, source.version, TAKE_S
+        )
+        asked.future().add_done_callback(
+            lambda answer: self._events.put(lambda: self._on_taken(source, done, answer))
+        )
+
+    def _on_taken(self, source: _Source, done: list[int], answer: Future[Taken]) -> None:
+        if source.ended:
+            return
+        error = answer.exception()
+        if isinstance(error, RayActorError):
+            self._end(source.member)  # and another actor is made in its place, or it was stopped
+            return
+        if error is not None:
+            raise error
+        taken = answer.result()
+        if taken.life != source.life:
+            self._forget(source)
+            source.life = taken.life
+            done = []
+        source.known.difference_update(done)
+        source.done.difference_update(done)
+        for entry in taken.entries:
+            if entry.number not in source.known:
+                source.known.add(entry.number)
+                self._ready.append((source, entry))
+        source.version, source.open = taken.version, taken.open
+        for key, offset in taken.committed.items():
+            self._committed[key] = max(offset, self._committed.get(key, -1))
+        if taken.failure is not None:
+            self._failure = taken.failure
+        if taken.ended:
+            source.ended = True
+        else:
+            self._ask(source)
+
+    def _forget(self, source: _Source) -> None:
+        source.known.clear()
+        source.done.clear()
+        self._ready = deque((one, entry) for one, entry in self._ready if one is not source)
+
+    def _end(self, member: Member) -> None:
+        source = self._sources.get(member)
+        if source is not None:
+            self._forget(source)
+            source.ended = True
