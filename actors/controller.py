@@ -2,9 +2,9 @@
 
 Ray (or local()) decides which process starts; that alone proves nothing, so on the way up it takes
 the next controller epoch with a voter majority's promise, adopts their log, and writes an
-EpochRecord. From then on every change is: decide on the newest image (cluster/controller_state),
-append on a majority, fsynced, apply, publish, answer. A rejected append means a newer controller
-exists: this one ends at once.
+EpochRecord (see metadata_log). From then on every change is: decide on the newest image
+(cluster/controller_state), append on a majority, fsynced, apply, publish, answer. A rejected append
+means a newer controller exists: this one ends at once.
 
 Nodes learn of changes by asking (`poll`): a question is parked until there is news or POLL_SECONDS
 have gone by. The question doubles as the node's heartbeat and says how far it has applied.
@@ -18,7 +18,7 @@ import secrets
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ..cluster import controller_state
 from ..cluster.controller_request import ControllerRequest
@@ -39,10 +39,16 @@ from ..cluster.topic_name import OFFSETS_TOPIC
 from ..cluster.voter import Promise
 from ..handlers.config_rules import ServerConfigRules
 from ..handlers.server_config import ServerConfig
-from ..protocol.errors import FencedLeaderEpoch, InvalidRequest, NotController, StaleControllerEpoch
-from ..protocol.record_batch import read_size, stamp
+from ..protocol.errors import (
+    ConnectionFailed,
+    InconsistentClusterId,
+    NotController,
+    StaleControllerEpoch,
+)
+from ..protocol.record_batch import stamp
 from ..protocol.records import encode_records, iterate_records
 from .carry_through import carry_through
+from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded, Voter
 from .voter_host import VoterState
 
 logger = logging.getLogger("bradbury.controller")
@@ -56,18 +62,8 @@ OFFSETS_TOPIC_CONFIGS = {
     "cleanup.policy": "compact",
     "flush.messages": "1",
 }
-# A broker whose node is gone must not keep a new controller from serving the others.
-ANSWER_SECONDS = 3.0
-
-
-class Voter(Protocol):
-    """A VoterHost, wherever it runs."""
-
-    async def state(self) -> VoterState: ...
-    async def format(self, cluster_id: str) -> None: ...
-    async def prepare(self, asked: Promise) -> VoterState: ...
-    async def fetch(self) -> bytes: ...
-    async def append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int: ...
+MOST_VOTERS = 3
+"""Of a new cluster: one of them may be lost."""
 
 
 class Registered(NamedTuple):
@@ -92,10 +88,6 @@ class Decision(NamedTuple, Generic[A]):
     answer: A
 
 
-class Superseded(Exception):
-    """A newer controller holds the voters' promise. This process must end."""
-
-
 class Controller:
     """Create, then `start`. One event loop; changes are serialised by a lock."""
 
@@ -114,7 +106,7 @@ class Controller:
         self._now_ms = now_ms
         self._on_superseded = on_superseded
         self._me = Promise()
-        self._voters: list[Voter] = []
+        self._log: MetadataLog | None = None
         self._image = MetadataImage()
         self._changes: deque[tuple[int, list[bytes]]] = deque(maxlen=KEPT_CHANGES)
         self._writing = asyncio.Lock()
@@ -131,13 +123,26 @@ class Controller:
         return self._image
 
     @property
+    def voters(self) -> dict[str, int]:
+        """Directory ids of the voters, and up to which offset each has the metadata log."""
+        known = {} if self._log is None else self._log.acknowledged
+        return {name: known.get(name, 0) for name in self._image.voters}
+
+    @property
     def is_active(self) -> bool:
         return self._active.is_set()
 
     # --- becoming active -------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Return when active. Retries for ever what can come right by itself: absent voters."""
+        """Return when active. Retries for ever what can come right by itself: absent voters.
+
+        May be called again once it was superseded; it then begins anew, in a newer epoch.
+
+        Raises:
+            Superseded: a newer controller was faster.
+        """
+        await self._leave()
         while not await self._try_to_start():
             await asyncio.sleep(0.1)
         self.waiting_for = None
@@ -150,7 +155,20 @@ class Controller:
             len(self._image.topics),
         )
 
-    async def _try_to_start(self) -> bool:
+    async def _leave(self) -> None:
+        """What a former epoch has left."""
+        self._active.clear()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._log is not None:
+            await self._log.close()
+        async with self._writing:  # the change that was under way has been told
+            self._log = None
+        self._changes.clear()
+        self._applied.clear()
+
+    async def _ask_voters(self) -> tuple[int, list[tuple[Voter, VoterState]]]:
+        """How many brokers there are, and those that have answered, by name."""
         found = list(self._find_voters())
         answers = await asyncio.gather(
             *(asyncio.wait_for(voter.state(), ANSWER_SECONDS) for voter in found),
@@ -161,6 +179,17 @@ class Controller:
             for voter, state in zip(found, answers, strict=True)
             if isinstance(state, VoterState)
         ]
+        return len(found), sorted(states, key=lambda pair: pair[1].name)
+
+    async def _find_voter(self, directory_id: str) -> Voter | None:
+        _, states = await self._ask_voters()
+        for voter, state in states:
+            if state.directory_id == directory_id:
+                return voter
+        return None
+
+    async def _try_to_start(self) -> bool:
+        count, states = await self._ask_voters()
         clusters = sorted({state.cluster_id for _, state in states if state.cluster_id})
         if len(clusters) > 1:
             self.waiting_for = (
@@ -168,47 +197,71 @@ class Controller:
                 "start with the right data directories, or with empty ones"
             )
             return False
-        holders = [pair for pair in states if pair[1].is_voter]
-        if not holders:
-            # Whoever does not answer may be the holder; only when all have spoken is that known.
-            if not found or len(states) < len(found):
-                self.waiting_for = f"{len(found) - len(states) or 'its'} brokers to start"
+        knowing = [state for _, state in states if state.voters]
+        if not knowing:
+            # Whoever does not answer may be a voter; only when all have spoken is that known.
+            if not count or len(states) < count:
+                self.waiting_for = f"{count - len(states) or 'its'} brokers to start"
                 return False
             if clusters:
                 self.waiting_for = f"the node that holds the metadata of cluster {clusters[0]}"
                 return False
-            holders = [await self._format(states)]
-        await self._lead(holders)
+            # Two can lose none: then one is better.
+            most = MOST_VOTERS if len(states) >= MOST_VOTERS else 1
+            voters = tuple(state.directory_id for _, state in states[:most])
+        else:
+            newest = max(knowing, key=lambda state: (state.last_epoch, state.log_end_offset))
+            voters = newest.voters
+        cluster_id = clusters[0] if clusters else uuid.uuid4().hex[:22]
+        holders = {
+            state.directory_id: voter for voter, state in states if state.directory_id in voters
+        }
+        missing = len(voters) // 2 + 1 - len(holders)
+        if missing > 0:
+            self.waiting_for = (
+                f"{missing} more of the {len(voters)} nodes that hold the metadata of cluster "
+                f"{cluster_id}"
+            )
+            return False
+        try:
+            # Formatting is done again after a crash in the middle of it: whoever is named a voter
+            # and has no log never had one, as a directory that was lost comes back with a new id.
+            # In order of name: of two who format at once the second is refused by the first voter.
+            for voter, state in states:
+                if state.directory_id in holders and not state.is_voter:
+                    await voter.format(cluster_id, voters)
+            await self._lead(cluster_id, voters, holders)
+        except (ConnectionFailed, InconsistentClusterId) as error:
+            self.waiting_for = str(error)
+            return False
         return True
 
-    async def _format(self, states: list[tuple[Voter, VoterState]]) -> tuple[Voter, VoterState]:
-        """Every directory is empty: begin a new cluster with the first broker as its one voter."""
-        voter, _ = min(states, key=lambda pair: pair[1].name)
-        await voter.format(uuid.uuid4().hex[:22])
-        return voter, await voter.state()
-
-    async def _lead(self, holders: list[tuple[Voter, VoterState]]) -> None:
+    async def _lead(
+        self, cluster_id: str, voters: tuple[str, ...], holders: dict[str, Voter]
+    ) -> None:
         """Take the next epoch with the voters' promise, adopt the best log, open the epoch."""
-        self._voters = [voter for voter, _ in holders]
-        epoch = max(max(state.promise.epoch, state.last_epoch) for _, state in holders) + 1
+        states = await asyncio.gather(*(voter.state() for voter in holders.values()))
+        epoch = max(max(state.promise.epoch, state.last_epoch) for state in states) + 1
         self._me = Promise(epoch=epoch, owner=secrets.token_hex(8))
-        try:
-            promises = await asyncio.gather(*(voter.prepare(self._me) for voter in self._voters))
-        except FencedLeaderEpoch as error:
-            raise Superseded(str(error)) from None
-        best = max(
-            range(len(promises)), key=lambda i: (promises[i].last_epoch, promises[i].log_end_offset)
-        )
-        records, offset = _decode_log(memoryview(await self._voters[best].fetch()))
+        self._log = MetadataLog(self._me, voters, self._find_voter, on_ended=self._end)
+        records, offset = _decode(await self._log.lead(holders))
         self._image = MetadataImage().apply(records, offset=offset)
-        await self._write([EpochRecord(epoch=epoch, owner=self._me.owner)])
-        if not self._image.cluster_id:
-            # A new cluster, or one whose first controller died right after formatting.
-            first = holders[0][1]
-            assert first.cluster_id is not None
-            await self._write(
-                [ClusterRecord(cluster_id=first.cluster_id, voters=(first.directory_id,))]
-            )
+        try:
+            await self._write([EpochRecord(epoch=epoch, owner=self._me.owner)])
+            if not self._image.cluster_id:
+                # A new cluster, or one whose first controller died right after formatting.
+                await self._write([ClusterRecord(cluster_id=cluster_id, voters=voters)])
+        except NotController as error:
+            raise Superseded(str(error)) from None
+
+    def _end(self, reason: str) -> None:
+        """Somebody else is the controller now, or nobody can know: no change is made any more."""
+        was_active = self.is_active
+        self._active.clear()
+        self.waiting_for = "its successor"
+        logger.warning("the controller of epoch %d ends: %s", self._me.epoch, reason)
+        if was_active:
+            self._on_superseded()
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -236,16 +289,11 @@ class Controller:
         now = self._now_ms()
         batch = encode_records([(now, None, value, ()) for value in encoded])
         stamp(batch, base_offset=self._image.offset, leader_epoch=self._me.epoch)
+        assert self._log is not None, "start() comes first"
         try:
-            await asyncio.gather(
-                *(v.append(self._me, self._image.offset, bytes(batch)) for v in self._voters)
-            )
-        except (FencedLeaderEpoch, InvalidRequest) as error:
-            self._active.clear()
-            self.waiting_for = "its successor"
-            logger.warning("the controller of epoch %d ends: %s", self._me.epoch, error)
-            self._on_superseded()
-            raise NotController(f"a newer controller took over: {error}") from None
+            await self._log.append(bytes(batch), len(records))
+        except Superseded as error:
+            raise NotController(f"the controller has ended: {error}") from None
         offset = self._image.offset + len(records)
         self._changes.append((self._image.offset, encoded))
         self._image = self._image.apply(records, offset=offset)
@@ -397,11 +445,7 @@ class Controller:
 
     async def close(self) -> None:
         """Returns when no change is under way any more."""
-        self._active.clear()
-        if self._ticking is not None:
-            self._ticking.cancel()
-        async with self._writing:
-            pass
+        await self._leave()
 
     async def bootstrap_servers(self) -> str:
         """host:port of the nodes that clients begin with: brokers, or any if there are none."""
@@ -428,15 +472,13 @@ def _clock_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
 
-def _decode_log(log: memoryview) -> tuple[list[MetadataRecord], int]:
+def _decode(batches: Sequence[bytes]) -> tuple[list[MetadataRecord], int]:
     """The records of the whole metadata log and the offset behind them."""
     records: list[MetadataRecord] = []
-    offset = position = 0
-    while position < len(log):
-        _, size = read_size(log, position)
-        for record in iterate_records(log[position : position + size]):
+    offset = 0
+    for batch in batches:
+        for record in iterate_records(memoryview(batch)):
             assert record.value is not None
             records.append(decode_metadata_record(record.value))
             offset = record.offset + 1
-        position += size
     return records, offset

@@ -17,14 +17,14 @@ from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTa
 
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
-from ..cluster.voter import Promise
+from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
 from ..protocol.errors import (
     ConnectionFailed,
     KafkaError,
     NotController,
 )
 from .controller import MetadataUpdate, Registered
-from .voter_host import VoterState
+from .voter_host import AppendAnswer, VoterState
 
 A = TypeVar("A")
 CONTROLLER = "controller"
@@ -38,7 +38,7 @@ async def call(method: Any, *arguments: Any, **keywords: Any) -> Any:
     try:
         return await method.remote(*arguments, **keywords)
     except RayTaskError as error:
-        if isinstance(error.cause, KafkaError | ConnectionFailed):
+        if isinstance(error.cause, KafkaError | ConnectionFailed | CommittedEntryLost):
             raise error.cause from None
         raise
     except (RayActorError, RaySystemError, GetTimeoutError) as error:
@@ -102,7 +102,7 @@ class ControllerHandle:
 
 
 class VoterHandle:
-    """Implements controller.Voter over a BrokerActor."""
+    """Implements metadata_log.Voter over a BrokerActor."""
 
     def __init__(self, handle: ActorHandle[Any]) -> None:
         self._handle = handle
@@ -111,17 +111,21 @@ class VoterHandle:
         state: VoterState = await call(self._handle.voter_state)
         return state
 
-    async def format(self, cluster_id: str) -> None:
-        await call(self._handle.voter_format, cluster_id)
+    async def format(self, cluster_id: str, voters: tuple[str, ...]) -> None:
+        await call(self._handle.voter_format, cluster_id, voters)
 
     async def prepare(self, asked: Promise) -> VoterState:
         state: VoterState = await call(self._handle.voter_prepare, asked)
         return state
 
-    async def fetch(self) -> bytes:
-        log: bytes = await call(self._handle.voter_fetch)
+    async def fetch(self, asked: Promise, offset: int) -> bytes:
+        log: bytes = await call(self._handle.voter_fetch, asked, offset)
         return log
 
-    async def append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int:
-        end: int = await call(self._handle.voter_append, asked, previous_end_offset, batch)
-        return end
+    async def append(
+        self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
+    ) -> AppendAnswer:
+        answer: AppendAnswer = await call(
+            self._handle.voter_append, asked, previous, batches, committed
+        )
+        return answer

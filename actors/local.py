@@ -26,6 +26,7 @@ import uvloop
 
 from ..handlers.server_config import ServerConfig
 from .controller import Controller
+from .metadata_log import Superseded
 from .node import Node, NodeConfig
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class LocalCluster:
         self.nodes: list[Node] = []
         self.controller: Controller | None = None
         self._ending: dict[int, asyncio.Task[None]] = {}
+        self._leading: asyncio.Task[None] | None = None
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="bradbury-local", daemon=True
@@ -117,7 +119,7 @@ class LocalCluster:
             lambda: [node.voter for node in self.nodes if node.voter is not None],
             self._server,
             now_ms=lambda: time.time_ns() // 1_000_000,
-            on_superseded=lambda: None,
+            on_superseded=self._on_superseded,
         )
         self.controller = controller
         for index in range(self._node_count):
@@ -140,8 +142,21 @@ class LocalCluster:
             )
             await node.open()
             self.nodes.append(node)
-        await controller.start()
+        await self._lead(controller)
         await asyncio.gather(*(node.join() for node in self.nodes))
+
+    async def _lead(self, controller: Controller) -> None:
+        while True:
+            try:
+                await controller.start()
+                return
+            except Superseded as error:
+                logger.warning("the controller begins anew: %s", error)
+
+    def _on_superseded(self) -> None:
+        """The voters did not answer in time, say: in one process nobody else takes over."""
+        assert self.controller is not None
+        self._leading = self._loop.create_task(self._lead(self.controller))
 
     def _on_ended(self, index: int, reason: str) -> None:
         """A node that cannot go on: fenced off, or without a disk. The others do."""
@@ -151,6 +166,9 @@ class LocalCluster:
 
     async def _stop(self) -> None:
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
         if self.controller is not None:
             await self.controller.close()
         for node in self.nodes:

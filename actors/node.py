@@ -318,7 +318,7 @@ class Node:
         if self._host is not None:
             await self._host.close()
         if self.voter is not None:
-            await asyncio.to_thread(self.voter.close)
+            await self.voter.close()
 
     # --- following the metadata ------------------------------------------------------------------
 

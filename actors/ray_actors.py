@@ -24,16 +24,17 @@ import ray
 
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
-from ..cluster.voter import Promise
+from ..cluster.voter import LogEnd, Promise
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
-from .controller import Controller, MetadataUpdate, Registered, Superseded, Voter
+from .controller import Controller, MetadataUpdate, Registered
 from .handles import ControllerHandle, VoterHandle
 from .listener import PortInUse
+from .metadata_log import Superseded, Voter
 from .node import Node, NodeConfig
 from .ray_metrics import RayMetrics
-from .voter_host import VoterHost, VoterState
+from .voter_host import AppendAnswer, VoterHost, VoterState
 
 RETRY_SECONDS = 0.5
 WATCH_SECONDS = 5.0
@@ -159,17 +160,19 @@ class BrokerActor(NodeActor):
     async def voter_state(self) -> VoterState:
         return await self._voter().state()
 
-    async def voter_format(self, cluster_id: str) -> None:
-        await self._voter().format(cluster_id)
+    async def voter_format(self, cluster_id: str, voters: tuple[str, ...]) -> None:
+        await self._voter().format(cluster_id, voters)
 
     async def voter_prepare(self, asked: Promise) -> VoterState:
         return await self._voter().prepare(asked)
 
-    async def voter_fetch(self) -> bytes:
-        return await self._voter().fetch()
+    async def voter_fetch(self, asked: Promise, offset: int) -> bytes:
+        return await self._voter().fetch(asked, offset)
 
-    async def voter_append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int:
-        return await self._voter().append(asked, previous_end_offset, batch)
+    async def voter_append(
+        self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
+    ) -> AppendAnswer:
+        return await self._voter().append(asked, previous, batches, committed)
 
 
 class ControllerActor(_Shell):
@@ -221,6 +224,8 @@ class ControllerActor(_Shell):
             "settings": self.settings,
             "cluster_id": image.cluster_id,
             "epoch": image.epoch,
+            "metadata_offset": image.offset,
+            "voters": self._controller.voters,
             "active": self._controller.is_active,
             "pid": os.getpid(),
             "topics": len(image.topics),

@@ -5,18 +5,21 @@ that epoch, and a voter that promised a newer one refuses. So two live controlle
 the older one can still write never reaches a majority.
 
     hard state   promise (epoch, owner), kept in the `quorum-state` file; the log itself
-    what always holds   a promise never falls; a committed record is never cut
+    what always holds   a promise never falls; a committed entry is never cut; two logs that have
+                        an entry of the same epoch at the same offset are equal up to it
 
 The log's leader epoch is the controller epoch, its offset the index: an entry is one record batch.
-For now a cluster has one voter, so a majority is one. Rules: Raft with the epoch's owner chosen
-outside (by Ray), without Raft's election timers.
+Rules: Raft (Ongaro and Ousterhout, 2014) with the epoch's owner chosen outside (by Ray), without
+Raft's election timers. The controller's side is metadata_quorum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-from ..protocol.errors import FencedLeaderEpoch, InvalidRequest
+from ..protocol.errors import FencedLeaderEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,57 @@ class Promise:
 
     epoch: int = -1
     owner: str = ""
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends. Of two logs the greater one, epoch first, has everything committed."""
+
+    epoch: int
+    """Of the last entry; -1 if the log is empty."""
+    offset: int
+    """Behind the last entry."""
+
+
+class Entry(NamedTuple):
+    """One record batch of the metadata log: [base_offset, end_offset) of `epoch`."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+
+
+class VoterLog(Protocol):
+    """What the rules ask of a log; storage.PartitionLog with its epochs answers that."""
+
+    @property
+    def log_end_offset(self) -> int: ...
+    def epoch_at(self, offset: int) -> int:
+        """Of the entry that holds `offset`; -1 if none does."""
+        ...
+
+    def epoch_start(self, offset: int) -> int:
+        """The first offset of the epoch that `offset` belongs to."""
+        ...
+
+
+class Append(NamedTuple):
+    """What to do, in this order: keep the promise, cut the log, append, fsync, answer."""
+
+    promise: Promise
+    truncate_to: int | None
+    first_missing: int
+    """Which of the entries is the first that the log has not."""
+
+
+class DoesNotJoin(NamedTuple):
+    """The log differs before the entries; the controller goes on from `try_offset`."""
+
+    promise: Promise
+    try_offset: int
+
+
+class CommittedEntryLost(Exception):
+    """An append would cut what is committed: a fault of ours, and no answer may hide it."""
 
 
 def on_prepare(promised: Promise, asked: Promise) -> Promise:
@@ -39,17 +93,46 @@ def on_prepare(promised: Promise, asked: Promise) -> Promise:
 
 
 def on_append(
-    promised: Promise, asked: Promise, *, log_end_offset: int, previous_end_offset: int
-) -> Promise:
-    """The promise after accepting an append that continues the log at `previous_end_offset`.
+    promised: Promise,
+    asked: Promise,
+    log: VoterLog,
+    *,
+    previous: LogEnd,
+    entries: Sequence[Entry],
+    committed: int,
+) -> Append | DoesNotJoin:
+    """What comes of an append by `asked`, whose log has `previous` right before `entries`.
+
+    Repeated or late ones do no harm: an entry that is there already is passed over, and what
+    follows it is kept.
+
+    Args:
+        promised: this voter's promise.
+        asked: the controller that appends.
+        log: this voter's log.
+        previous: the end of the controller's log before the entries.
+        entries: joined to each other, ascending; none asks only whether `previous` is there.
+        committed: everything before this offset is known here to be committed.
 
     Raises:
         FencedLeaderEpoch: a newer controller was promised the log.
-        InvalidRequest: the append does not join on; the controller must fetch this log again.
+        CommittedEntryLost: see there.
     """
     promise = on_prepare(promised, asked)
-    if previous_end_offset != log_end_offset:
-        raise InvalidRequest(
-            f"append at offset {previous_end_offset}, but the log ends at {log_end_offset}"
-        )
-    return promise
+    end = log.log_end_offset
+    if previous.offset > end:
+        return DoesNotJoin(promise, end)
+    if previous.offset > 0 and log.epoch_at(previous.offset - 1) != previous.epoch:
+        # Nothing of that epoch can be trusted, so a step goes back a whole epoch (as in KIP-101).
+        return DoesNotJoin(promise, log.epoch_start(previous.offset - 1))
+    for number, entry in enumerate(entries):
+        if entry.base_offset >= end:
+            return Append(promise, None, number)
+        if log.epoch_at(entry.base_offset) != entry.epoch:
+            if entry.base_offset < committed:
+                raise CommittedEntryLost(
+                    f"epoch {asked.epoch} would cut offset {entry.base_offset}, "
+                    f"but everything before {committed} is committed"
+                )
+            return Append(promise, entry.base_offset, number)
+    return Append(promise, None, len(entries))

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.voter_host import AppendAnswer, VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import Promise
@@ -79,7 +79,7 @@ def test_everything_decided_is_there_after_the_controller_and_its_voter_died(
         assert second.image.cluster_id == image.cluster_id
         assert second.image.epoch == image.epoch + 1
         assert (await second.allocate_producer_ids())[0] == ids[0] + ids[1]
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -97,7 +97,7 @@ def test_of_two_live_controllers_only_the_newer_can_change_anything(tmp_path: Pa
         assert not older.is_active
         await create(newer, "in-time")
         assert set(newer.image.topics) == {"in-time"}
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -107,13 +107,13 @@ def test_a_promise_outlives_the_voters_process(tmp_path: Path) -> None:
         voter = open_voter(tmp_path)
         await start_controller(voter)
         await voter.prepare(Promise(epoch=50, owner="somebody"))
-        voter.close()
+        await voter.close()
         voter = open_voter(tmp_path)
         with pytest.raises(FencedLeaderEpoch):
             await voter.prepare(Promise(epoch=49, owner="an older one"))
         controller = await start_controller(voter)
         assert controller.image.epoch == 51
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -123,13 +123,13 @@ def test_a_cluster_whose_first_controller_died_right_after_formatting_is_finishe
 ) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
-        await voter.format("half-made")
-        voter.close()
+        await voter.format("half-made", (voter.directory.directory_id,))
+        await voter.close()
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
         assert controller.image.cluster_id == "half-made"
         assert len(controller.image.voters) == 1
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -154,8 +154,8 @@ def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_begin_a
         with pytest.raises(NotController, match="holds the metadata"):
             await create(alone, "t")
         starting.cancel()
-        voter.close()
-        other.close()
+        await voter.close()
+        await other.close()
 
     run(scenario())
 
@@ -176,7 +176,7 @@ def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(
         await first.close()
         second = await start_controller(voter, Gone())
         assert second.image.cluster_id == first.image.cluster_id
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -202,7 +202,7 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
             await asyncio.sleep(0.01)
         assert not (await empty.state()).is_voter
         starting.cancel()
-        empty.close()
+        await empty.close()
 
     run(scenario())
 
@@ -222,7 +222,7 @@ def test_a_node_hears_what_is_new_and_a_replaced_one_is_told_to_end(tmp_path: Pa
         await controller.register(registration("another"))
         with pytest.raises(StaleBrokerEpoch):
             await controller.poll(registered.node_id, "i", news.offset)
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -236,7 +236,7 @@ def test_a_request_repeated_after_its_answer_was_lost_is_the_same_topic(tmp_path
         again = await create(controller, "once", topic_id=made.topic_id)
         assert again == made
         assert (await create(controller, "once")).outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -252,7 +252,7 @@ def test_a_check_without_creation_creates_nothing(tmp_path: Path) -> None:
         (checked,) = await controller.change(request, timeout_ms=0)
         assert checked.partitions == 3
         assert controller.image is before
-        voter.close()
+        await voter.close()
 
     run(scenario())
 
@@ -269,11 +269,11 @@ class SlowDisk:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._voter, name)
 
-    async def append(self, asked: Promise, previous_end_offset: int, batch: bytes) -> int:
-        end = await self._voter.append(asked, previous_end_offset, batch)
+    async def append(self, *arguments: Any) -> AppendAnswer:
+        answer = await self._voter.append(*arguments)
         self.appended.set()
         await self.go_on.wait()
-        return end
+        return answer
 
 
 @pytest.mark.parametrize("times", [1, 20])

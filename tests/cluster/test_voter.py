@@ -1,10 +1,45 @@
-"""Which controller may write to a voter's log?"""
+"""Which controller may write to a voter's log, and what comes of what it writes?"""
 
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.cluster.voter import Promise, on_append, on_prepare
-from bradbury.protocol.errors import FencedLeaderEpoch, InvalidRequest
+from bradbury.cluster.voter import (
+    Append,
+    CommittedEntryLost,
+    DoesNotJoin,
+    Entry,
+    LogEnd,
+    Promise,
+    on_append,
+    on_prepare,
+)
+from bradbury.protocol.errors import FencedLeaderEpoch
+
+
+class Log:
+    """A log of one-record entries, given by their epochs."""
+
+    def __init__(self, *epochs: int) -> None:
+        self.epochs = epochs
+
+    @property
+    def log_end_offset(self) -> int:
+        return len(self.epochs)
+
+    def epoch_at(self, offset: int) -> int:
+        return self.epochs[offset]
+
+    def epoch_start(self, offset: int) -> int:
+        return self.epochs.index(self.epochs[offset])
+
+
+def append(
+    log: Log, previous: LogEnd, *epochs: int, committed: int = 0, asked: Promise | None = None
+) -> Append | DoesNotJoin:
+    start = previous.offset
+    entries = [Entry(start + n, start + n + 1, epoch) for n, epoch in enumerate(epochs)]
+    me = asked or Promise(epoch=9, owner="me")
+    return on_append(Promise(), me, log, previous=previous, entries=entries, committed=committed)
 
 
 def test_the_first_to_ask_gets_the_promise_and_may_ask_again() -> None:
@@ -19,7 +54,7 @@ def test_a_newer_epoch_takes_over_and_the_older_is_refused_for_ever() -> None:
     with pytest.raises(FencedLeaderEpoch):
         on_prepare(newer, older)
     with pytest.raises(FencedLeaderEpoch):
-        on_append(newer, older, log_end_offset=5, previous_end_offset=5)
+        on_append(newer, older, Log(), previous=LogEnd(-1, 0), entries=(), committed=0)
 
 
 def test_two_owners_of_one_epoch_are_one_too_many() -> None:
@@ -27,24 +62,51 @@ def test_two_owners_of_one_epoch_are_one_too_many() -> None:
         on_prepare(Promise(epoch=3, owner="a"), Promise(epoch=3, owner="b"))
 
 
-def test_an_append_must_join_on() -> None:
-    mine = Promise(epoch=1, owner="a")
-    assert on_append(mine, mine, log_end_offset=7, previous_end_offset=7) == mine
-    with pytest.raises(InvalidRequest):
-        on_append(mine, mine, log_end_offset=7, previous_end_offset=6)
+def test_what_joins_on_is_appended_and_a_promise_of_its_epoch_with_it() -> None:
+    plan = append(Log(1, 1, 2), LogEnd(2, 3), 9, 9)
+    assert plan == Append(Promise(epoch=9, owner="me"), None, 0)
+
+
+def test_a_log_that_is_too_short_says_where_it_ends() -> None:
+    assert append(Log(1, 1), LogEnd(2, 5), 9) == DoesNotJoin(Promise(epoch=9, owner="me"), 2)
+
+
+def test_a_log_of_another_epoch_goes_back_to_where_that_began() -> None:
+    plan = append(Log(1, 1, 2, 2, 2), LogEnd(3, 5), 9)
+    assert plan == DoesNotJoin(Promise(epoch=9, owner="me"), 2)
+
+
+def test_what_contradicts_is_cut_and_what_is_there_is_passed_over() -> None:
+    plan = append(Log(1, 1, 2, 2), LogEnd(1, 1), 1, 3, 3)
+    assert plan == Append(Promise(epoch=9, owner="me"), truncate_to=2, first_missing=1)
+
+
+def test_a_repeated_or_late_append_changes_nothing_and_cuts_nothing_behind_it() -> None:
+    assert append(Log(1, 1, 1), LogEnd(1, 1), 1) == Append(Promise(epoch=9, owner="me"), None, 1)
+    assert append(Log(1, 1, 1), LogEnd(1, 1)) == Append(Promise(epoch=9, owner="me"), None, 0)
+
+
+def test_what_is_committed_is_never_cut() -> None:
+    assert isinstance(append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=2), Append)
+    with pytest.raises(CommittedEntryLost):
+        append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=3)
 
 
 @given(
     asks=st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.sampled_from("abc")), max_size=30)
 )
-def test_a_promise_never_falls_and_an_epoch_has_one_owner(asks) -> None:
+def test_a_promise_never_falls_and_an_epoch_has_one_owner(
+    asks: list[tuple[bool, int, str]],
+) -> None:
     promise = Promise()
     owners: dict[int, str] = {}
     for is_append, epoch, owner in asks:
         asked = Promise(epoch=epoch, owner=owner)
         try:
             if is_append:
-                accepted = on_append(promise, asked, log_end_offset=0, previous_end_offset=0)
+                accepted = on_append(
+                    promise, asked, Log(), previous=LogEnd(-1, 0), entries=(), committed=0
+                ).promise
             else:
                 accepted = on_prepare(promise, asked)
         except FencedLeaderEpoch:

@@ -1,0 +1,240 @@
+"""The controller's copy of the metadata log, and the tasks that bring it to the voters' disks.
+
+lead() takes the next controller epoch: a majority's promises, the best of their logs. append() adds
+one batch and returns when a majority has it fsynced. One task per voter sends what that voter has
+not: a slow, new or returning one is caught up beside the others and holds nobody up.
+
+It ends for good when a voter has promised a newer epoch, or when no majority has answered for
+COMMIT_SECONDS: then what was appended is in doubt, and only a new epoch can find out.
+
+The rules are in cluster/metadata_quorum and cluster/voter. The whole log is held in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from ..cluster.metadata_quorum import MetadataQuorum
+from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
+from ..protocol.record_batch import read_header, read_size
+from .voter_host import AppendAnswer, VoterState
+
+logger = logging.getLogger("bradbury.controller")
+
+# A voter whose node is gone must not keep a controller from serving the others.
+ANSWER_SECONDS = 3.0
+COMMIT_SECONDS = 10.0
+RETRY_SECONDS = 0.2
+FIND_SECONDS = 1.0
+MOST_BYTES = 1024**2
+"""Of one append; a larger batch goes alone."""
+
+
+class Voter(Protocol):
+    """A VoterHost, wherever it runs."""
+
+    async def state(self) -> VoterState: ...
+    async def format(self, cluster_id: str, voters: tuple[str, ...]) -> None: ...
+    async def prepare(self, asked: Promise) -> VoterState: ...
+    async def fetch(self, asked: Promise, offset: int) -> bytes: ...
+    async def append(
+        self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
+    ) -> AppendAnswer: ...
+
+
+FindVoter = Callable[[str], Awaitable[Voter | None]]
+"""By its directory id; None if it is not there now."""
+
+
+class Superseded(Exception):
+    """A newer controller holds the voters' promise, or no majority answers: begin anew or end."""
+
+
+class MetadataLog:
+    """One attempt: lead() once, append() one at a time, close()."""
+
+    def __init__(
+        self,
+        me: Promise,
+        voters: tuple[str, ...],
+        find_voter: FindVoter,
+        *,
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self._me = me
+        self._find_voter = find_voter
+        self._on_ended = on_ended
+        self._quorum = MetadataQuorum(me, voters)
+        self._bases: list[int] = []
+        self._batches: list[bytes] = []
+        self._news = asyncio.Event()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._end_reason: str | None = None
+
+    @property
+    def committed(self) -> int:
+        """Everything before this offset is on a majority's disks."""
+        return self._quorum.committed
+
+    @property
+    def acknowledged(self) -> Mapping[str, int]:
+        """Up to where each voter is known to have this log."""
+        return self._quorum.acknowledged
+
+    # --- becoming the leader ---------------------------------------------------------------------
+
+    async def lead(self, holders: Mapping[str, Voter]) -> list[bytes]:
+        """Take the epoch with these voters; returns the adopted log, batch by batch.
+
+        Raises:
+            Superseded: one of them has promised a newer epoch.
+            ConnectionFailed: too few answered.
+        """
+        answers = await asyncio.gather(
+            *(
+                asyncio.wait_for(voter.prepare(self._me), ANSWER_SECONDS)
+                for voter in holders.values()
+            ),
+            return_exceptions=True,
+        )
+        for name, answer in zip(holders, answers, strict=True):
+            if isinstance(answer, FencedLeaderEpoch):
+                raise Superseded(str(answer))
+            if isinstance(answer, VoterState):
+                self._quorum.on_promise(name, LogEnd(answer.last_epoch, answer.log_end_offset))
+        if not self._quorum.has_promises:
+            raise ConnectionFailed("too few voters have promised their log")
+        try:
+            await self._adopt(holders[self._quorum.best_log()])
+        except FencedLeaderEpoch as error:
+            raise Superseded(str(error)) from None
+        self._tasks = [
+            asyncio.create_task(self._replicate(name, holders.get(name)))
+            for name in sorted(self._quorum.voters)
+        ]
+        return list(self._batches)
+
+    async def _adopt(self, voter: Voter) -> None:
+        epochs: list[tuple[int, int]] = []
+        end = LogEnd(-1, 0)
+        while piece := await voter.fetch(self._me, end.offset):
+            view, position = memoryview(piece), 0
+            while position < len(view):
+                _, size = read_size(view, position)
+                batch = view[position : position + size]
+                header = read_header(batch)
+                if header.leader_epoch != end.epoch:
+                    epochs.append((header.leader_epoch, header.base_offset))
+                end = LogEnd(header.leader_epoch, header.next_offset)
+                self._bases.append(header.base_offset)
+                self._batches.append(bytes(batch))
+                position += size
+        self._quorum.adopt(epochs, end)
+
+    # --- leading ---------------------------------------------------------------------------------
+
+    async def append(self, batch: bytes, count: int) -> None:
+        """Add a batch of `count` records, stamped; returns when it is committed.
+
+        Raises:
+            Superseded: it is over; whether the batch is committed the next controller will see.
+        """
+        if self._end_reason is not None:
+            raise Superseded(self._end_reason)
+        self._bases.append(self._quorum.end.offset)
+        self._batches.append(batch)
+        end_offset = self._quorum.append(count)
+        committed = asyncio.get_running_loop().create_future()
+        self._waiting.append((end_offset, committed))
+        self._tell_voters()
+        try:
+            await asyncio.wait_for(committed, COMMIT_SECONDS)
+        except TimeoutError:
+            self._end(f"no majority of the voters has answered for {COMMIT_SECONDS:g} s")
+            raise Superseded(self._end_reason) from None
+
+    def _tell_voters(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _replicate(self, name: str, voter: Voter | None) -> None:
+        """Bring the log to one voter, for ever."""
+        quorum = self._quorum
+        while self._end_reason is None:
+            news = self._news
+            if quorum.acknowledged.get(name) == quorum.end.offset:
+                await news.wait()
+                continue
+            try:
+                if voter is None:
+                    voter = await self._find_voter(name)
+                if voter is None:
+                    await asyncio.sleep(FIND_SECONDS)
+                    continue
+                await self._send(name, voter)
+            except FencedLeaderEpoch as error:
+                self._end(f"a newer controller took over: {error}")
+            except (KafkaError, ConnectionFailed, OSError, TimeoutError) as error:
+                logger.debug("voter %s does not take the log: %s", name, error)
+                voter = None  # its process may be another one now
+                await asyncio.sleep(RETRY_SECONDS)
+            except CommittedEntryLost as error:
+                self._end(f"voter {name} has another log than was committed: {error}")
+            except Exception as error:
+                logger.exception("bringing the metadata log to voter %s", name)
+                self._end(f"a fault in bringing the log to voter {name}: {error!r}")
+
+    async def _send(self, name: str, voter: Voter) -> None:
+        quorum = self._quorum
+        start, first = quorum.next_offset(name), len(self._bases)
+        if start < quorum.end.offset:
+            # Where its log ends may be amid a batch of ours, if they differ before that.
+            first = bisect_right(self._bases, start) - 1
+            start = self._bases[first]
+        batches: list[bytes] = []
+        size = 0
+        for batch in self._batches[first:]:
+            if batches and size + len(batch) > MOST_BYTES:
+                break
+            batches.append(batch)
+            size += len(batch)
+        answer = await asyncio.wait_for(
+            voter.append(self._me, quorum.before(start), b"".join(batches), quorum.committed),
+            ANSWER_SECONDS,
+        )
+        if not answer.is_there:
+            quorum.on_mismatch(name, answer.offset)
+        elif quorum.on_acknowledged(name, answer.offset):
+            while self._waiting and self._waiting[0][0] <= quorum.committed:
+                _, future = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(None)
+
+    def _end(self, reason: str) -> None:
+        if self._end_reason is not None:
+            return
+        self._fail_waiting(reason)
+        self._on_ended(reason)
+
+    def _fail_waiting(self, reason: str) -> None:
+        self._end_reason = reason
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(Superseded(reason))
+                future.exception()  # retrieved, in case nobody waits any more
+        self._tell_voters()
+
+    async def close(self) -> None:
+        """Returns when nothing of it runs any more; what waits is refused."""
+        self._fail_waiting(self._end_reason or "it is closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
