@@ -4,14 +4,18 @@ from itertools import chain
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, strategies as st
+from aiokafka.coordinator.assignors.roundrobin import (
+    RoundRobinPartitionAssignor as AioRoundRobin,
+)
+from hypothesis import assume, given, strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
 
-from bradbury.clients.assignors import assign_range
+from bradbury.clients.assignors import assign_range, assign_roundrobin
 from bradbury.clients.consumer_protocol import (
     Member,
     decode_assignment,
@@ -80,6 +84,66 @@ def test_kafka_python_would_assign_the_same(
     for one, owned in ours.items():
         expected = decode_assignment(theirs[one].encode())
         assert sorted(owned) == sorted(expected)
+
+
+all_counts = st.fixed_dictionaries(
+    {topic: st.integers(0, 9) for topic in ("a", "b", "c", "flights")}
+)
+
+
+@given(
+    instances=st.dictionaries(
+        st.text("abcdef", min_size=1, max_size=4),
+        st.none() | st.text("xyz", min_size=1),
+        min_size=1,
+        max_size=6,
+    ),
+    names=st.lists(topics, unique=True),
+    counts=all_counts,
+)
+def test_kafka_python_would_deal_the_same_round(
+    instances: dict[str, str | None], names: list[str], counts: dict[str, int]
+) -> None:
+    # Two members never share an instance id: the coordinator would fence one of them.
+    static = [instance for instance in instances.values() if instance is not None]
+    assume(len(set(static)) == len(static))
+    theirs = RoundRobinPartitionAssignor.assign(
+        SimpleNamespace(partitions_for_topic=lambda topic: set(range(counts[topic]))),
+        [
+            SimpleNamespace(
+                member_id=one, group_instance_id=instance, metadata=SimpleNamespace(topics=names)
+            )
+            # Static ones first: it loses members that come in any other order.
+            for one, instance in sorted(instances.items(), key=lambda item: item[1] is None)
+        ],
+    )
+    ours = assign_roundrobin(
+        [Member(one, tuple(names), instance_id=instance) for one, instance in instances.items()],
+        counts,
+    )
+    for one, owned in ours.items():
+        assert sorted(owned) == sorted(decode_assignment(theirs[one].encode()))
+
+
+@given(
+    subscriptions=st.dictionaries(
+        st.text("abcdef", min_size=1, max_size=4),
+        st.lists(topics, unique=True),
+        min_size=1,
+        max_size=6,
+    ),
+    counts=all_counts,
+)
+def test_aiokafka_would_pass_the_same_members_who_do_not_subscribe(
+    subscriptions: dict[str, list[str]], counts: dict[str, int]
+) -> None:
+    theirs = AioRoundRobin.assign(
+        SimpleNamespace(partitions_for_topic=lambda topic: set(range(counts[topic]))),
+        {one: SimpleNamespace(subscription=names) for one, names in subscriptions.items()},
+    )
+    ours = assign_roundrobin(members_of(subscriptions), counts)
+    for one, owned in ours.items():
+        assert sorted(owned) == sorted(decode_assignment(theirs[one].encode()))
 
 
 def test_the_first_members_get_the_partitions_that_are_left_over() -> None:
