@@ -24,6 +24,7 @@ from .consume_command import consume
 from .demo_command import demo
 from .dirs_command import dirs
 from .failure import explain
+from .groups_command import groups
 from .log_command import log
 from .offsets_command import offsets
 from .produce_command import produce
@@ -71,6 +72,7 @@ app.add_typer(topics, name="topics")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(offsets, name="offsets")
+app.add_typer(groups, name="groups")
 app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_json(value: object) -> None:
@@ -24,8 +27,17 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
     """A table; columns of numbers are set right. Not cut off where the output is no terminal."""
-    from rich import box
     from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 200
+    Console(width=width, highlight=False).print(make_table(columns, rows, title=title))
+
+
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+) -> Table:
+    """The same, for whoever shows it himself."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -36,8 +48,7 @@ def print_table(
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(Text(_cell(cell)) for cell in row))
-    width = None if sys.stdout.isatty() else 200
-    Console(width=width, highlight=False).print(table)
+    return table
 
 
 def note(text: str) -> None:
