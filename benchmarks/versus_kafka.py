@@ -7,7 +7,7 @@
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
 with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
 as the other; a ratio is the median of the ratios of the rounds, so that a disk or a neighbour that
-is slow for a minute slows both. The client is the same, with the same settings. Broker and client
+is slow for a minute slows both. Before each the disk is idle (sync). The client is the same, with the same settings. Broker and client
 share this machine's cores: where the client takes a whole core, that is said.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -150,6 +151,7 @@ def compare(
                 for broker in brokers if number % 2 else reversed(brokers):
                     progress.update(task, description=f"{name}: {broker.name}", advance=1)
                     topic = new_topic(broker, f"{name.replace(' ', '-')}-{number}")
+                    os.sync()  # nobody pays for what the one before has left to write
                     found[broker.name] = measure(broker, topic, figures if number else ignored)
                     delete_topic(broker, topic)
                 if number:
@@ -165,6 +167,7 @@ def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Fi
                 topic = f"partitions-{count}"
                 if not number:
                     new_topic(broker, topic, count)
+                os.sync()
                 sent = produce(broker, topic, 100, 1_000_000, BIG_BATCHES)
                 name = f"produce 100 B, one of {count} partitions, records/s"
                 found[broker.name] = {name: sent.records_per_second}
