@@ -132,14 +132,14 @@ def decode_sticky_data(data: Buffer | None) -> tuple[list[TopicPartition], int]:
     """Partitions and generation; nothing where there is nothing, or what is there is no such data:
     a member that says nonsense of its past has none.
     """
-    if not data:
-        return [], NO_GENERATION
-    try:
-        reader = _Reader(data)
-        partitions = reader.partitions()
-        return partitions, reader.int32() if reader.left else NO_GENERATION
-    except MalformedRequest:
-        return [], NO_GENERATION
+    for start in (0, _I16.size):  # kafka-python 3 puts a version in front
+        try:
+            reader = _Reader(bytes(data or b"")[start:])
+            partitions = reader.partitions()
+            return partitions, reader.int32() if reader.left else NO_GENERATION
+        except MalformedRequest:
+            continue
+    return [], NO_GENERATION
 
 
 def encode_cooperative_data(generation: int) -> bytes:
