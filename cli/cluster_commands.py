@@ -34,6 +34,8 @@ LOCAL = "local"
 PORT = 9092
 INTERRUPTED = 130
 SEPARATOR = ", "
+VOTER_LAG = 100
+"""Records that a copy of the metadata may be behind: less is the moment between two looks."""
 
 Address = Annotated[
     str | None,
@@ -336,6 +338,12 @@ def _problems(described: dict[str, Any]) -> list[str]:
         problems.append("the controller is not active; it waits for its voters")
     if described["leaderless"]:
         problems.append(f"{described['leaderless']} partitions have no leader; see the actors")
+    behind = [name for name, lag in _voter_lags(described).items() if lag > VOTER_LAG]
+    if behind:
+        problems.append(
+            f"{len(behind)} of {len(described['voters'])} copies of the metadata are behind: the "
+            f"brokers with the metadata directories {', '.join(behind)} do not answer"
+        )
     for actor in described["actors"]:
         if actor.get("problem"):
             problems.append(f"{actor['actor']}: {actor['problem']}")
@@ -347,10 +355,21 @@ def _problems(described: dict[str, Any]) -> list[str]:
     return problems
 
 
+def _voter_lags(described: dict[str, Any]) -> dict[str, int]:
+    """By directory id: how many metadata records that voter has not, as far as is known."""
+    end = described["metadata_offset"]
+    return {name: max(0, end - offset) for name, offset in described["voters"].items()}
+
+
 def _print_status(described: dict[str, Any]) -> None:
     typer.echo(f"cluster     {described['cluster_id']}")
     typer.echo(f"bootstrap   {described['bootstrap_servers']}")
     typer.echo(f"controller  epoch {described['epoch']}, pid {described['pid']}")
+    lags = _voter_lags(described)
+    typer.echo(
+        f"metadata    {described['metadata_offset']} records on {len(lags)} "
+        f"voter{'s' * (len(lags) != 1)}, the last one {max(lags.values(), default=0)} behind"
+    )
     typer.echo(f"data        {_paths(described['settings'].get('data_dir', ''))}")
     typer.echo(
         f"topics      {described['topics']} with {described['partitions']} partitions, "

@@ -147,3 +147,32 @@ def test_a_stopped_partition_actor_is_fenced_and_comes_back(cluster: bradbury.Cl
     producer.produce("stopped", b"x", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(30) == 0
     assert errors == [None]
+
+
+def test_topics_are_made_while_a_node_with_the_metadata_is_away_and_it_catches_up(
+    two_nodes: list[RayNode], ray_cluster: str, tmp_path: Path
+) -> None:
+    """Three brokers: the metadata is on the disks of all of them, and two are enough."""
+    third = RayNode(ray_cluster, "n3")
+    two_nodes.append(third)
+    third.wait_until_alive()
+    with bradbury.up(str(tmp_path / "data"), port=0, namespace="three", node_label=ROLE) as cluster:
+        assert len(cluster.status()["voters"]) == 3
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        third.kill()
+        wait_for(lambda: sum(node["fenced"] for node in cluster.status()["nodes"]) > 0)
+        admin.create_topics([NewTopic("meanwhile", 4, 1)])["meanwhile"].result(20)
+        two_nodes[2] = RayNode(ray_cluster, "n3")
+        two_nodes[2].wait_until_alive()
+
+        def all_have_everything() -> bool:
+            status = cluster.status()
+            return set(status["voters"].values()) == {status["metadata_offset"]}
+
+        wait_for(all_have_everything)
+        logs = {
+            b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+            for folder in (tmp_path / "data").glob("*/metadata/__cluster_metadata-0")
+        }
+        assert len(logs) == 1
+        assert b"meanwhile" in logs.pop()
