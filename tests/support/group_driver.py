@@ -13,6 +13,7 @@ from typing import Any
 from bradbury.groups.coordinator import GroupCoordinator
 from bradbury.groups.effects import Append, CancelTimer, Effect, Reply, Report, StartTimer, TimerKey
 from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_records import (
     CoordinatorRecord,
     decode_group_record,
@@ -75,7 +76,8 @@ class GroupDriver:
         self.config = GroupCoordinatorConfig(**config)
         self.now_ms = now_ms
         self.leap_ms = 0
-        self.coordinator = GroupCoordinator(self.config)
+        self.counters = GroupCounters()
+        self.coordinator = GroupCoordinator(self.config, counters=self.counters)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
         self.asked: set[int] = set()
@@ -157,7 +159,7 @@ class GroupDriver:
         other = GroupDriver.__new__(GroupDriver)
         other.__dict__.update(GroupDriver(now_ms=self.now_ms).__dict__)
         other.config = self.config
-        other.coordinator = GroupCoordinator(self.config)
+        other.coordinator = GroupCoordinator(self.config, counters=other.counters)
         other.timers.clear()
         other._unique = self._unique
         other.leap_ms = self.leap_ms

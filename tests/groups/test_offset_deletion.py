@@ -1,0 +1,118 @@
+"""Which committed offsets can be deleted one by one (KIP-496), and which go with their topic?"""
+
+import pytest
+
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.tests.support.group_driver import GroupDriver, subscription
+
+P0, P1, U0 = ("t", 0), ("t", 1), ("u", 0)
+
+
+def test_of_an_empty_group_any() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable(1, protocols=(("range", subscription("t")),))
+    driver.commit({P0: 1, P1: 2, U0: 3}, member, 1)
+    driver.leave((member, None))
+    assert driver.offsets_deleted(driver.delete_offsets(P0, U0)) == [0, 0]
+    for some in (driver, driver.failed_over()):
+        assert some.all_offsets() == {P1: 2}
+
+
+def test_of_a_group_with_members_what_nobody_subscribes_to() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable(1, protocols=(("range", subscription("t")),))
+    driver.commit({P0: 1, U0: 3}, member, 1)
+    assert driver.offsets_deleted(driver.delete_offsets(P0, U0)) == [
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.NONE,
+    ]
+    assert driver.all_offsets() == {P0: 1}
+
+
+def test_a_member_that_does_not_say_what_it_subscribes_to_may_subscribe_to_anything() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable(1, protocols=(("range", b"\xff"),))
+    driver.commit({P0: 1}, member, 1)
+    assert driver.offsets_deleted(driver.delete_offsets(P0)) == [
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    ]
+
+
+def test_the_topics_of_other_kinds_of_members_are_not_known_so_they_must_leave_first() -> None:
+    driver = GroupDriver()
+    driver.stable(1, protocol_type="connect")
+    refused = driver.delete_offsets(P0)
+    assert driver.offsets_deleted(refused) == [ErrorCode.NON_EMPTY_GROUP]
+
+
+@pytest.mark.parametrize(
+    ("group", "error"),
+    [("ghost", ErrorCode.GROUP_ID_NOT_FOUND), ("", ErrorCode.INVALID_GROUP_ID)],
+)
+def test_there_must_be_such_a_group(group: str, error: ErrorCode) -> None:
+    driver = GroupDriver()
+    assert driver.offsets_deleted(driver.delete_offsets(P0, group=group)) == [error]
+
+
+def test_what_is_not_there_is_deleted_already_and_an_unknown_topic_is_an_error() -> None:
+    driver = GroupDriver()
+    driver.commit({P0: 1})
+    answer = driver.delete_offsets(P1, ("gone", 0), unknown=frozenset({"gone"}))
+    assert driver.offsets_deleted(answer) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert driver.all_offsets() == {P0: 1}
+
+
+def test_it_is_answered_when_it_is_in_the_log_and_covers_a_commit_before_it() -> None:
+    driver = GroupDriver()
+    driver.commit({P1: 1})
+    driver.hold_commits = True
+    driver.commit({P0: 1})
+    request = driver.delete_offsets(P0)
+    driver.commit_next()
+    assert driver.all_offsets() == {P0: 1, P1: 1}
+    assert driver.is_parked(request)
+    driver.commit_next()
+    assert driver.offsets_deleted(request) == [0]
+    assert driver.all_offsets() == {P1: 1}
+
+
+def test_a_deletion_that_cannot_be_stored_changes_nothing() -> None:
+    driver = GroupDriver()
+    driver.commit({P0: 1})
+    driver.hold_commits = True
+    request = driver.delete_offsets(P0)
+    driver.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert driver.offsets_deleted(request) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert driver.all_offsets() == {P0: 1}
+
+
+def test_a_group_whose_last_offset_is_deleted_and_that_never_had_members_is_gone() -> None:
+    driver = GroupDriver()
+    driver.commit({P0: 1})
+    driver.delete_offsets(P0)
+    assert driver.state == "none"
+
+
+def test_the_offsets_of_a_deleted_topic_go_in_every_group_also_those_on_their_way() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable(1, protocols=(("range", subscription("t")),))
+    driver.commit({P0: 1, U0: 2}, member, 1)
+    driver.commit({P1: 5}, group="other")
+    driver.hold_commits = True
+    driver.commit({P1: 3}, member, 1)
+    driver.delete_topics("t")
+    while driver.uncommitted:
+        driver.commit_next()
+    for some in (driver, driver.failed_over()):
+        assert some.all_offsets() == {U0: 2}
+        assert some.all_offsets("other") == {}
+    assert driver.state == "Stable"
+
+
+def test_a_deleted_topic_with_very_many_offsets_goes_in_batches_a_log_takes() -> None:
+    driver = GroupDriver()
+    for partition in range(2_500):
+        driver.commit({("t", partition): 1})
+    driver.hold_commits = True
+    driver.delete_topics("t")
+    assert [len(append.records) for append in driver.uncommitted] == [1_000, 1_000, 500]
