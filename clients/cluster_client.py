@@ -117,6 +117,13 @@ class ClusterClient:
     def closed(self) -> bool:
         return self.io.stopped
 
+    def is_gone(self, topic: str) -> bool:
+        """Whether the last answer said that there is no such topic."""
+        known = self.view.topics.get(topic)
+        if known is None:
+            return self._all_wanted and bool(self.view.brokers)
+        return known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     # --- on the I/O thread -------------------------------------------------------------------
 
     def connection(self, address: Address, lane: str) -> Connection:

@@ -238,12 +238,6 @@ class Coordinator:
             if matched != self.joined_topics and (self._join is None or self._join.done()):
                 self.request_rejoin(f"the pattern matches {len(matched)} topics now")
         for topic, count in (self.led_counts or {}).items():
-            now = view.topics.get(topic)
-            if now is None or (now.error_code and not _is_gone(now.error_code)):
-                continue  # not known, which says nothing
-            if len(now.partitions) != count:
-                self.request_rejoin(f"{topic!r} has {len(now.partitions)} partitions now")
-
-
-def _is_gone(code: int) -> bool:
-    return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            now = view.partition_count(topic)
+            if now != count and (now or self._client.is_gone(topic)):  # 0 may be an error's
+                self.request_rejoin(f"{topic!r} has {now} partitions now")

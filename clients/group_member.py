@@ -275,6 +275,14 @@ class GroupMember:
             if one in states and states[one].position != UNKNOWN_OFFSET
         }
 
+    def _worth_committing(self) -> Offsets:
+        """Positions without those of topics that are gone, which would only be refused."""
+        return {
+            key: stored
+            for key, stored in self.positions().items()
+            if not self._client.is_gone(key.topic)
+        }
+
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> Future[None]:
         """Commit without waiting; `callback` is called by a later poll, commit or close.
 
@@ -325,7 +333,7 @@ class GroupMember:
             try:
                 member = self.coordinator.commit_membership()
                 commit = self._client.io.spawn(
-                    self.offsets.commit(self.positions(), member, timeout_ms)
+                    self.offsets.commit(self._worth_committing(), member, timeout_ms)
                 )
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("positions are not committed: %s; they are read again", error)
@@ -347,7 +355,7 @@ class GroupMember:
         if self._auto_committing is not None and not self._auto_committing.done():
             return
         self._auto_commit_at = now + self._auto_commit_s
-        offsets = self.positions()
+        offsets = self._worth_committing()
         if not offsets:
             return
         try:
@@ -371,7 +379,9 @@ class GroupMember:
         try:
             self.await_pending(timeout_ms / 1000)
             member = self.coordinator.commit_membership()
-            self._client.run(self.offsets.commit(self.positions(), member, timeout_ms), timeout_ms)
+            self._client.run(
+                self.offsets.commit(self._worth_committing(), member, timeout_ms), timeout_ms
+            )
         except (KafkaError, ConnectionFailed) as error:
             logger.warning("positions are not committed: %s; they are read again", error)
 
