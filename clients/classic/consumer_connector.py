@@ -212,7 +212,7 @@ class ConsumerConnector:
         self._created = True
         self._streams += made
         for stream in made:
-            stream.owner = self
+            stream.connector = self
         self._look_at = time.monotonic() + self.config.topic_refresh_interval_ms / 1000
         self._thread = threading.Thread(
             target=_see_to_members,
