@@ -1,0 +1,154 @@
+"""python -m bradbury.tests.groups_soak.run --seconds 600: the proof of groups, on a Ray of its own.
+
+Prints what was done and what the checker found. Exit code 0: nothing wrong; 1: something is, and the
+history is kept, with the line that says where.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import bradbury
+
+from .checker import Fault, check, report
+from .harness import SEATS, Outcome, Soak
+from .history import Commit, Generation, History, read_history
+from .processes import JAVA
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RAY_ENVIRONMENT = {
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def coordinator_pids(cluster: bradbury.Cluster) -> list[int]:
+    """Of the coordinators that answer now."""
+    return [
+        actor["pid"]
+        for actor in cluster.status()["actors"]
+        if actor["actor"].startswith("groups") and "pid" in actor
+    ]
+
+
+@contextmanager
+def own_cluster(data_dir: Path) -> Iterator[bradbury.Cluster]:
+    """A cluster on a Ray that nobody else uses."""
+    import ray
+
+    temporary = tempfile.mkdtemp(prefix="bs-", dir="/tmp")  # socket paths have at most 107 bytes
+    os.environ.update(RAY_ENVIRONMENT)
+    os.environ.pop("RAY_ADDRESS", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "pycache"))
+    ray.init(
+        address="local",
+        namespace="bradbury",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        _temp_dir=temporary,
+    )
+    try:
+        cluster = bradbury.up(str(data_dir), port=0)
+        try:
+            yield cluster
+        finally:
+            cluster.down()
+    finally:
+        ray.shutdown()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def show(outcome: Outcome, history: History, faults: list[Fault], seconds: float) -> None:
+    console = Console()
+    table = Table("what", "how much", title=f"groups, {seconds:.0f} s", title_justify="left")
+    rows = {"records produced": outcome.produced, **outcome.faults}
+    for group in history.groups:
+        seen = [one for one in history.seen if one.group == group]
+        distinct = len({(one.partition, one.offset) for one in seen})
+        commits = sum(isinstance(one, Commit) and one.group == group for one in history.log)
+        generations = {
+            one.generation
+            for one in history.log
+            if isinstance(one, Generation) and one.group == group
+        }
+        rows[f"{group}: records seen"] = distinct
+        rows[f"{group}: of them more than once"] = len(seen) - distinct
+        rows[f"{group}: commits in the log"] = commits
+        rows[f"{group}: generations"] = len(generations)
+    rows["seconds to settle"] = round(outcome.settle_seconds)
+    for kind, count in Counter(one.kind for one in faults).items():
+        rows[f"FAULT {kind}"] = count
+    rows["faults"] = len(faults)
+    rows["problems"] = len(outcome.problems)
+    for name, value in rows.items():
+        table.add_row(name, f"{value:,}")
+    console.print(table)
+    for line in (*report(faults), *outcome.problems):
+        console.print(line, markup=False, highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    parser.add_argument("--without", action="append", default=[], help="a kind of client; repeat")
+    parser.add_argument("--keep", type=Path, default=None, help="keep the history here in any case")
+    options = parser.parse_args()
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="groups-soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    seats = tuple(seat for seat in SEATS if seat.kind not in options.without)
+    if JAVA not in options.without:
+        from bradbury.tests.support.kafka_jars import kafka_classpath, unavailable_reason
+
+        if kafka_classpath() is None:
+            print(f"{unavailable_reason()}; --without {JAVA} goes on", file=sys.stderr)
+            return 1
+    columns = (
+        TextColumn("groups"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with own_cluster(folder / "data") as cluster:
+        with Progress(*columns, console=Console(stderr=True)) as progress:
+            task = progress.add_task("", total=options.seconds, text="")
+
+            def on_progress(seconds: float, text: str) -> None:
+                done = {} if seconds < 0 else {"completed": seconds}
+                progress.update(task, text=text, **done)
+
+            soak = Soak(
+                cluster.bootstrap_servers,
+                folder,
+                coordinators=lambda: coordinator_pids(cluster),
+                seats=seats,
+                seed=options.seed,
+                on_progress=on_progress,
+            )
+            outcome = soak.run(options.seconds)
+    history = read_history(folder)
+    faults = check(history)
+    show(outcome, history, faults, options.seconds)
+    if faults or outcome.problems:
+        print(f"seed {options.seed}; the history is in {folder}", file=sys.stderr)
+        return 1
+    if options.keep is None:
+        shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
