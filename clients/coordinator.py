@@ -191,16 +191,16 @@ class Coordinator:
         self._failure = error
         self._wake()
 
-    def leave_group(self, reason: str) -> Steps[None]:
-        membership, address = self.membership, self._lookup.address
-        if address is None or not membership.member_id:
+    def leave_group(self, member_id: str, reason: str) -> Steps[None]:
+        address = self._lookup.address
+        if address is None or not member_id:
             return
         request = LeaveGroupRequest(
             group_id=self.config.group_id,
-            member_id=membership.member_id,
+            member_id=member_id,
             members=[
                 MemberIdentity(
-                    member_id=membership.member_id,
+                    member_id=member_id,
                     group_instance_id=self.config.group_instance_id,
                     reason=reason,
                 )
@@ -215,7 +215,6 @@ class Coordinator:
     def _run_join(self, join: GroupJoin) -> Steps[Joined | None]:
         self.heartbeats.stop()
         joined = yield from join.run()
-        self._joining = None
         if joined is not None and not join.cancelled:
             self.heartbeats.start()
         return joined
@@ -225,7 +224,7 @@ class Coordinator:
             self._joining.cancelled = True
         self.heartbeats.stop()
         if tell:
-            yield from self.leave_group(reason)
+            yield from self.leave_group(self.membership.member_id, reason)
         self.reset()
 
     def _on_view(self) -> None:

@@ -94,12 +94,12 @@ class GroupJoin:
             if self._owned and self._coordinator.generation == NO_GENERATION:
                 return None
             try:
-                return (yield from self._try())
+                joined = yield from self._try()
+                if joined is not None:
+                    return joined
             except (KafkaError, ConnectionFailed) as error:
                 if not self.cancelled:
                     yield from self._on_error(error)
-        yield from self._coordinator.leave_group("the consumer left while it joined")
-        self._coordinator.reset()
         return None
 
     def _on_error(self, error: KafkaError | ConnectionFailed) -> Steps[None]:
@@ -119,7 +119,7 @@ class GroupJoin:
                 self._coordinator.forget()
             yield self._client.config.retry_backoff_ms / 1000
 
-    def _try(self) -> Steps[Joined]:
+    def _try(self) -> Steps[Joined | None]:
         coordinator, config = self._coordinator, self._config
         address = yield from coordinator.find()
         if coordinator.subscription.pattern is not None:
@@ -148,6 +148,11 @@ class GroupJoin:
                 timeout_ms=max(config.join_timeout_ms, self._client.config.request_timeout_ms),
             )
         )
+        if self.cancelled:
+            # The membership may be that of a later join by now: only this one's id is given back.
+            if config.group_instance_id is None:
+                yield from coordinator.leave_group(response.member_id, "it left while it joined")
+            return None
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             coordinator.membership = Membership(response.member_id, coordinator.generation)
         _check(response.error_code, config.group_id)
@@ -158,6 +163,8 @@ class GroupJoin:
         if response.leader == response.member_id:
             assignments = yield from self._assign(assignor, response)
         partitions = yield from self._sync(address, response, assignments)
+        if self.cancelled:
+            return None  # leaving has told the coordinator this id
         assignor.on_assignment(partitions, response.generation_id)
         self._learn({topic for topic, _ in partitions})
         return Joined(tuple(partitions), response.generation_id)

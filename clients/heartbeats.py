@@ -123,5 +123,6 @@ class Heartbeats:
             "leaves" if config.group_instance_id is None else "falls silent",
         )
         if config.group_instance_id is None:
-            yield from self._coordinator.leave_group("the consumer does not poll")
+            member_id = self._coordinator.membership.member_id
+            yield from self._coordinator.leave_group(member_id, "the consumer does not poll")
         self._coordinator.on_lost()
