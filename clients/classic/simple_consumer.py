@@ -169,10 +169,13 @@ class SimpleConsumer:
             ],
         )
         response = self._ask(request, ListOffsetsResponse, max_version=0)
-        [answer] = response.topics[0].partitions
-        if answer.error_code:
-            raise _refused(answer.error_code, topic, partition, self._address)
-        return list(answer.old_style_offsets)
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                if (topic_answer.name, answer.partition_index) == (topic, partition):
+                    if answer.error_code:
+                        raise _refused(answer.error_code, topic, partition, self._address)
+                    return list(answer.old_style_offsets)
+        raise _nothing_said(topic, partition, self._address)
 
     def close(self) -> None:
         """Idempotent."""
@@ -222,9 +225,7 @@ class SimpleConsumer:
     ) -> MessageSet:
         error: KafkaError | None = None
         if answer is None:
-            error = KafkaError(
-                f"{self._address} says nothing about {request.topic}-{request.partition}"
-            )
+            error = _nothing_said(request.topic, request.partition, self._address)
         elif answer.error_code:
             error = _refused(answer.error_code, request.topic, request.partition, self._address)
         return MessageSet(
@@ -257,3 +258,7 @@ class SimpleConsumer:
 
 def _refused(code: int, topic: str, partition: int, address: Address) -> KafkaError:
     return error_for(code, f"{topic}-{partition} at {address}: {error_for(code)}")
+
+
+def _nothing_said(topic: str, partition: int, address: Address) -> KafkaError:
+    return KafkaError(f"{topic}-{partition} at {address}: the answer does not mention it")
