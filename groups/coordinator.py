@@ -16,7 +16,7 @@ Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..protocol.error_code import ErrorCode
@@ -47,6 +47,7 @@ from .effects import (
 )
 from .group_config import GroupCoordinatorConfig
 from .group_counters import GroupCounters, MemberMemory
+from .group_members import size_of
 from .group_records import (
     NO_TIMESTAMP,
     CoordinatorRecord,
@@ -62,8 +63,10 @@ from .retention import Retention
 from .subscription import CONSUMER
 
 FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
-MOST_TOMBSTONES = 1000
-"""A batch of expired offsets ends here; about 100 bytes each, far below max.message.bytes."""
+MOST_TOMBSTONE_BYTES = 256 * 1024
+"""A batch of tombstones ends here, far below max.message.bytes; a group may have any number."""
+TOMBSTONE_BYTES = 60
+"""Of one, beside its names."""
 
 RETENTION_TIMER = TimerKey(TimerKind.RETENTION)
 
@@ -120,7 +123,7 @@ class GroupCoordinator:
         if not lowest <= join.session_timeout_ms <= highest:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         texts = [join.protocol_type, join.new_member_id, *(name for name, _ in join.protocols)]
-        too_long = join.metadata_size > config.bradbury_member_metadata_max_bytes
+        too_long = size_of(join.protocols) > config.bradbury_member_metadata_max_bytes
         if too_long or not all(map(fits, texts)):
             return ErrorCode.INVALID_REQUEST
         if join.member_id and group_id not in self.groups:
@@ -235,7 +238,7 @@ class GroupCoordinator:
         )
         if not records:
             return [Reply(request_id, response)]
-        return [Append(tuple(records), OffsetsDeleted(request_id, response))]
+        return _in_batches(records, OffsetsDeleted(request_id, response))
 
     def on_topics_deleted(self, topics: Iterable[str]) -> list[Effect]:
         """Offsets in topics that are gone go, too: a new topic of that name begins anew."""
@@ -245,10 +248,7 @@ class GroupCoordinator:
             for topic in topics
             for record in offsets.tombstones_of(topic)
         ]
-        return [
-            Append(tuple(records[begin : begin + MOST_TOMBSTONES]), _nobody_waits())
-            for begin in range(0, len(records), MOST_TOMBSTONES)
-        ]
+        return _in_batches(records, _nobody_waits())
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class GroupCoordinator:
         if not records:
             return [*effects, Reply(request_id, response)]
         deletion = GroupsDeleted(request_id, response, tuple(before))
-        return [*effects, Append(tuple(records), deletion)]
+        return [*effects, *_in_batches(records, deletion)]
 
     def _delete(
         self, group: ClassicGroup, effects: list[Effect], now_ms: int
@@ -320,11 +320,7 @@ class GroupCoordinator:
                 batch += self._delete(group, effects, now_ms)
             else:
                 batch += expired
-            if len(batch) >= MOST_TOMBSTONES:
-                effects.append(Append(tuple(batch), _nobody_waits(before)))
-                batch, before = [], []
-        if batch:
-            effects.append(Append(tuple(batch), _nobody_waits(before)))
+        effects += _in_batches(batch, _nobody_waits(before))
         return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
 
     def _expired(self, group: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
@@ -469,6 +465,27 @@ class GroupCoordinator:
     def _count_deleted(self, append: Append) -> None:
         count = sum(isinstance(record, OffsetRecord) for record in append.records)
         self._counters.offsets_deleted += count
+
+
+def _in_batches(
+    records: Sequence[CoordinatorRecord], completion: GroupsDeleted | OffsetsDeleted
+) -> list[Effect]:
+    """Tombstones, as many batches as they need. The completion comes with the last one."""
+    before = completion.before if isinstance(completion, GroupsDeleted) else ()
+    appends: list[Effect] = []
+    batch: list[CoordinatorRecord] = []
+    size = 0
+    for record in records:
+        names = record.key.group + (record.key.topic if isinstance(record, OffsetRecord) else "")
+        added = TOMBSTONE_BYTES + len(names.encode())
+        if batch and size + added > MOST_TOMBSTONE_BYTES:
+            appends.append(Append(tuple(batch), _nobody_waits(before)))
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        appends.append(Append(tuple(batch), completion))
+    return appends
 
 
 def _nobody_waits(before: Iterable[GroupRecord] = ()) -> GroupsDeleted:

@@ -6,7 +6,7 @@ In order, and all of them: a list of effects is one decision.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import NamedTuple
 
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
@@ -16,7 +16,9 @@ from ..protocol.schema import Message
 from .group_records import CoordinatorRecord, GroupRecord
 
 
-class TimerKind(Enum):
+class TimerKind(IntEnum):
+    """A number, because its hash is computed for every heartbeat."""
+
     SESSION = auto()
     """A member (or a member id that was given out) was silent for its session timeout."""
     JOIN = auto()

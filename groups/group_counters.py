@@ -30,6 +30,7 @@ class MemberMemory:
     """
 
     MEMBER_BYTES = 2_000
+    PROTOCOL_BYTES = 250
     PENDING_BYTES = 1_000
 
     def __init__(self, limit: int, whole: MemberMemory | None = None) -> None:

@@ -26,6 +26,12 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(assignor name, metadata) in the order of preference; names are distinct."""
 
 
+def size_of(protocols: Protocols) -> int:
+    """Bytes that they hold, about."""
+    fixed = len(protocols) * MemberMemory.PROTOCOL_BYTES
+    return fixed + sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(slots=True)
 class Member:
     """`parked_join` and `parked_sync` are the ids of requests that wait for an answer."""
@@ -45,8 +51,8 @@ class Member:
     @property
     def size(self) -> int:
         """Bytes it holds, about."""
-        held = sum(len(name) + len(metadata) for name, metadata in self.protocols)
-        return MemberMemory.MEMBER_BYTES + held + len(self.assignment)
+        held = size_of(self.protocols) + len(self.assignment)
+        return MemberMemory.MEMBER_BYTES + held
 
     @property
     def is_static(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..protocol.messages.join_group import JoinGroupRequest
 from .group_counters import MemberMemory
-from .group_members import Member, Protocols
+from .group_members import Member, Protocols, size_of
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 """KIP-394: from this version on a client can be told to come again with its new member id."""
@@ -70,12 +70,7 @@ class Join:
     @property
     def size(self) -> int:
         """Bytes that the member would hold, about."""
-        return MemberMemory.MEMBER_BYTES + self.metadata_size
-
-    @property
-    def metadata_size(self) -> int:
-        """Bytes of the protocols."""
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MemberMemory.MEMBER_BYTES + size_of(self.protocols)
 
     def new_member(self, member_id: str) -> Member:
         return Member(

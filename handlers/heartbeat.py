@@ -1,10 +1,15 @@
-"""Heartbeat (API key 12): a member lives, and learns whether it must rejoin."""
+"""Heartbeat (API key 12): a member lives, and learns whether it must rejoin.
+
+While the coordinator loads its log it cannot know the member, and says that all is well, as Kafka
+does: the loaded group gives everyone a full session, and some clients take any other answer for the
+end of their membership.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ..protocol.errors import KafkaError
+from ..protocol.errors import CoordinatorLoadInProgress, KafkaError
 from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from .context import RequestContext
 from .group_port import answer_or, shard_of
@@ -20,4 +25,6 @@ def handle(
 
 
 def _refuse(error: KafkaError) -> HeartbeatResponse:
+    if isinstance(error, CoordinatorLoadInProgress):
+        return HeartbeatResponse()
     return HeartbeatResponse(error_code=error.code)

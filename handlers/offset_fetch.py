@@ -9,6 +9,8 @@ what has none, because it was just deleted, is left out.
 
 from __future__ import annotations
 
+import asyncio
+
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import KafkaError
 from ..protocol.messages.offset_fetch import (
@@ -34,7 +36,10 @@ NO_OFFSET = -1
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= FIRST_WITH_GROUPS:
         fetch = _fetch_by_id if context.api_version >= FIRST_WITH_TOPIC_IDS else _fetch
-        groups = [await fetch(asked, request, context) for asked in request.groups]
+        groups = []
+        for asked in request.groups:
+            groups.append(await fetch(asked, request, context))
+            await asyncio.sleep(0)  # there may be thousands: others have a turn in between
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:

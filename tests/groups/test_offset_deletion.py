@@ -2,6 +2,7 @@
 
 import pytest
 
+from bradbury.groups.group_records import encode_group_record
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import GroupDriver, subscription
 
@@ -109,10 +110,38 @@ def test_the_offsets_of_a_deleted_topic_go_in_every_group_also_those_on_their_wa
     assert driver.state == "Stable"
 
 
-def test_a_deleted_topic_with_very_many_offsets_goes_in_batches_a_log_takes() -> None:
-    driver = GroupDriver()
-    for partition in range(2_500):
-        driver.commit({("t", partition): 1})
+def sizes(driver: GroupDriver) -> list[int]:
+    """Bytes of the keys of each batch that is on its way."""
+    return [
+        sum(len(encode_group_record(record)[0]) for record in append.records)
+        for append in driver.uncommitted
+    ]
+
+
+@pytest.mark.parametrize("way", ["topic", "group", "offsets", "retention"])
+@pytest.mark.parametrize("group", ["g", "g" * 30_000])
+def test_very_many_tombstones_go_in_batches_that_a_log_takes(way: str, group: str) -> None:
+    driver = GroupDriver(offsets_retention_minutes=1)
+    count = 20_000 if group == "g" else 40
+    for partition in range(count):
+        driver.commit({("t", partition): 1}, group=group)
     driver.hold_commits = True
-    driver.delete_topics("t")
-    assert [len(append.records) for append in driver.uncommitted] == [1_000, 1_000, 500]
+    request = None
+    match way:
+        case "topic":
+            driver.delete_topics("t")
+        case "group":
+            request = driver.delete(group)
+        case "offsets":
+            request = driver.delete_offsets(*(("t", n) for n in range(count)), group=group)
+        case "retention":
+            driver.advance(600_000)
+    assert len(driver.uncommitted) > 3
+    assert max(sizes(driver)) < 300_000
+    while driver.uncommitted:
+        assert request is None or driver.is_parked(request)
+        driver.commit_next()
+    assert request is None or not driver.is_parked(request)
+    for some in (driver, driver.failed_over()):
+        assert some.all_offsets(group) == {}
+        assert group not in some.coordinator.groups

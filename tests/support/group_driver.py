@@ -139,12 +139,12 @@ class GroupDriver:
     def advance(self, ms: int) -> None:
         """Time passes; what is due on the way happens in order."""
         end_ms = self.now_ms + ms
-        while self.timers:
-            key = min(self.timers, key=lambda key: self.timers[key])
-            if self.timers[key] > end_ms:
-                break
-            self.now_ms = max(self.now_ms, self.timers.pop(key))
-            self.perform(self.coordinator.on_timer(key, now_ms=self.wall_ms))
+        while self.timers and (due_ms := min(self.timers.values())) <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            for key in [key for key, at_ms in self.timers.items() if at_ms == due_ms]:
+                if self.timers.get(key) == due_ms:
+                    del self.timers[key]
+                    self.perform(self.coordinator.on_timer(key, now_ms=self.wall_ms))
         self.now_ms = end_ms
 
     def records(self) -> list[CoordinatorRecord]:
