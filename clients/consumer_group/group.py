@@ -15,6 +15,7 @@ Not here: members (member), watching them (members), results (results).
 from __future__ import annotations
 
 import inspect
+import random
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -402,7 +403,10 @@ class Polls:
 
     def __init__(self, actors: list[Any]) -> None:
         self.actors = actors
-        self._turn = 0
+        self._turn = random.randrange(1_000)  # each task begins with another member
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Polls, (self.actors,)
 
     def remote(self, timeout_ms: int = 1000) -> Any:
         """A reference to a table."""

@@ -71,6 +71,7 @@ class MemberProcess:
         self._commit_error: Exception | None = None
         self._pool: Pool | None = None
         self._assigned_after_s: float | None = None
+        self._generation = -1
         self._thread = threading.Thread(target=self._run, name="bradbury-member", daemon=True)
         self._thread.start()
 
@@ -145,6 +146,7 @@ class MemberProcess:
             failed=figures.failed,
             lost_workers=figures.lost_workers,
             resumed_after_s=self._assigned_after_s,
+            generation=self._generation,
             partitions=tuple(
                 PartitionStatus(key, position, committed)
                 for key, (position, committed) in sorted(offsets.items())
@@ -364,6 +366,7 @@ class MemberProcess:
             consumer.seek(key, position)
         if not self._work.has_room():
             consumer.pause(*keys)
+        self._generation = consumer.group_metadata().generation
         if self._assigned_after_s is None:
             self._assigned_after_s = time.monotonic() - self._started_at
         self._work.resume()

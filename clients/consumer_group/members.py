@@ -106,13 +106,17 @@ class Members:
         return late
 
     def close(self) -> None:
-        """Watch no more, and end what is left, at once."""
+        """Watch no more, and end what is left, at once.
+
+        At the end of the interpreter Ray may be gone, and would be started by any call.
+        """
         with self._lock:
             members = list(self._members.values())
             self._members.clear()
         for member in members:
             member.state = "stopping"
-            ray.kill(member.actor)
+            if ray.is_initialized():
+                ray.kill(member.actor)
         self._events.put(None)
 
     # --- watching, on a thread of its own -----------------------------------------------------

@@ -49,9 +49,9 @@ class Progress:
             committed: what the group has stored now; None for nothing.
         """
         kept = self._partitions.get(key)
-        if kept is not None and kept.suspended and kept.committed == committed and kept.unfinished:
+        if kept is not None and kept.suspended and kept.committed == committed:
             kept.suspended = False
-            return kept.position
+            return None if kept.position in {-1, committed} else kept.position
         self._partitions[key] = _Partition(-1 if committed is None else committed, committed)
         return None
 

@@ -36,6 +36,7 @@ class MemberStatus:
         "stopping".
     workers: 0 if it processes by itself. waiting, running, to_be_taken: batches.
     records, failed: records processed, batches that failed. records_per_second: of the last 10 s.
+    generation: of the group, at the last assignment: it grows with each rebalance.
     resumed_after_s: from the start of the process to its first partitions. restarts: so far.
     """
 
@@ -53,6 +54,7 @@ class MemberStatus:
     lost_workers: int = 0
     restarts: int = 0
     resumed_after_s: float | None = None
+    generation: int = -1
     partitions: tuple[PartitionStatus, ...] = ()
 
     @property

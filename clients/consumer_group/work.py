@@ -135,9 +135,12 @@ class Work:
                 return False
             slots = self._config.max_in_flight * self._workers
             batches = slots if self._config.order is None else max(slots, 2 * self._config.lanes)
-            done = (*self._results, *self._handed.values())
+            done = [*self._results]
+            if self._config.function is not None:
+                done += self._handed.values()  # else whoever polled has them
             rows = self._dispatcher.rows() + sum(entry.rows for entry in done)
-            return rows < slots * self._config.batch_records and self._open_count() < batches
+            count = self._dispatcher.waiting() + self._dispatcher.in_flight() + len(done)
+            return rows < slots * self._config.batch_records and count < batches
 
     def cut(self, table: pa.Table) -> list[Batch]:
         """The batches of a poll, unfinished from now on."""
@@ -296,7 +299,7 @@ class Work:
             if not self._results:
                 return None
             entry = self._results.popleft()
-            self._handed[entry.number] = entry
+            self._handed[entry.number] = entry._replace(result=None)
             self._notify()
             return entry
 

@@ -14,3 +14,12 @@ def cluster(
     running = bradbury.up(str(tmp_path_factory.mktemp("ray") / "data"), port=0)
     yield running
     running.down()
+
+
+@pytest.fixture
+def topic(cluster: bradbury.Cluster, request: pytest.FixtureRequest) -> str:
+    """A new one of four partitions, which is a good name for a group, too."""
+    name = f"{request.node.name.removeprefix('test_')}"[:100]
+    with cluster.admin() as admin:
+        admin.create_topic(name, 4)
+    return name

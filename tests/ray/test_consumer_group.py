@@ -1,37 +1,237 @@
-"""Does a group of consumer actors process every record, whatever dies?"""
+"""What does a group of consumer actors do with the records of a topic?"""
 
-from collections.abc import Iterator
+import os
+import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
+import ray
+from rich.console import Console
 
 import bradbury
+from bradbury.protocol.errors import InvalidConfig, UnknownTopicOrPartition
+from bradbury.tests.support.numbered import fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-@pytest.fixture
-def topic(cluster: bradbury.Cluster, request: pytest.FixtureRequest) -> str:
-    name = f"group-{request.node.name}"[:120]
-    with bradbury.Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topic(name, 4)
-    return name
-
-
-def fill(topic: str, count: int, start: int = 0) -> None:
-    numbers = [b"%d" % number for number in range(start, start + count)]
-    keys = [b"%d" % (number % 10) for number in range(start, start + count)]
-    with bradbury.Producer() as producer:
-        producer.send_batch(topic, pa.table({"key": keys, "value": numbers})).result(30)
-
-
-def numbers_in(table: pa.Table) -> list[int]:
-    return [int(value) for value in table.column("value").to_pylist()]
 
 
 def test_a_function_is_mapped_over_all_that_is_there(topic: str) -> None:
     fill(topic, 1000)
     with bradbury.ConsumerGroup(topic, topic, actors=2, auto_offset_reset="earliest") as group:
         found = [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
-        print(group.status())
+        status = group.status()
     assert sorted(found) == list(range(1000))
+    assert status.lag == 0
+    assert sorted(len(member.partitions) for member in status.members) == [2, 2]
+    assert sum(member.records for member in status.members) == 1000
+
+
+def test_the_next_group_goes_on_where_the_last_one_committed(topic: str) -> None:
+    fill(topic, 500)
+    with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
+        first = [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
+    fill(topic, 500, start=500)
+    with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
+        second = [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
+    assert sorted(first) == list(range(500))
+    assert sorted(second) == list(range(500, 1000))
+
+
+def test_a_class_is_made_once_in_each_actor_and_gets_records_if_it_likes(topic: str) -> None:
+    class Counter:
+        def __init__(self, prefix: str) -> None:
+            self.prefix = prefix
+            self.calls = 0
+
+        def __call__(self, records: list[Any], suffix: str) -> tuple[int, int, list[str]]:
+            self.calls += 1
+            texts = [f"{self.prefix}{record.value.decode()}{suffix}" for record in records]
+            return os.getpid(), self.calls, texts
+
+    fill(topic, 400)
+    with bradbury.ConsumerGroup(
+        topic, topic, actors=2, batch_records=50, auto_offset_reset="earliest"
+    ) as group:
+        results = list(
+            group.map(
+                Counter,
+                batch_format="records",
+                fn_args=["!"],
+                fn_constructor_args=["n"],
+                stop_at_end=True,
+            )
+        )
+    calls: dict[int, list[int]] = {}
+    for pid, number, _ in results:
+        calls.setdefault(pid, []).append(number)
+    assert len(calls) == 2
+    for numbers in calls.values():
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert sorted(text for _, _, texts in results for text in texts) == sorted(
+        f"n{number}!" for number in range(400)
+    )
+
+
+def test_a_function_may_take_longer_than_the_poll_interval(topic: str) -> None:
+    def slowly(table: pa.Table) -> list[int]:
+        time.sleep(3)  # the work, not a wait
+        return numbers_in(table)
+
+    fill(topic, 100)
+    with bradbury.ConsumerGroup(
+        topic,
+        topic,
+        batch_records=50,
+        auto_offset_reset="earliest",
+        max_poll_interval_ms=1_000,
+        revoke_timeout_ms=500,
+    ) as group:
+        results = group.map(slowly, stop_at_end=True)
+        found = list(next(results))
+        generation = group.status().members[0].generation
+        found += [n for result in results for n in result]
+        assert group.status().members[0].generation == generation
+    assert sorted(found) == list(range(100))
+
+
+def test_what_nobody_takes_stops_what_is_read(topic: str) -> None:
+    fill(topic, 1000)
+    with bradbury.ConsumerGroup(
+        topic, topic, batch_records=10, max_in_flight=3, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(numbers_in)
+        found = list(next(results))  # and not dealt with until the next one is asked for
+        member = group.status().members[0]
+        while member.to_be_taken < 3:
+            member = group.status().members[0]
+        for _ in range(20):
+            member = group.status().members[0]
+            assert member.running + member.waiting + member.to_be_taken <= 4
+        while len(found) < 1000:
+            found += next(results)
+    assert sorted(found) == list(range(1000))
+
+
+def test_tables_are_polled_by_handle_and_committed_by_it(topic: str) -> None:
+    fill(topic, 600)
+
+    @ray.remote(num_cpus=0)
+    def work(poll: Any) -> list[int]:
+        return numbers_in(ray.get(poll.remote(timeout_ms=500)))
+
+    group = bradbury.ConsumerGroup(
+        topic, topic, actors=2, batch_records=100, auto_offset_reset="earliest"
+    )
+    found: list[int] = []
+    while len(found) < 300:
+        found += numbers_in(ray.get(group.poll.remote()))
+    while len(found) < 400:
+        found += ray.get(work.remote(group.poll), timeout=60)
+    ray.get(group.commit.remote())
+    assert sum(one.committed for m in group.status().members for one in m.partitions) == len(found)
+    group.stop()
+    with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
+        found += [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
+    assert sorted(found) == list(range(600))
+
+
+def test_stopping_leaves_the_group_at_once(topic: str, cluster: bradbury.Cluster) -> None:
+    fill(topic, 10)
+    group = bradbury.ConsumerGroup(topic, topic, actors=2, auto_offset_reset="earliest")
+    run = group.for_each(numbers_in, stop_at_end=True)
+    run.wait(60)
+    with cluster.admin() as admin:
+        assert len(admin.describe_groups([topic])[0].members) == 2
+        assert group.stop() == []
+        assert admin.describe_groups([topic])[0].members == ()
+        assert sum(one.offset for one in admin.group_offsets(topic).values()) == 10
+
+
+def test_a_failure_names_its_batch_and_leaves_it_uncommitted(topic: str) -> None:
+    def picky(table: pa.Table) -> list[int]:
+        if 33 in numbers_in(table):
+            raise ValueError("no 33 here")
+        return numbers_in(table)
+
+    fill(topic, 100)
+    found: list[int] = []
+    with bradbury.ConsumerGroup(
+        topic, topic, batch_records=10, auto_offset_reset="earliest"
+    ) as group:
+        with pytest.raises(bradbury.BatchFailed, match="no 33 here") as caught:
+            for result in group.map(picky):
+                found += result
+        failed = caught.value
+    assert isinstance(failed.__cause__, ValueError)
+    assert 33 in numbers_in(failed.table)
+    assert sum(span.last - span.first + 1 for span in failed.spans) == failed.table.num_rows
+    with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
+        again = [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
+    assert 33 in again
+    assert sorted({*found, *again}) == list(range(100))
+
+
+def test_a_failed_batch_is_dealt_with_by_going_on(topic: str) -> None:
+    def picky(table: pa.Table) -> list[int]:
+        if 33 in numbers_in(table):
+            raise ValueError("no 33 here")
+        return numbers_in(table)
+
+    fill(topic, 100)
+    with bradbury.ConsumerGroup(
+        topic, topic, batch_records=10, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(picky, stop_at_end=True)
+        found: list[int] = []
+        while True:
+            try:
+                found += next(results)
+            except bradbury.BatchFailed as failed:
+                found += numbers_in(failed.table)
+            except StopIteration:
+                break
+    assert sorted(found) == list(range(100))
+
+
+def test_a_class_that_cannot_be_made_says_so(topic: str) -> None:
+    class Broken:
+        def __init__(self) -> None:
+            raise OSError("no model here")
+
+        def __call__(self, table: pa.Table) -> None: ...
+
+    for workers in (0, 1):
+        with (
+            bradbury.ConsumerGroup(topic, topic, workers=workers) as group,
+            pytest.raises(OSError, match="no model here"),
+        ):
+            next(group.map(Broken))
+
+
+def test_status_is_a_table_for_people(topic: str) -> None:
+    fill(topic, 10)
+    with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
+        group.for_each(numbers_in, stop_at_end=True).wait(60)
+        console = Console(width=200, record=True, file=open(os.devnull, "w"))
+        console.print(group.status())
+    text = console.export_text()
+    assert f"{topic}-0" in text
+    assert "0 1 2 3" in text
+    assert "lag 0" in text
+
+
+def test_mistakes_are_told_before_anything_starts(topic: str) -> None:
+    for wrong in (
+        {"actors": 0},
+        {"actors": 3, "workers": 2},
+        {"guarantee": "exactly_once"},
+        {"order": "value"},
+        {"enable_auto_commit": True},
+        {"no_such_setting": 1},
+        {"revoke_timeout_ms": 300_000},
+    ):
+        with pytest.raises(InvalidConfig):
+            bradbury.ConsumerGroup(topic, topic, **wrong)
+    with pytest.raises(UnknownTopicOrPartition):
+        bradbury.ConsumerGroup("no-such-topic", topic).map(numbers_in)
