@@ -10,6 +10,7 @@ down and left: whoever has the partition now reads those records again.
 import argparse
 import asyncio
 import signal
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,7 @@ SESSION_MS = 6_000
 HEARTBEAT_MS = 1_000
 MAX_POLL_INTERVAL_MS = 15_000
 MOST_RECORDS = 500
+MOST_FAILURES = 30
 
 Records = dict[int, list[tuple[int, int]]]
 """By partition: (offset, value)."""
@@ -277,13 +279,19 @@ def _assigned(
 
 
 def run(member: Member, lines: Lines, stopping: list[int]) -> None:
-    """Until SIGTERM."""
+    """Until SIGTERM. An exception that comes again and again ends the member."""
+    failures = 0
     while not stopping:
         try:
             records = member.poll()
         except Exception as error:
             lines.event("poll-failed", error=f"{type(error).__name__}: {error}"[:300])
+            failures += 1
+            if failures == MOST_FAILURES:
+                raise
+            time.sleep(POLL_SECONDS)
             continue
+        failures = 0
         if not records:
             continue
         lines.event("records", records=records)

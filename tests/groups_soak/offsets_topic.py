@@ -4,6 +4,7 @@ The layouts are those of Kafka 4.1 (OffsetCommitKey/Value, GroupMetadataKey/Valu
 writes value versions 1 and 3; assignments are decoded by kio's ConsumerProtocolAssignment.
 """
 
+import time
 from importlib import import_module
 from struct import Struct
 from typing import Any
@@ -60,10 +61,10 @@ def read_log(servers: str, groups: set[str], topic: str) -> list[Commit | Genera
                 ends[number] = end
         consumer.assign([TopicPartition(TOPIC, number, 0) for number in ends])
         found: list[Commit | Generation] = []
+        deadline = time.monotonic() + READ_SECONDS
         while ends:
-            messages = consumer.consume(10_000, READ_SECONDS)
-            assert messages, f"{TOPIC} was not read to its end: {ends}"
-            for message in messages:
+            assert time.monotonic() < deadline, f"{TOPIC} was not read to its end: {ends}"
+            for message in consumer.consume(10_000, 0.5):
                 if message.error():
                     continue  # librdkafka tries again by itself
                 one = decode(message.key(), message.value(), topic)

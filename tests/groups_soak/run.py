@@ -5,70 +5,22 @@ history is kept, with the line that says where.
 """
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-import bradbury
-
 from .checker import Fault, check, report
+from .cluster import coordinator_pids, own_cluster
 from .harness import SEATS, Outcome, Soak
 from .history import Commit, Generation, History, read_history
 from .processes import JAVA
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-RAY_ENVIRONMENT = {
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
-
-def coordinator_pids(cluster: bradbury.Cluster) -> list[int]:
-    """Of the coordinators that answer now."""
-    return [
-        actor["pid"]
-        for actor in cluster.status()["actors"]
-        if actor["actor"].startswith("groups") and "pid" in actor
-    ]
-
-
-@contextmanager
-def own_cluster(data_dir: Path) -> Iterator[bradbury.Cluster]:
-    """A cluster on a Ray that nobody else uses."""
-    import ray
-
-    temporary = tempfile.mkdtemp(prefix="bs-", dir="/tmp")  # socket paths have at most 107 bytes
-    os.environ.update(RAY_ENVIRONMENT)
-    os.environ.pop("RAY_ADDRESS", None)
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "pycache"))
-    ray.init(
-        address="local",
-        namespace="bradbury",
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        _temp_dir=temporary,
-    )
-    try:
-        cluster = bradbury.up(str(data_dir), port=0)
-        try:
-            yield cluster
-        finally:
-            cluster.down()
-    finally:
-        ray.shutdown()
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def show(outcome: Outcome, history: History, faults: list[Fault], seconds: float) -> None:
@@ -104,6 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    parser.add_argument("--nodes", type=int, default=2, help="each has a coordinator")
     parser.add_argument("--without", action="append", default=[], help="a kind of client; repeat")
     parser.add_argument("--keep", type=Path, default=None, help="keep the history here in any case")
     options = parser.parse_args()
@@ -122,7 +75,7 @@ def main() -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[text]}"),
     )
-    with own_cluster(folder / "data") as cluster:
+    with own_cluster(folder / "data", nodes=options.nodes) as cluster:
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("", total=options.seconds, text="")
 
