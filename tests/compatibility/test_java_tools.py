@@ -230,62 +230,6 @@ def test_console_producer_and_consumer(run: Java, kafka_tools: Tool, topic: str)
         assert len(said.splitlines()) == 1
 
 
-def test_consumer_groups(run: Java, kafka_tools: Tool, filled: str, new_name: str) -> None:
-    group = f"{new_name}-group"
-    tool = TOOLS + "consumer.group.ConsumerGroupCommand"
-    with kafka_tools.call("kafka-console-consumer --group"):
-        said = run(
-            TOOLS + "consumer.ConsoleConsumer", "--topic", filled, "--group", group,
-            "--from-beginning", "--max-messages", "10", "--timeout-ms", "20000",
-        )  # fmt: skip
-        assert said.count("value") == 10
-    with kafka_tools.call("kafka-consumer-groups --list"):
-        assert group in run(tool, "--list").split()
-    with kafka_tools.call("kafka-consumer-groups --describe"):
-        described = run(tool, "--describe", "--group", group)
-        assert re.search(rf"{group}\s+{filled}\s+0\s+10\s+10\s+0", described), described
-    with kafka_tools.call("kafka-consumer-groups --describe --state"):
-        assert "Empty" in run(tool, "--describe", "--state", "--group", group)
-    with kafka_tools.call("kafka-consumer-groups --describe --members"):
-        run(tool, "--describe", "--members", "--group", group)
-    with kafka_tools.call("kafka-consumer-groups --reset-offsets"):
-        run(
-            tool, "--reset-offsets", "--group", group, "--topic", filled,
-            "--to-offset", "4", "--execute",
-        )  # fmt: skip
-        described = run(tool, "--describe", "--group", group)
-        assert re.search(rf"{group}\s+{filled}\s+0\s+4\s+10\s+6", described), described
-    with kafka_tools.call("kafka-consumer-groups --reset-offsets --to-datetime"):
-        run(
-            tool, "--reset-offsets", "--group", group, "--topic", filled,
-            "--to-datetime", "1970-01-01T00:00:07.000", "--execute",
-        )  # fmt: skip
-        assert re.search(rf"{filled}\s+0\s+6\s+10\s+4", run(tool, "--describe", "--group", group))
-    with kafka_tools.call("kafka-consumer-groups --delete"):
-        run(tool, "--delete", "--group", group)
-        assert group not in run(tool, "--list").split()
-
-
-def test_deleting_the_offsets_of_a_topic(
-    run: Java, kafka_tools: Tool, servers: str, filled: str, new_name: str
-) -> None:
-    group = f"{new_name}-group"
-    with bradbury.Consumer(
-        filled, bootstrap=servers, group=group, enable_auto_commit=False
-    ) as consumer:
-        consumer.poll(3000)
-        consumer.commit({(filled, 0): 3})
-    tool = TOOLS + "consumer.group.ConsumerGroupCommand"
-    name = "kafka-consumer-groups --delete-offsets"
-    try:
-        run(tool, "--delete-offsets", "--group", group, "--topic", filled)
-    except AssertionError as error:
-        assert "Unsupported" in str(error), error
-        kafka_tools.refused(name, "UnsupportedVersionException: OffsetDelete")
-    else:
-        kafka_tools.works(name)
-
-
 def test_performance_tests(
     run: Java, java: Java, servers: str, kafka_tools: Tool, topic: str
 ) -> None:
