@@ -1,0 +1,70 @@
+"""At most once: a batch is committed before it is processed. Nothing comes twice, some is missing.
+
+    python examples/at_most_once.py
+
+For readings that are worth nothing late, or mails that must not go out twice. Two consumer actors
+note every number. Now and then one of them dies by kill -9 in the middle of a batch, which is
+committed already: the rest of it is gone. Starts a small embedded Ray and ends it again.
+"""
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+import bradbury
+
+RECORDS = 20_000
+DEATHS = 4
+
+
+class Note:
+    """Appends each number to a file. Dies, now and then, half way."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.calls = 0
+
+    def __call__(self, table: pa.Table) -> None:
+        numbers = [int(value) for value in table.column("value").to_pylist()]
+        self.calls += 1
+        half = len(numbers) // 2
+        self.write(numbers[:half])
+        self.maybe_die()
+        self.write(numbers[half:])
+
+    def write(self, numbers: list[int]) -> None:
+        with (self.folder / f"notes-{os.getpid()}").open("a") as file:
+            file.write("".join(f"{number}\n" for number in numbers))
+
+    def maybe_die(self) -> None:
+        """By kill -9, in the third call of a life, DEATHS times in all."""
+        if self.calls == 3 and len(list(self.folder.glob("death-*"))) < DEATHS:
+            (self.folder / f"death-{os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+with tempfile.TemporaryDirectory() as folder, bradbury.up(folder, port=0, address="local") as up:
+    output = Path(folder, "output")
+    output.mkdir()
+    with up.admin() as admin:
+        admin.create_topic("numbers", partitions=4)
+    with bradbury.Producer() as producer:
+        producer.send_batch("numbers", [str(number) for number in range(RECORDS)]).result()
+
+    with bradbury.ConsumerGroup(
+        "numbers",
+        "notes",
+        actors=2,
+        guarantee="at_most_once",
+        batch_records=200,
+        auto_offset_reset="earliest",
+    ) as group:
+        group.for_each(Note, fn_constructor_args=[str(output)], stop_at_end=True).wait()
+
+    lines = [int(line) for path in output.glob("notes-*") for line in path.read_text().split()]
+    print(f"actors killed: {len(list(output.glob('death-*')))}")
+    print(f"missing: {RECORDS - len(set(lines)):,}")
+    print(f"processed twice: {len(lines) - len(set(lines)):,}")
