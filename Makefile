@@ -1,5 +1,6 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
 # make test      linters, types, import rules, all tests
+# make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -39,6 +40,12 @@ compatibility: $(VENV)/.test java
 	-$(BIN)/python -m pytest tests/compatibility --deselect tests/compatibility/test_table.py
 	$(BIN)/python -m bradbury.tests.support.compatibility
 	$(BIN)/python -m pytest tests/compatibility/test_table.py
+
+# Groups of every client under joins, leaves, kills and dying coordinators, and what a checker finds.
+# Needs 3 GB of memory and nothing else that runs; a failing run says where it keeps its history.
+SECONDS ?= 600
+groups-soak: $(VENV)/.test java
+	$(BIN)/python -m bradbury.tests.groups_soak.run --seconds $(SECONDS) $(ARGS)
 
 # Spark needs a JDK 17 or 21. Installed only where that can be done without asking.
 java:

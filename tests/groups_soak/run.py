@@ -59,7 +59,12 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=2, help="each has a coordinator")
     parser.add_argument("--without", action="append", default=[], help="a kind of client; repeat")
     parser.add_argument("--keep", type=Path, default=None, help="keep the history here in any case")
+    parser.add_argument("--check", type=Path, default=None, help="only check a history kept here")
     options = parser.parse_args()
+    if options.check is not None:
+        faults = check(read_history(options.check))
+        print("\n".join(report(faults)) or "no faults")
+        return 1 if faults else 0
     folder = options.keep or Path(tempfile.mkdtemp(prefix="groups-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     seats = tuple(seat for seat in SEATS if seat.kind not in options.without)
@@ -75,6 +80,7 @@ def main() -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[text]}"),
     )
+    print(f"seed {options.seed}; the history is written to {folder}", file=sys.stderr)
     with own_cluster(folder / "data", nodes=options.nodes) as cluster:
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("", total=options.seconds, text="")
