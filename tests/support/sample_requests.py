@@ -140,7 +140,13 @@ def _offset_commit(s: Sample, version: int) -> Message:
         committed_offset=3,
         committed_metadata="m",
     )
-    topic = make("offset_commit", "OffsetCommitRequestTopic", name=s.topic, partitions=[part])
+    topic = make(
+        "offset_commit",
+        "OffsetCommitRequestTopic",
+        topic_id=s.topic_id,
+        name=s.topic,
+        partitions=[part],
+    )
     return make(
         "offset_commit",
         "OffsetCommitRequest",
@@ -154,12 +160,22 @@ def _offset_commit(s: Sample, version: int) -> Message:
 def _offset_fetch(s: Sample, version: int) -> Message:
     if version >= 8:
         topic = make(
-            "offset_fetch", "OffsetFetchRequestTopics", name=s.topic, partition_indexes=[0, 1]
+            "offset_fetch",
+            "OffsetFetchRequestTopics",
+            topic_id=s.topic_id,
+            name=s.topic,
+            partition_indexes=[0, 1],
         )
         group = make("offset_fetch", "OffsetFetchRequestGroup", group_id=s.group, topics=[topic])
         return make("offset_fetch", "OffsetFetchRequest", groups=[group])
     topic = make("offset_fetch", "OffsetFetchRequestTopic", name=s.topic, partition_indexes=[0, 1])
     return make("offset_fetch", "OffsetFetchRequest", group_id=s.group, topics=[topic])
+
+
+def _offset_delete(s: Sample, version: int) -> Message:
+    part = make("offset_delete", "OffsetDeleteRequestPartition", partition_index=1)
+    topic = make("offset_delete", "OffsetDeleteRequestTopic", name=s.topic, partitions=[part])
+    return make("offset_delete", "OffsetDeleteRequest", group_id=s.group, topics=[topic])
 
 
 def _join_group(s: Sample, version: int) -> Message:
@@ -360,6 +376,7 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     44: _configs("incremental_alter_configs", "IncrementalAlterConfigsRequest", config_operation=0),
     45: _alter_partition_reassignments,
     46: lambda s, v: make("list_partition_reassignments", "ListPartitionReassignmentsRequest"),
+    47: _offset_delete,
     60: lambda s, v: make("describe_cluster", "DescribeClusterRequest"),
     61: _describe_producers,
     74: lambda s, v: make("list_config_resources", "ListConfigResourcesRequest"),
