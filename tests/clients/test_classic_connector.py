@@ -389,6 +389,30 @@ def test_commit_offsets_gets_its_turn_while_an_iterator_runs_or_waits(
     assert not reading.is_alive()
 
 
+def test_what_comes_while_nobody_iterates_is_neither_lost_nor_committed(
+    bootstrap: str, new_topic: NewTopic, connect: Connect, group: str
+) -> None:
+    """Polls in between pause every partition; one that comes in such a poll is not paused yet."""
+    topic = new_topic(2)
+    fill(bootstrap, topic, range(100), partitions=2)
+    connector = connect(autocommit_interval_ms=1, consumer_timeout_ms=100)
+    [stream] = connector.create_message_streams({topic: 1})[topic]
+    polls: list[int] = []
+    poll = stream._consumer.poll
+
+    def counted_poll(timeout_ms: int) -> Any:
+        table = poll(timeout_ms)
+        polls.append(table.num_rows)
+        return table
+
+    stream._consumer.pause = lambda *_: None  # type: ignore[method-assign]
+    stream._consumer.poll = counted_poll  # type: ignore[assignment, method-assign]
+    until(lambda: sum(polls) >= 300)  # handed out, and given back, several times
+    found = read_all([stream], 100)[0]
+    assert sorted(int(one.message.payload) for one in found) == list(range(100))
+    assert [one.offset for one in found if one.partition == 0] == list(range(50))
+
+
 # --- filters -------------------------------------------------------------------------------------
 
 

@@ -179,26 +179,27 @@ def test_what_is_no_expression_is_refused(raw: str) -> None:
 
 
 def test_who_waits_comes_before_who_left_and_comes_again() -> None:
-    turns, stop = Turns(), threading.Event()
-    counted = [0]
+    turns, came = Turns(), threading.Event()
 
-    def iterate() -> None:
-        while not stop.is_set():
-            turns.enter()
-            counted[0] += 1
-            turns.leave()
+    def come() -> None:
+        turns.enter()
+        came.set()
+        turns.leave()
 
-    thread = threading.Thread(target=iterate)
-    thread.start()
-    try:
-        for _ in range(200):  # with a plain lock this takes minutes
-            turns.enter()
+    for _ in range(10):
+        came.clear()
+        turns.enter()
+        thread = threading.Thread(target=come)
+        thread.start()
+        assert not came.wait(0.02)  # it waits
+        rounds = 0
+        while not came.is_set() and rounds < 1000:
+            rounds += 1
             turns.leave()
-    finally:
-        stop.set()
+            turns.enter()
+        turns.leave()
         thread.join(10)
-    assert not thread.is_alive()
-    assert counted[0] > 0
+        assert rounds <= 2  # with a plain lock all thousand
 
 
 def test_nobody_is_let_in_who_would_have_to_wait() -> None:
