@@ -111,10 +111,12 @@ def _take(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, int],
 ) -> tuple[bool, KafkaError | None]:
-    """(whether anything was learnt, the last error to try again after)."""
+    """(whether anything was learnt, the last error to try again after).
+
+    Something is learnt from every answer: the first partition in it has a whole batch.
+    """
     went_on = False
     reason = None
-    is_first = True  # the one that is answered whole, however large its batch is
     for topic in response.responses:
         for answer in topic.partitions:
             key = TopicPartition(topic.topic, answer.partition_index)
@@ -126,10 +128,6 @@ def _take(
             before = left[key]
             if _look(key, answer, left, found) or left[key] != before:
                 went_on = True
-            elif is_first:
-                del left[key]
-                went_on = True
-            is_first = False
     return went_on, reason
 
 
