@@ -1,9 +1,12 @@
 """Which settings of 0.7 are taken, which are refused, and what is said then? No broker here."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
+import bradbury
+from bradbury import classic
 from bradbury.clients.classic import (
     Blacklist,
     ConsumerConfig,
@@ -11,6 +14,8 @@ from bradbury.clients.classic import (
     Producer,
     ProducerConfig,
     Whitelist,
+    consumer_config,
+    producer_config,
 )
 from bradbury.clients.classic.turns import Turns
 from bradbury.protocol.errors import InvalidConfig
@@ -143,6 +148,15 @@ def test_a_wrong_setting_of_a_producer_is_named(properties: dict[str, object], t
 def test_a_broker_list_that_is_none_is_an_error_at_once() -> None:
     with pytest.raises(ValueError, match="is no address"):
         Producer({"broker.list": "host:port:more:still"})
+
+
+def test_the_document_names_every_setting() -> None:
+    text = (Path(bradbury.__file__).resolve().parent / "docs" / "classic.md").read_text()
+    for name in {**consumer_config.NAMES, **producer_config.NAMES}:
+        assert f"`{name}`" in text, name
+    for name in ("SimpleConsumer", "ConsumerConnector", "KafkaStream", "Producer", "QueueFull"):
+        assert name in text
+        assert name in classic.__all__
 
 
 # --- topic filters -------------------------------------------------------------------------------

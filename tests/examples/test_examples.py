@@ -66,3 +66,18 @@ def test_ray_tasks_produce_without_being_told_an_address(environment: dict[str, 
 @pytest.mark.ray
 def test_consumer_actors_share_a_topic(environment: dict[str, str]) -> None:
     assert "all 100,000 records came back" in output_of("consume_with_actors.py", environment)
+
+
+@pytest.mark.slow
+def test_the_streams_of_0_7_read_what_its_producer_sends(environment: dict[str, str]) -> None:
+    output = output_of("classic_streams.py", environment)
+    assert output.splitlines() == ["flights-jfk: 1,000", "flights-lga: 1,000"]
+
+
+@pytest.mark.slow
+def test_a_reader_of_0_7_that_is_killed_twice_copies_exactly_once(
+    environment: dict[str, str],
+) -> None:
+    output = output_of("classic_exactly_once.py", environment)
+    assert output.count("reader ended with -9") == 2
+    assert "sum: 49,995,000, expected 49,995,000" in output
