@@ -1,6 +1,8 @@
 """bradbury groups list, describe, members, delete and their kin: against a real cluster."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -182,3 +184,33 @@ def test_a_watch_ends_well_with_ctrl_c(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
     assert (process.returncode, said) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_watch_on_a_terminal_draws_over_itself(
+    environment: dict[str, str], bootstrap: str, group: str
+) -> None:
+    terminal, theirs = pty.openpty()
+    command = [sys.executable, "-m", "bradbury.cli", "groups", "describe", group, "--watch"]
+    command += ["--every", "0.2", "--count", "3", "--bootstrap", bootstrap]
+    with subprocess.Popen(
+        command,
+        env={**environment, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+        stdout=theirs,
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        while True:
+            try:
+                part = os.read(terminal, 65536)
+            except OSError:  # Linux's end of file of a terminal that nobody has open any more
+                break
+            if not part:
+                break
+            drawn += part
+        assert process.wait(20) == 0
+    os.close(terminal)
+    text = drawn.decode()
+    assert text.count("lag 2") >= 3
+    assert text.count("\x1b[1A") >= 2 * 3, "the cursor never went back up"
+    assert "Ctrl-C ends it" in text
