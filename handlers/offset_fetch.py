@@ -3,8 +3,7 @@
 Version 8 asks for many groups with an error each; before, one group fills the response, with an
 error of its own from v2 on, and v1 repeats the error for each partition. A list of topics that is
 null asks for all (v2+). With `require_stable` (v7+) an offset that an open transaction may change
-is UNSTABLE_OFFSET_COMMIT (KIP-447). From version 10 on topics have ids instead of names (KIP-848);
-what has none, because it was just deleted, is left out.
+is UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from ..protocol.messages.offset_fetch import (
 from .context import RequestContext
 from .group_port import shard_of
 
-FIRST_WITH_TOPIC_IDS = 10
 FIRST_WITH_GROUPS = 8
 FIRST_WITH_ERROR_CODE = 2
 NO_OFFSET = -1
@@ -35,10 +33,9 @@ NO_OFFSET = -1
 
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= FIRST_WITH_GROUPS:
-        fetch = _fetch_by_id if context.api_version >= FIRST_WITH_TOPIC_IDS else _fetch
         groups = []
         for asked in request.groups:
-            groups.append(await fetch(asked, request, context))
+            groups.append(await _fetch(asked, request, context))
             await asyncio.sleep(0)  # there may be thousands: others have a turn in between
         return OffsetFetchResponse(groups=groups)
     topics = None
@@ -65,31 +62,11 @@ async def _fetch(
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
 
 
-async def _fetch_by_id(
-    asked: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponseGroup:
-    image = context.node.image
-    unknown = []
-    if asked.topics is not None:
-        for topic in asked.topics:
-            topic.name = image.topic_names.get(topic.topic_id, "")
-        unknown = [topic for topic in asked.topics if not topic.name]
-        asked.topics = [topic for topic in asked.topics if topic.name]
-    found = await _fetch(asked, request, context)
-    if not found.error_code:
-        found.topics = [answer for answer in found.topics if answer.name in image.topics]
-        for answer in found.topics:
-            answer.topic_id = image.topics[answer.name].topic_id
-        found.topics += _failed(unknown, ErrorCode.UNKNOWN_TOPIC_ID)
-    return found
-
-
 def _failed(
     topics: list[OffsetFetchRequestTopics], error: ErrorCode | int
 ) -> list[OffsetFetchResponseTopics]:
     return [
         OffsetFetchResponseTopics(
-            topic_id=topic.topic_id,
             name=topic.name,
             partitions=[
                 OffsetFetchResponsePartitions(

@@ -65,14 +65,12 @@ from bradbury.protocol.messages.sync_group import (
 from bradbury.protocol.schema import Message
 from bradbury.tests.support.memory_replica import MemoryReplica
 
-T, GONE = UUID(int=2), UUID(int=3)
 PARTITION = PartitionImage((1,), (1,), 1, 0, 0)
 IMAGE = MetadataImage(
     topics={
         "__consumer_offsets": TopicImage(UUID(int=1), "__consumer_offsets", (PARTITION,)),
         "t": TopicImage(UUID(int=2), "t", (PARTITION, PARTITION)),
-    },
-    topic_names={UUID(int=1): "__consumer_offsets", T: "t"},
+    }
 )
 CONFIG = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0)
 
@@ -150,13 +148,13 @@ def commit_request(group_id: str = "g", offset: int = 5) -> OffsetCommitRequest:
     partitions = [OffsetCommitRequestPartition(0, offset), OffsetCommitRequestPartition(9, offset)]
     return OffsetCommitRequest(
         group_id=group_id,
-        topics=[OffsetCommitRequestTopic(topic_id=T, name="t", partitions=partitions)],
+        topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)],
     )
 
 
 def fetch_request(version: int, *, everything: bool = False) -> OffsetFetchRequest:
     if version >= 8:
-        topic = OffsetFetchRequestTopics(topic_id=T, name="t", partition_indexes=[0])
+        topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         topics = None if everything else [topic]
         return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
     old = None if everything else [OffsetFetchRequestTopic("t", [0])]
@@ -255,32 +253,7 @@ def test_offset_fetch(version: int) -> None:
     asyncio.run(scene())
 
 
-def test_topics_that_are_known_by_no_id_are_refused_one_by_one() -> None:
-    async def scene() -> None:
-        async with Broker() as broker:
-            request = commit_request()
-            partitions = [OffsetCommitRequestPartition(0, 7)]
-            lost = OffsetCommitRequestTopic(topic_id=GONE, partitions=partitions)
-            request.topics.insert(0, lost)
-            answer = await broker.ask(request, 10)
-            assert {topic.topic_id: topic.partitions[0].error_code for topic in answer.topics} == {
-                T: 0,
-                GONE: ErrorCode.UNKNOWN_TOPIC_ID,
-            }
-            topics = [
-                OffsetFetchRequestTopics(topic_id=id_, partition_indexes=[0]) for id_ in (GONE, T)
-            ]
-            groups = [OffsetFetchRequestGroup("g", topics=topics)]
-            answer = await broker.ask(OffsetFetchRequest(groups=groups), 10)
-            found = {topic.topic_id: topic.partitions[0] for topic in answer.groups[0].topics}
-            assert (found[T].committed_offset, found[T].error_code) == (5, 0)
-            assert found[GONE].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-            assert found[GONE].committed_offset == -1
-
-    asyncio.run(scene())
-
-
-@pytest.mark.parametrize("version", [8, 9, 10])
+@pytest.mark.parametrize("version", [8, 9])
 def test_many_groups_are_asked_for_at_once_and_each_has_an_error_of_its_own(version: int) -> None:
     async def scene() -> None:
         async with Broker() as broker:
@@ -292,21 +265,6 @@ def test_many_groups_are_asked_for_at_once_and_each_has_an_error_of_its_own(vers
                 ("ghost", 0),
             ]
             assert [len(group.topics) for group in answer.groups] == [1, 0]
-
-    asyncio.run(scene())
-
-
-def test_offsets_in_a_topic_that_has_just_gone_have_no_id_and_are_left_out() -> None:
-    async def scene() -> None:
-        async with Broker() as broker:
-            await broker.ask(commit_request(), 9)
-            broker.node.image = MetadataImage(
-                topics={"__consumer_offsets": IMAGE.topics["__consumer_offsets"]}
-            )
-            answer = await broker.ask(fetch_request(10, everything=True), 10)
-            assert answer.groups[0].topics == []
-            answer = await broker.ask(fetch_request(9, everything=True), 9)
-            assert fetched(answer).committed_offset == 5
 
     asyncio.run(scene())
 
