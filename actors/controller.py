@@ -18,12 +18,13 @@ import secrets
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from ..cluster import controller_state
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration, Sessions
-from ..cluster.metadata_image import NO_LEADER, MetadataImage
+from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ..cluster.metadata_records import (
     ClusterRecord,
     ConfigRecord,
@@ -34,6 +35,7 @@ from ..cluster.metadata_records import (
     decode_metadata_record,
     encode_metadata_record,
 )
+from ..cluster.partition_control import min_insync_replicas
 from ..cluster.topic_control import CreateTopics, NewTopic
 from ..cluster.topic_name import OFFSETS_TOPIC
 from ..cluster.voter import Promise
@@ -309,7 +311,9 @@ class Controller:
         self._require_active()
 
         def decide(image: MetadataImage) -> Decision[int]:
-            node_id, records = controller_state.register_node(image, request)
+            node_id, records = controller_state.register_node(
+                image, request, min_insync=partial(self._min_insync, image)
+            )
             return Decision(records, node_id)
 
         node_id = await self._decide_and_write(decide)
@@ -437,9 +441,15 @@ class Controller:
             logger.warning("node %d is silent: fencing it", node_id)
             await self._fence(node_id, fenced=True)
 
+    def _min_insync(self, image: MetadataImage, topic: TopicImage) -> int:
+        return min_insync_replicas(image, self._rules, topic)
+
     async def _fence(self, node_id: int, *, fenced: bool) -> None:
         def decide(image: MetadataImage) -> Decision[None]:
-            return Decision(controller_state.fence_node(image, node_id, fenced=fenced), None)
+            records = controller_state.fence_node(
+                image, node_id, fenced=fenced, min_insync=partial(self._min_insync, image)
+            )
+            return Decision(records, None)
 
         await self._decide_and_write(decide)
 

@@ -12,22 +12,22 @@ Source: apache/kafka metadata/.../controller/ClusterControlManager.java. Not her
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from ..protocol.errors import (
     BrokerIdNotRegistered,
     InconsistentClusterId,
     StaleBrokerEpoch,
 )
-from .metadata_image import NO_LEADER, MetadataImage, NodeImage, PartitionImage
+from .metadata_image import MetadataImage, NodeImage, TopicImage
 from .metadata_records import (
     FenceNodeRecord,
     MetadataRecord,
-    PartitionRecord,
     ProducerIdsRecord,
     RegisterNodeRecord,
 )
+from .partition_change import next_partition
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -44,15 +44,26 @@ class NodeRegistration:
     rack: str | None
     node_id: int | None = None
     cluster_id: str | None = None
+    has_all_data: bool = True
+    """Whether its logs are surely what they were: the machine has not been down since."""
+
+
+MinInsync = Callable[[TopicImage], int]
+
+
+def own_min_insync(topic: TopicImage) -> int:
+    """min.insync.replicas as the topic itself says; 1 if it does not."""
+    return int(topic.configs.get("min.insync.replicas", 1))
 
 
 def register_node(
-    image: MetadataImage, request: NodeRegistration
+    image: MetadataImage, request: NodeRegistration, *, min_insync: MinInsync = own_min_insync
 ) -> tuple[int, list[MetadataRecord]]:
     """The node's id and the records that put it (back) in service.
 
     The caller holds the lock of its directory, so an earlier incarnation of it is dead; if that one
-    led partitions, their leader epochs grow, or two incarnations would lead in one epoch.
+    led partitions, their leader epochs grow, or two incarnations would lead in one epoch. One that
+    may have lost data is in no partition's ISR or ELR any more (KIP-966).
 
     Raises:
         InconsistentClusterId: the directory belongs to another cluster.
@@ -86,37 +97,43 @@ def register_node(
             epoch=image.offset,
         )
     ]
-    for topic_id, index, partition in _partitions_of(image, node_id):
-        if partition.leader == node_id or _may_lead(partition, node_id):
-            records.append(_with_leader(topic_id, index, partition, node_id))
+    active = {node.node_id for node in image.live_nodes()} | {node_id}
+    records += _follow_change(
+        image,
+        node_id,
+        is_active=active.__contains__,
+        min_insync=min_insync,
+        begins_anew=True,
+        has_all_data=request.has_all_data,
+    )
     return node_id, records
 
 
-def _may_lead(partition: PartitionImage, node_id: int) -> bool:
-    return partition.leader == NO_LEADER and node_id in partition.isr
-
-
-def _partitions_of(image: MetadataImage, node_id: int) -> list[tuple[UUID, int, PartitionImage]]:
-    return [
-        (topic.topic_id, index, partition)
-        for topic in image.topics.values()
-        for index, partition in enumerate(topic.partitions)
-        if node_id in partition.replicas
-    ]
-
-
-def _with_leader(
-    topic_id: UUID, index: int, partition: PartitionImage, leader: int
-) -> PartitionRecord:
-    return PartitionRecord(
-        topic_id=str(topic_id),
-        partition=index,
-        replicas=partition.replicas,
-        isr=partition.isr,
-        leader=leader,
-        leader_epoch=partition.leader_epoch + 1,
-        partition_epoch=partition.partition_epoch + 1,
-    )
+def _follow_change(
+    image: MetadataImage,
+    node_id: int,
+    *,
+    is_active: Callable[[int], bool],
+    min_insync: MinInsync,
+    begins_anew: bool = False,
+    has_all_data: bool = True,
+) -> list[MetadataRecord]:
+    """What becomes of the partitions with a replica on a node that came, went, or came anew."""
+    records: list[MetadataRecord] = []
+    for topic in image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            if node_id not in partition.replicas:
+                continue
+            changed = next_partition(
+                partition,
+                is_active=is_active,
+                min_insync_replicas=min_insync(topic),
+                lost=() if has_all_data else (node_id,),
+                begins_anew=node_id if begins_anew else None,
+            )
+            if changed is not partition:
+                records.append(changed.to_record(topic.topic_id, index))
+    return records
 
 
 def check_session(image: MetadataImage, node_id: int, incarnation: str) -> NodeImage:
@@ -134,20 +151,23 @@ def check_session(image: MetadataImage, node_id: int, incarnation: str) -> NodeI
     return node
 
 
-def fence_node(image: MetadataImage, node_id: int, *, fenced: bool) -> list[MetadataRecord]:
-    """The node fell silent (or is heard again). Its partitions lose (regain) their leader."""
+def fence_node(
+    image: MetadataImage,
+    node_id: int,
+    *,
+    fenced: bool,
+    min_insync: MinInsync = own_min_insync,
+) -> list[MetadataRecord]:
+    """The node fell silent (or is heard again). Others lead where it did, if they can."""
     node = image.nodes[node_id]
     if node.fenced == fenced:
         return []
-    records: list[MetadataRecord] = [
-        FenceNodeRecord(node_id=node_id, epoch=node.epoch, fenced=fenced)
+    active = {each.node_id for each in image.live_nodes()}
+    active = active - {node_id} if fenced else active | {node_id}
+    return [
+        FenceNodeRecord(node_id=node_id, epoch=node.epoch, fenced=fenced),
+        *_follow_change(image, node_id, is_active=active.__contains__, min_insync=min_insync),
     ]
-    for topic_id, index, partition in _partitions_of(image, node_id):
-        if fenced and partition.leader == node_id:
-            records.append(_with_leader(topic_id, index, partition, NO_LEADER))
-        elif not fenced and _may_lead(partition, node_id):
-            records.append(_with_leader(topic_id, index, partition, node_id))
-    return records
 
 
 def allocate_producer_ids(image: MetadataImage) -> tuple[int, list[MetadataRecord]]:

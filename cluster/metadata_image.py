@@ -55,6 +55,30 @@ class PartitionImage:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
+    recovering: bool = False
+    """The leader may lack records that were promised: it was elected uncleanly."""
+
+    def with_recovering(self, *, recovering: bool) -> PartitionImage:
+        return self if recovering == self.recovering else replace(self, recovering=recovering)
+
+    def in_next_epoch(self) -> PartitionImage:
+        return replace(self, partition_epoch=self.partition_epoch + 1)
+
+    def to_record(self, topic_id: UUID, index: int) -> PartitionRecord:
+        return PartitionRecord(
+            topic_id=str(topic_id),
+            partition=index,
+            replicas=self.replicas,
+            isr=self.isr,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            elr=self.elr,
+            last_known_leader=self.last_known_leader,
+            recovering=self.recovering,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +149,9 @@ class MetadataImage:
             if node.fenced:
                 records.append(FenceNodeRecord(node_id=node.node_id, epoch=node.epoch, fenced=True))
         for topic in self.topics.values():
-            topic_id = str(topic.topic_id)
-            records.append(TopicRecord(topic_id=topic_id, name=topic.name))
+            records.append(TopicRecord(topic_id=str(topic.topic_id), name=topic.name))
             records += [
-                PartitionRecord(
-                    topic_id=topic_id,
-                    partition=index,
-                    replicas=partition.replicas,
-                    isr=partition.isr,
-                    leader=partition.leader,
-                    leader_epoch=partition.leader_epoch,
-                    partition_epoch=partition.partition_epoch,
-                )
+                partition.to_record(topic.topic_id, index)
                 for index, partition in enumerate(topic.partitions)
             ]
             records += [
@@ -153,7 +168,8 @@ class MetadataImage:
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
         """The image after `records`, which end just below `offset`.
 
-        Cost: one copy of each mapping that changed (nodes, topics), so apply many records at once.
+        Cost: one copy of each mapping that changed (nodes, topics), and of the partitions of each
+        topic that did, so apply many records at once.
         """
         change = _Change(self)
         for record in records:
@@ -167,6 +183,8 @@ class _Change:
     def __init__(self, base: MetadataImage) -> None:
         self._values: dict[str, Any] = {}
         self._base = base
+        self._partitions: dict[str, list[PartitionImage]] = {}
+        """Of topics of which partitions changed; they are put into their topics by finish()."""
 
     def _writable(self, name: str) -> Any:
         if name not in self._values:
@@ -190,6 +208,7 @@ class _Change:
                 name = self._writable("topic_names").pop(UUID(record.topic_id), None)
                 if name is not None:
                     del self._writable("topics")[name]
+                    self._partitions.pop(name, None)
             case RegisterNodeRecord():
                 self._writable("nodes")[record.node_id] = NodeImage(
                     record.node_id,
@@ -217,20 +236,24 @@ class _Change:
         name = self._read("topic_names").get(UUID(record.topic_id))
         if name is None:
             return  # its topic was removed by an earlier record
-        topic = self._read("topics")[name]
+        partitions = self._partitions.get(name)
+        if partitions is None:
+            partitions = list(self._read("topics")[name].partitions)
+            self._partitions[name] = partitions
         image = PartitionImage(
             record.replicas,
             record.isr,
             record.leader,
             record.leader_epoch,
             record.partition_epoch,
+            record.elr,
+            record.last_known_leader,
+            record.recovering,
         )
-        partitions = list(topic.partitions)
         if record.partition == len(partitions):
             partitions.append(image)
         else:
             partitions[record.partition] = image
-        self._writable("topics")[name] = replace(topic, partitions=tuple(partitions))
 
     def _apply_config(self, record: ConfigRecord) -> None:
         if record.resource == "broker":
@@ -246,6 +269,9 @@ class _Change:
         self._writable("topics")[record.name] = replace(topic, configs=configs)
 
     def finish(self, offset: int) -> MetadataImage:
+        for name, partitions in self._partitions.items():
+            topics = self._writable("topics")
+            topics[name] = replace(topics[name], partitions=tuple(partitions))
         frozen: dict[str, Any] = {
             name: MappingProxyType(value) if isinstance(value, dict) else value
             for name, value in self._values.items()

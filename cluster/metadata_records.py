@@ -81,6 +81,9 @@ class PartitionRecord:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = -1
+    recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

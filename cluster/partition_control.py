@@ -1,7 +1,6 @@
 """More partitions, other leaders, other replicas for topics that exist.
 
-With one replica per partition there is nothing to elect and nowhere to move: the answers say so,
-as Apache Kafka does for such a partition. Moving a replica is refused until replicas can copy.
+Moving a replica is refused until replicas can copy.
 Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
 """
 
@@ -22,9 +21,11 @@ from ..protocol.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from .config_control import TOPIC
 from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
-from .metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from .metadata_image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from .metadata_records import MetadataRecord
+from .partition_change import next_partition
 from .topic_control import (
     MAX_PARTITIONS_PER_TOPIC,
     check_assignment,
@@ -33,6 +34,7 @@ from .topic_control import (
     spread_over_racks,
 )
 
+MIN_INSYNC: Final = "min.insync.replicas"
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
@@ -116,6 +118,11 @@ def create_partitions(
     return new_partitions(str(topic.topic_id), replicas, first=present)
 
 
+def min_insync_replicas(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> int:
+    """Of the topic, or of the brokers if it has none of its own."""
+    return int(topic.configs.get(MIN_INSYNC) or rules.default_of(image, TOPIC, MIN_INSYNC))
+
+
 def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
     partition = image.partition(topic, index)
     if partition is None:
@@ -140,31 +147,54 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
             asked = tuple(
                 (topic.name, tuple(range(len(topic.partitions)))) for topic in image.topics.values()
             )
+        active = {node.node_id for node in image.live_nodes()}
+        records: list[MetadataRecord] = []
         answers = []
         for topic, indexes in asked:
-            outcomes = [
-                PartitionOutcome(index, self._elect(image, topic, index)) for index in indexes
-            ]
+            outcomes = []
+            for index in indexes:
+                try:
+                    records.append(self._elect(image, rules, topic, index, active))
+                except KafkaError as error:
+                    outcomes.append(PartitionOutcome(index, Outcome.of(error)))
+                else:
+                    outcomes.append(PartitionOutcome(index, DONE))
             if self.partitions is None:
                 outcomes = [
                     each for each in outcomes if each.outcome.code != ElectionNotNeeded.code
                 ]
             if outcomes or self.partitions is not None:
                 answers.append((topic, tuple(outcomes)))
-        return [], tuple(answers)
+        return records, tuple(answers)
 
-    def _elect(self, image: MetadataImage, topic: str, index: int) -> Outcome:
-        try:
-            partition = _partition(image, topic, index)
-            if partition.leader == NO_LEADER:
-                # The one replica that could lead is on a node that is gone.
-                missing = f"no replica of {topic}-{index} is in service: {partition.replicas}"
-                if self.election_type == PREFERRED:
-                    raise PreferredLeaderNotAvailable(missing)
-                raise EligibleLeadersNotAvailable(missing)
-            raise ElectionNotNeeded(f"{topic}-{index} is led by node {partition.leader}")
-        except KafkaError as error:
-            return Outcome.of(error)
+    def _elect(
+        self, image: MetadataImage, rules: ConfigRules, name: str, index: int, active: set[int]
+    ) -> MetadataRecord:
+        partition = _partition(image, name, index)
+        topic = image.topics[name]
+        where = f"{name}-{index}"
+        is_preferred = self.election_type == PREFERRED
+        if partition.leader == (partition.replicas[0] if is_preferred else partition.leader) and (
+            partition.leader != NO_LEADER
+        ):
+            raise ElectionNotNeeded(f"{where} is led by node {partition.leader}")
+        changed = next_partition(
+            partition,
+            is_active=active.__contains__,
+            min_insync_replicas=min_insync_replicas(image, rules, topic),
+            prefers_first=is_preferred,
+            is_unclean=not is_preferred,
+        )
+        if is_preferred and changed.leader != partition.replicas[0]:
+            raise PreferredLeaderNotAvailable(
+                f"node {partition.replicas[0]} is not in service, or not in sync: "
+                f"the ISR of {where} is {partition.isr}"
+            )
+        if changed.leader == NO_LEADER:
+            raise EligibleLeadersNotAvailable(
+                f"no replica of {where} is in service: {partition.replicas}"
+            )
+        return changed.to_record(topic.topic_id, index)
 
 
 class Reassignment(NamedTuple):

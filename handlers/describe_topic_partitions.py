@@ -95,8 +95,12 @@ def _describe(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=(
+                    []
+                    if partition.last_known_leader == NO_LEADER or partition.elr
+                    else [partition.last_known_leader]
+                ),
                 offline_replicas=[node for node in partition.replicas if node in fenced],
             )
             for index, partition in enumerate(topic.partitions[first:end], first)

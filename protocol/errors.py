@@ -394,6 +394,10 @@ class DuplicateResource(KafkaError):
     code = ErrorCode.DUPLICATE_RESOURCE
 
 
+class InvalidUpdateVersion(KafkaError):
+    code = ErrorCode.INVALID_UPDATE_VERSION
+
+
 class IneligibleReplica(KafkaError):
     code = ErrorCode.INELIGIBLE_REPLICA
 
