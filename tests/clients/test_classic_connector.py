@@ -1,5 +1,6 @@
 """What do the streams of a connector hand out, whose is a partition, and what is committed?"""
 
+import gc
 import os
 import signal
 import threading
@@ -495,6 +496,23 @@ def test_no_thread_is_left_behind(new_topic: NewTopic, connect: Connect) -> None
     assert len(set(threading.enumerate()) - before) >= 3
     connector.shutdown()
     until(lambda: not set(threading.enumerate()) - before)
+
+
+def test_a_connector_that_is_dropped_with_its_streams_ends_without_a_commit(
+    bootstrap: str, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic()
+    fill(bootstrap, topic, range(10))
+    before = set(threading.enumerate())
+    connector = ConsumerConnector.create({"groupid": group, "bootstrap.servers": bootstrap})
+    streams = connector.create_message_streams({topic: 1})[topic]
+    del connector  # its streams keep it
+    gc.collect()
+    take(streams[0], 3)
+    assert len(set(threading.enumerate()) - before) >= 2
+    del streams
+    until(lambda: not gc.collect() and not set(threading.enumerate()) - before)
+    assert committed(bootstrap, group, topic) == [-1001]
 
 
 def test_shutdown_works_in_the_handler_of_a_signal(

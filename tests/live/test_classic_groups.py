@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 import confluent_kafka
@@ -16,12 +17,20 @@ import kafka
 import pytest
 
 import bradbury
-from bradbury.clients.classic import ConsumerConnector, ConsumerTimeoutException, KafkaStream
+from bradbury.clients.classic import (
+    ConsumerConnector,
+    ConsumerTimeoutException,
+    KafkaStream,
+    Message,
+    Producer,
+    ProducerData,
+)
 
 PARTITIONS = 6
 COUNT = 3000
 SECONDS = 60.0
 _numbers = itertools.count(1)
+_lock = threading.Lock()
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +181,70 @@ def test_with_commits_after_the_work_nothing_is_lost_and_little_comes_again(
     counts = Counter(before + after)
     assert set(counts) == set(range(COUNT))
     assert sum(counts.values()) - COUNT <= 3 * 20
+
+
+# --- coming and going ----------------------------------------------------------------------------
+
+
+class Streams:
+    """A connector, and a thread for each of its streams that counts what comes."""
+
+    def __init__(self, servers: str, topic: str, number: int, seen: Counter[int]) -> None:
+        self._connector = ConsumerConnector.create(
+            settings(servers, f"group-{topic}", consumer_timeout_ms=-1, session_timeout_ms=30_000)
+        )
+        streams = self._connector.create_message_streams({topic: number})[topic]
+        self._threads = [
+            threading.Thread(target=self._count, args=[stream, seen]) for stream in streams
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _count(self, stream: KafkaStream[Message], seen: Counter[int]) -> None:
+        for message, *_ in stream:
+            with _lock:
+                seen[int(message.payload or b"")] += 1
+
+    def end(self) -> None:
+        self._connector.shutdown()
+        for thread in self._threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_comes_and_goes_each_message_is_handed_out_once(
+    servers: str, topic: str, seed: int
+) -> None:
+    """Nobody is killed, so the commits before each rebalance leave nothing to come again."""
+    random = Random(seed)
+    seen: Counter[int] = Counter()
+    running = [Streams(servers, topic, 2, seen)]
+    count = COUNT
+    settings_of_producer = {
+        "broker.list": servers,
+        "producer.type": "async",
+        "queue.time": 5,
+        "queue.enqueueTimeout.ms": -1,
+    }
+    try:
+        with Producer[str, bytes](settings_of_producer) as producer:
+            for _ in range(12):
+                if len(running) > 1 and random.random() < 0.5:
+                    running.pop(random.randrange(len(running))).end()
+                else:
+                    running.append(Streams(servers, topic, random.randint(1, 3), seen))
+                for _ in range(random.randint(0, 1000)):
+                    producer.send(ProducerData(topic, str(count), b"%d" % count))
+                    count += 1
+                threading.Event().wait(random.random() / 2)
+        until(lambda: len(seen) == count)
+    finally:
+        for streams in running:
+            streams.end()
+    assert set(seen) == set(range(count))
+    assert set(seen.values()) == {1}
 
 
 # --- in one group with others --------------------------------------------------------------------
