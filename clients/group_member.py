@@ -163,7 +163,6 @@ class GroupMember:
             if not coordinator.needs_attention():
                 return False
             self._joined = coordinator.take_joined()
-            self._prepared = False
             return True
         if self._joined is not None:
             return self._complete(self._joined)

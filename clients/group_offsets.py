@@ -128,8 +128,10 @@ class GroupOffsets:
         if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
             coordinator.request_rejoin("a commit was refused: the group is rebalancing")
         elif error.code in (ErrorCode.FENCED_INSTANCE_ID, *_MEMBER_LOST):
-            if coordinator.membership != sent:
-                return RebalanceInProgress(f"{error}; there has been a rebalance since")
+            if coordinator.membership != sent:  # it is about a membership that is over anyway
+                if coordinator.is_joining:
+                    return RebalanceInProgress(f"{error}; there is a rebalance: poll, then commit")
+                return error
             if error.code == ErrorCode.FENCED_INSTANCE_ID:
                 coordinator.on_fenced(error)
             else:
