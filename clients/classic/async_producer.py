@@ -69,7 +69,8 @@ class AsyncProducer(Generic[T]):
             QueueClosed: after close.
         """
         item = self._callbacks.before_enqueue(item)
-        added = self._queue.put(item, self._enqueue_timeout_ms)
+        own = threading.current_thread() is self._thread  # a handler: it alone can make room
+        added = self._queue.put(item, 0 if own else self._enqueue_timeout_ms)
         self._callbacks.after_enqueue(item, added)
         if not added:
             self.dropped_count += 1
@@ -83,14 +84,15 @@ class AsyncProducer(Generic[T]):
         """Send what is queued, at most `timeout` seconds, then fail the rest. Idempotent."""
         self._finalizer()
         if self._thread is threading.current_thread():
-            return  # a handler closes its own producer: the thread ends by itself
+            return  # a handler: the thread ends when it is done
         self._thread.join(timeout)
-        self._producer.close(0 if self._thread.is_alive() else None)
-        self._thread.join(timeout)  # ends soon: nothing can be sent any more
+        if self._thread.is_alive():
+            self._producer.close(0)
+            self._thread.join(timeout)  # ends soon: nothing can be sent any more
 
 
 class _Sender(Generic[T]):
-    """What the thread runs. It does not hold the AsyncProducer, so that this can be dropped."""
+    """What the thread runs. It does not hold the AsyncProducer, so that this may be dropped."""
 
     def __init__(
         self,
@@ -127,6 +129,7 @@ class _Sender(Generic[T]):
         self._dispatch(events)
         self._guarded(self._handler.close, count=0)
         self._guarded(self._callbacks.close, count=0)
+        self._producer.close()
 
     def _dispatch(self, events: list[QueueItem[T]]) -> None:
         def send() -> None:

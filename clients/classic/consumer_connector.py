@@ -290,8 +290,13 @@ def _see_to_members(
     """Until the connector is shut down or dropped; it is not held meanwhile."""
     while True:
         connector = reference()
-        if connector is None or not connector._round():
+        if connector is None:
             return
+        try:
+            if not connector._round():
+                return
+        except Exception:
+            logger.exception("a bug in the connector; its members go on")
         del connector
         if stopping.is_set():
             time.sleep(ROUND_S)  # a stream is ending in its iterator's thread

@@ -456,6 +456,47 @@ def test_a_handler_that_raises_costs_its_batch_and_nothing_else(
     assert "3 messages may not have been sent" in caplog.text
 
 
+class SendsAgain(DefaultEventHandler):
+    """Sends on through its own producer, and closes it in the end."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.producer: Producer[str, bytes] | None = None
+        self.failures: list[Exception] = []
+
+    def handle(
+        self,
+        events: Sequence[QueueItem[bytes]],
+        producer: SyncProducer,
+        encoder: Encoder[bytes],
+    ) -> None:
+        super().handle(events, producer, encoder)
+        assert self.producer is not None
+        if events[0].data == b"first":
+            try:
+                self.producer.send(ProducerData(self.topic, None, [b"again"] * 5))
+            except QueueFull as error:
+                self.failures.append(error)
+            self.producer.close()
+
+
+def test_a_handler_that_sends_and_closes_does_not_wait_for_itself(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    handler = SendsAgain(topic)
+    config = asynchronous(bootstrap, queue_size=3, batch_size=1, enqueue_timeout_ms=-1)
+    before = set(threading.enumerate())
+    handler.producer = Producer[str, bytes](config, event_handler=handler)
+    handler.producer.send(ProducerData(topic, None, b"first"))
+    assert payloads(bootstrap, topic, 4) == [b"first", b"again", b"again", b"again"]
+    assert len(handler.failures) == 1
+    deadline = time.monotonic() + SECONDS
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not set(threading.enumerate()) - before
+
+
 @pytest.mark.slow
 def test_close_with_a_timeout_ends_though_no_broker_answers() -> None:
     cluster = bradbury.local()
