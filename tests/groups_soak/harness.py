@@ -1,6 +1,7 @@
 """Groups of every client on one topic, while members join, leave and are killed, and coordinators too.
 
-    with soak_of(cluster, folder, seconds=60) ...: see run_soak
+    outcome = Soak(cluster.bootstrap_servers, folder, coordinators=...).run(60)
+    faults = check(read_history(folder))
 
 A producer goes on all the while. Then the faults stop, every seat is taken, and all groups must have
 committed the last record within SETTLE_SECONDS; what happened is in the folder, for the checker.
@@ -32,7 +33,6 @@ RECORDS_PER_SECOND = 100
 FAULT_SECONDS = (3.0, 7.0)
 COORDINATOR_SECONDS = 15.0
 SETTLE_SECONDS = 120.0
-COMEBACK_SECONDS = 60.0
 
 SEATS = (
     Seat("mixed", "kafka-python"),
@@ -98,16 +98,31 @@ class SteadyProducer:
         self.acknowledged += 1
         self.ends[partition] = max(self.ends[partition], offset + 1)
 
-    def finish(self) -> None:
+    def stop(self) -> None:
+        """Idempotent."""
         self._stop.set()
         self._thread.join()
+
+    def finish(self) -> None:
+        """Stop, and wait for the last acknowledgement."""
+        self.stop()
         left = self._producer.flush(120)
         assert not left, f"{left} records were never acknowledged"
         assert not self.failures, self.failures[:3]
 
 
 class Soak:
-    """One run. `coordinators` gives the process ids of the coordinators that are up now."""
+    """One run.
+
+    Args:
+        servers: of the cluster.
+        folder: for the history.
+        coordinators: gives the process ids of the coordinators that are up now.
+        seats: the groups, and who is in them.
+        seed: of the sequence of faults.
+        pace: 2.0 makes them come twice as fast.
+        on_progress: told how many seconds are over, and what was done.
+    """
 
     def __init__(
         self,
@@ -117,12 +132,14 @@ class Soak:
         coordinators: Callable[[], list[int]],
         seats: tuple[Seat, ...] = SEATS,
         seed: int = 0,
+        pace: float = 1.0,
         on_progress: Callable[[float, str], None] = lambda seconds, text: None,
     ) -> None:
         self._servers = servers
         self._folder = folder
         self._coordinators = coordinators
         self._random = random.Random(seed)
+        self._pace = pace
         self._on_progress = on_progress
         self._nemesis = Lines(folder / "nemesis.jsonl")
         self._nemesis.event("begin", seed=seed, seats=[one.name for one in seats])
@@ -147,9 +164,8 @@ class Soak:
                 self.outcome.produced = producer.acknowledged
                 self._settle(admin, producer.ends)
             finally:
-                if not producer._stop.is_set():
-                    producer.finish()
                 end_all(self.occupants)
+                producer.stop()
                 self._write_plan()
         log = read_log(self._servers, {one.seat.group for one in self.occupants}, TOPIC)
         write_log(self._folder, log)
@@ -178,10 +194,10 @@ class Soak:
                 if rolling:
                     self._kill_coordinator(rolling.pop())
                 # One after the other, then again from the first.
-                coordinator_at = now + COORDINATOR_SECONDS
+                coordinator_at = now + COORDINATOR_SECONDS / self._pace
             if now >= fault_at:
                 self._trouble_a_member()
-                fault_at = now + self._random.uniform(*FAULT_SECONDS)
+                fault_at = now + self._random.uniform(*FAULT_SECONDS) / self._pace
             self._on_progress(now - began, self._summary())
             time.sleep(0.2)
 

@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--nodes", type=int, default=2, help="each has a coordinator")
+    parser.add_argument("--pace", type=float, default=1, help="2: faults come twice as fast")
     parser.add_argument("--without", action="append", default=[], help="a kind of client; repeat")
     parser.add_argument("--keep", type=Path, default=None, help="keep the history here in any case")
     parser.add_argument("--check", type=Path, default=None, help="only check a history kept here")
@@ -95,6 +96,7 @@ def main() -> int:
                 coordinators=lambda: coordinator_pids(cluster),
                 seats=seats,
                 seed=options.seed,
+                pace=options.pace,
                 on_progress=on_progress,
             )
             outcome = soak.run(options.seconds)
