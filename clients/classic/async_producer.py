@@ -15,7 +15,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from .errors import QueueFull
 from .event_handler import CallbackHandler, EventHandler, QueueItem
@@ -26,6 +27,9 @@ from .sync_producer import SyncProducer
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+IDLE_S: Final = 0.1
+"""How long the thread waits at least for the first message of a batch."""
 
 
 class AsyncProducer(Generic[T]):
@@ -113,18 +117,19 @@ class _Sender(Generic[T]):
 
     def run(self) -> None:
         events: list[QueueItem[T]] = []
-        sent_at = time.monotonic()
+        due = time.monotonic() + self._queue_time_s
         while not self._queue.is_finished:
-            taken: Sequence[QueueItem[T] | None] = self._queue.take(
-                max(1, self._batch_size - len(events)), sent_at + self._queue_time_s
-            )
+            # Without a queue time, or after it, what is there leaves at once; but idling is slow.
+            until = due if events else max(due, time.monotonic() + IDLE_S)
+            taken: Sequence[QueueItem[T] | None]
+            taken = self._queue.take(max(1, self._batch_size - len(events)), until)
             for item in taken or (None,):
-                hook = self._callbacks.after_dequeuing_existing_data
-                events += self._guarded(lambda: hook(item), count=item is not None)  # noqa: B023 -- called at once
+                hook = partial(self._callbacks.after_dequeuing_existing_data, item)
+                events += self._guarded(hook, count=item is not None)
             if not taken or len(events) >= self._batch_size:
                 self._dispatch(events)
                 events = []
-                sent_at = time.monotonic()
+                due = time.monotonic() + self._queue_time_s
         events += self._guarded(self._callbacks.last_batch_before_close, count=0)
         self._dispatch(events)
         self._guarded(self._handler.close, count=0)

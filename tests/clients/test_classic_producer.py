@@ -412,6 +412,30 @@ def test_hooks_are_called_on_the_way_and_may_change_what_passes(
     assert recorder.calls[-3:] == ["last_batch_before_close", "before_sending_data 5", "close"]
 
 
+class CountsIdling(CallbackHandler[bytes]):
+    def __init__(self) -> None:
+        self.idle = 0
+
+    def after_dequeuing_existing_data(
+        self, item: QueueItem[bytes] | None
+    ) -> Sequence[QueueItem[bytes]]:
+        self.idle += item is None
+        return super().after_dequeuing_existing_data(item)
+
+
+def test_without_a_queue_time_messages_leave_at_once_and_an_idle_queue_costs_nothing(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic, counting = new_topic(), CountsIdling()
+    config = asynchronous(bootstrap, queue_time_ms=0)
+    with Producer[str, bytes](config, callback_handler=counting) as producer:
+        producer.send(ProducerData(topic, None, b"one"))
+        assert payloads(bootstrap, topic, 1) == [b"one"]
+        counting.idle = 0
+        threading.Event().wait(0.5)
+        assert 1 <= counting.idle <= 10
+
+
 def test_a_hook_is_told_that_the_queue_was_full(bootstrap: str, new_topic: NewTopic) -> None:
     topic, handler = new_topic(), Held()
     recorder = Recorder(topic)
