@@ -240,13 +240,10 @@ class GroupCoordinator:
             return [Reply(request_id, response)]
         return _in_batches(records, OffsetsDeleted(request_id, response))
 
-    def on_topics_deleted(self, topics: Iterable[str]) -> list[Effect]:
+    def on_topics_deleted(self, topics: set[str]) -> list[Effect]:
         """Offsets in topics that are gone go, too: a new topic of that name begins anew."""
         records = [
-            record
-            for offsets in self._state.offsets
-            for topic in topics
-            for record in offsets.tombstones_of(topic)
+            record for offsets in self._state.offsets for record in offsets.tombstones_in(topics)
         ]
         return _in_batches(records, _nobody_waits())
 
@@ -309,7 +306,9 @@ class GroupCoordinator:
         effects: list[Effect] = []
         batch: list[CoordinatorRecord] = []
         before: list[GroupRecord] = []
-        for group_id in self._retention.next_groups(self.groups, wall_ms=now_ms):
+        for group_id in self._retention.next_groups(
+            self.groups, self._state.offsets.count_of, wall_ms=now_ms
+        ):
             group = self.groups.get(group_id)
             if group is None or group.members.pending:
                 continue

@@ -35,10 +35,11 @@ class GroupOffsets:
         self._on_their_way: Counter[TopicPartition] = Counter()
         # Of each producer with an open transaction; None: a plain commit came behind it.
         self._pending: dict[int, dict[TopicPartition, OffsetCommitValue | None]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
         """Partitions with a committed offset."""
-        return sum(map(len, self._committed.values()))
+        return self._count
 
     @property
     def is_empty(self) -> bool:
@@ -68,14 +69,14 @@ class GroupOffsets:
         """A plain commit or a tombstone."""
         key, value = record
         if value is not None:
-            self._committed.setdefault(key.topic, {})[key.partition] = value
+            self._put(key.topic, key.partition, value)
             for offsets in self._pending.values():
                 if (key.topic, key.partition) in offsets:
                     offsets[key.topic, key.partition] = None
             return
         partitions = self._committed.get(key.topic)
-        if partitions is not None:
-            partitions.pop(key.partition, None)
+        if partitions is not None and partitions.pop(key.partition, None) is not None:
+            self._count -= 1
             if not partitions:
                 del self._committed[key.topic]
         for producer_id in list(self._pending):
@@ -91,7 +92,12 @@ class GroupOffsets:
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         for (topic, partition), value in self._pending.pop(producer_id, {}).items():
             if is_commit and value is not None:
-                self._committed.setdefault(topic, {})[partition] = value
+                self._put(topic, partition, value)
+
+    def _put(self, topic: str, partition: int, value: OffsetCommitValue) -> None:
+        partitions = self._committed.setdefault(topic, {})
+        self._count += partition not in partitions
+        partitions[partition] = value
 
     # --- what is about to be in the log ----------------------------------------------------------
 
@@ -143,16 +149,19 @@ class GroupOffsets:
         """Of everything that is committed, pending, or about to be."""
         return self._tombstones(sorted({*self._each(), *self._on_their_way, *self._each_pending()}))
 
-    def tombstones_of(
-        self, topic: str, partitions: Iterable[int] | None = None
-    ) -> list[OffsetRecord]:
-        """Of these partitions of the topic, or of all: those there is anything of."""
-        if partitions is None:
-            partitions = {
-                *self._committed.get(topic, {}),
-                *(partition for name, partition in self._on_their_way if name == topic),
-                *(partition for name, partition in self._each_pending() if name == topic),
-            }
+    def tombstones_in(self, topics: set[str]) -> list[OffsetRecord]:
+        """Of all that is committed, pending, or about to be in these topics."""
+        gone = {
+            (topic, partition)
+            for topic in topics & self._committed.keys()
+            for partition in self._committed[topic]
+        }
+        for about in (self._on_their_way, self._each_pending()):
+            gone.update(key for key in about if key[0] in topics)
+        return self._tombstones(sorted(gone))
+
+    def tombstones_of(self, topic: str, partitions: set[int]) -> list[OffsetRecord]:
+        """Of these partitions: those there is anything of."""
         return self._tombstones(
             (topic, partition)
             for partition in sorted(partitions)

@@ -16,12 +16,13 @@ What always holds: `now_ms` only grows, and was the wall's time or an earlier on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .group_config import GroupCoordinatorConfig
 
 GROUPS_AT_ONCE = 200
-"""A few milliseconds of work."""
+OFFSETS_AT_ONCE = 5_000
+"""Either is a few milliseconds of work; the last group of a turn may have more."""
 LEAP_FACTOR = 6
 """An hour for every ten minutes: a day of being switched off is caught up with in five hours."""
 
@@ -33,14 +34,23 @@ class Retention:
         self._interval_ms = config.offsets_retention_check_interval_ms
         self._to_do: deque[str] = deque()
 
-    def next_groups(self, group_ids: Iterable[str], *, wall_ms: int) -> list[str]:
-        """The next few of the round; a new round, of `group_ids`, begins if none is under way."""
+    def next_groups(
+        self, group_ids: Iterable[str], count_of: Callable[[str], int], *, wall_ms: int
+    ) -> list[str]:
+        """The next few of the round; a new round, of `group_ids`, begins if none is under way.
+
+        count_of: the number of offsets of a group.
+        """
         if not self._to_do:
             self._to_do.extend(group_ids)
             known_ms = min(wall_ms, self.now_ms + LEAP_FACTOR * self._interval_ms)
             self.now_ms = self.not_before(known_ms)
-        count = min(GROUPS_AT_ONCE, len(self._to_do))
-        return [self._to_do.popleft() for _ in range(count)]
+        found: list[str] = []
+        offsets = 0
+        while self._to_do and len(found) < GROUPS_AT_ONCE and offsets < OFFSETS_AT_ONCE:
+            found.append(self._to_do.popleft())
+            offsets += count_of(found[-1])
+        return found
 
     def not_before(self, wall_ms: int) -> int:
         """The time to write down when the wall's is `wall_ms`."""

@@ -361,6 +361,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def acknowledged_offsets_are_there(self) -> None:
         found = self.driver.all_offsets()
+        assert self.driver.coordinator.offset_count == len(found)
         if not self.driver.uncommitted:
             assert found == self.offsets
 

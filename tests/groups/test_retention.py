@@ -1,6 +1,6 @@
 """When do committed offsets expire, and what is the time when the clock is not to be trusted? (KIP-211)"""
 
-from bradbury.groups.retention import GROUPS_AT_ONCE, LEAP_FACTOR
+from bradbury.groups.retention import GROUPS_AT_ONCE, LEAP_FACTOR, OFFSETS_AT_ONCE
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import GroupDriver, subscription
 
@@ -99,3 +99,15 @@ def test_many_groups_are_looked_at_a_few_at_a_time_and_all_in_the_end() -> None:
         turns += 1
     assert turns == 6
     assert driver.counters.offsets_expired == count
+
+
+def test_a_group_with_very_many_offsets_has_a_turn_of_its_own() -> None:
+    driver = GroupDriver(offsets_retention_minutes=1)
+    for number in range(4):
+        for partition in range(OFFSETS_AT_ONCE):
+            driver.commit({("t", partition): 1}, group=f"group-{number}")
+    driver.now_ms += CHECK_MS
+    (key,) = driver.timers
+    for left in (3, 2, 1, 0):
+        driver.perform(driver.coordinator.on_timer(key, now_ms=driver.now_ms))
+        assert len(driver.coordinator.groups) == left

@@ -309,7 +309,7 @@ class GroupDriver:
         return request_id
 
     def delete_topics(self, *topics: str) -> None:
-        self.perform(self.coordinator.on_topics_deleted(topics))
+        self.perform(self.coordinator.on_topics_deleted(set(topics)))
 
     # --- answers ---------------------------------------------------------------------------------
 
