@@ -8,11 +8,16 @@ What always holds:
     Workers are their member's: they end with it, so that a member that is restarted does not find
     its successors' work behind what nobody waits for.
 
+    Ray's own threads only note what has happened; this pool's thread acts on it. A call of Ray in
+    one of its threads may wait for that very thread.
+
 A batch is one call. Its table goes through Ray's object store; workers read it without a copy.
 """
 
 from __future__ import annotations
 
+import logging
+import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -26,6 +31,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from .batch import Batch
 from .function import Function, Outcome, call, portable
 from .local_pool import PoolEvents
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {"num_cpus": 0, "max_restarts": -1}
 
@@ -56,7 +63,7 @@ _Worker: Any = ray.remote(WorkerProcess)
 
 
 class ActorPool:
-    """events are told from Ray's threads."""
+    """events are told from a thread of the pool's."""
 
     def __init__(
         self,
@@ -76,17 +83,18 @@ class ActorPool:
         self._lives = count(1)
         self._actors: dict[str, Any] = {}
         self._closed = False
+        self._happened: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="bradbury-pool", daemon=True).start()
         self.resize(workers)
 
     def resize(self, count: int) -> None:
-        """Add workers until there are `count`. For fewer, `retire` those that are too many."""
+        """Add workers until there are `count`. For fewer, `retire` those that are too many.
+
+        A worker counts from its start, and while Ray restarts it.
+        """
         with self._lock:
             for _ in range(count - len(self._actors)):
                 self._start_worker()
-
-    @property
-    def size(self) -> int:
-        return len(self._actors)
 
     def start(self, worker: str, batch: Batch) -> None:
         actor = self._actors.get(worker)
@@ -94,7 +102,7 @@ class ActorPool:
             return  # it died, and its batches are being given to others
         outcome, result = actor.process.remote(batch.table)
         outcome.future().add_done_callback(
-            lambda done: self._on_processed(worker, batch, done, result)
+            lambda done: self._happened.put(lambda: self._on_processed(worker, batch, done, result))
         )
 
     def retire(self, worker: str) -> None:
@@ -108,6 +116,15 @@ class ActorPool:
             self._closed = True
             for worker in list(self._actors):
                 self.retire(worker)
+        self._happened.put(None)
+
+    def _run(self) -> None:
+        while (happened := self._happened.get()) is not None:
+            try:
+                happened()
+            except Exception as error:  # as a failure of the member: somebody has to be told
+                logger.exception("a pool of workers failed; this is a bug in Bradbury")
+                self._events.on_failure(error)
 
     def _start_worker(self) -> None:
         actor = _Worker.options(**self._options).remote(self._function, deliver=self._deliver)
@@ -117,7 +134,9 @@ class ActorPool:
         """Tell of the worker when it is there, in a life of its own."""
         worker = f"{name}#{next(self._lives)}"
         self._actors[worker] = actor
-        actor.ready.remote().future().add_done_callback(lambda done: self._on_ready(worker, done))
+        actor.ready.remote().future().add_done_callback(
+            lambda done: self._happened.put(lambda: self._on_ready(worker, done))
+        )
 
     def _on_ready(self, worker: str, done: Future[None]) -> None:
         error = done.exception()

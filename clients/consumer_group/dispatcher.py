@@ -74,6 +74,11 @@ class Dispatcher:
         """Those that get batches."""
         return [worker for worker in self._in_flight if worker not in self._retiring]
 
+    @property
+    def retiring(self) -> list[str]:
+        """Those that finish what they have."""
+        return [worker for worker in self._in_flight if worker in self._retiring]
+
     # --- batches -----------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:

@@ -124,7 +124,7 @@ class Work:
     def use(self, pool: Pool) -> None:
         with self.changed:
             self._pool = pool
-            self._start()
+            self.resize(self._workers)
 
     # --- from the thread that polls ----------------------------------------------------------
 
@@ -315,10 +315,15 @@ class Work:
     def resize(self, workers: int) -> None:
         """More workers, or those that are too many as soon as they have nothing left."""
         with self.changed:
-            self._workers = max(1, workers)
+            if not self._config.workers:
+                return  # a member that processes by itself is its only worker
+            self._workers = workers
             if self._pool is None:
                 return
-            self._pool.resize(workers)
+            for worker in self._dispatcher.retiring:
+                if len(self._dispatcher.workers) < workers:
+                    self._dispatcher.add_worker(worker)  # it has not gone yet: it stays
+            self._pool.resize(workers + len(self._dispatcher.retiring))
             for worker in self._dispatcher.workers[workers:]:
                 if self._dispatcher.retire_worker(worker):
                     self._dismiss(worker)

@@ -1,0 +1,217 @@
+"""Does a group of consumer actors process every record, whatever dies?"""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bradbury
+from bradbury.tests.support.numbered import duplicates, fill, numbers_in
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def kill(group: bradbury.ConsumerGroup, number: int) -> int:
+    """End the process of one member, by its own id."""
+    pid = group.status().members[number].pid
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def assigned(group: bradbury.ConsumerGroup) -> list[int]:
+    """How many partitions each member has, once they have all."""
+    while True:
+        counts = [len(member.partitions) for member in group.status().members]
+        if sum(counts) == 4:
+            return counts
+
+
+def test_a_killed_member_takes_its_partitions_back_without_a_rebalance(topic: str) -> None:
+    fill(topic, 2000)
+    with bradbury.ConsumerGroup(
+        topic, topic, actors=2, batch_records=50, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(numbers_in, stop_at_end=True)
+        found = list(next(results))
+        assigned(group)
+        before = group.status().members
+        pid = kill(group, 0)
+        for result in results:
+            found += result
+        after = group.status().members
+    assert sorted(set(found)) == list(range(2000))
+    assert after[0].pid != pid
+    assert after[0].restarts == 1
+    assert [member.generation for member in after] == [member.generation for member in before]
+    assert [one.topic_partition for one in after[0].partitions] == [
+        one.topic_partition for one in before[0].partitions
+    ]
+
+
+def test_a_function_that_kills_its_member_is_called_again_with_the_same_records(
+    topic: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "died"
+
+    def dies_once(table: pa.Table) -> list[int]:
+        if 77 in numbers_in(table) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return numbers_in(table)
+
+    fill(topic, 200)
+    with bradbury.ConsumerGroup(
+        topic, topic, batch_records=20, auto_offset_reset="earliest"
+    ) as group:
+        found = [n for result in group.map(dies_once, stop_at_end=True) for n in result]
+    assert mark.exists()
+    assert sorted(set(found)) == list(range(200))
+
+
+def test_a_member_that_is_too_late_is_replaced_by_the_others_and_comes_back(topic: str) -> None:
+    fill(topic, 1000)
+    with bradbury.ConsumerGroup(
+        topic,
+        topic,
+        actors=2,
+        batch_records=50,
+        restart_grace_ms=0,  # at once: long before any restart
+        auto_offset_reset="earliest",
+    ) as group:
+        results = group.map(numbers_in, stop_at_end=True)
+        found = list(next(results))
+        assigned(group)
+        generation = group.status().members[1].generation
+        kill(group, 0)
+        for result in results:
+            found += result
+        while group.status().members[1].generation == generation:
+            pass  # every status is a round trip to the member
+        assert assigned(group)
+        assert sorted(len(member.partitions) for member in group.status().members) != [0, 0]
+    assert sorted(set(found)) == list(range(1000))
+
+
+def test_an_actor_that_ray_gives_up_is_made_anew_under_its_name(topic: str) -> None:
+    fill(topic, 1000)
+    with bradbury.ConsumerGroup(
+        topic,
+        topic,
+        batch_records=50,
+        actor_options={"max_restarts": 0},
+        auto_offset_reset="earliest",
+    ) as group:
+        results = group.map(numbers_in, stop_at_end=True)
+        found = list(next(results))
+        kill(group, 0)
+        for result in results:
+            found += result
+        assert group.status().members[0].restarts == 1
+    assert sorted(set(found)) == list(range(1000))
+
+
+def test_at_most_once_processes_nothing_twice_when_members_are_killed(
+    topic: str, tmp_path: Path
+) -> None:
+    def note(table: pa.Table) -> None:
+        path = tmp_path / f"{os.getpid()}"
+        with path.open("a") as file:
+            file.writelines(f"{number}\n" for number in numbers_in(table))
+
+    fill(topic, 3000)
+    with bradbury.ConsumerGroup(
+        topic,
+        topic,
+        actors=2,
+        guarantee="at_most_once",
+        batch_records=25,
+        auto_offset_reset="earliest",
+    ) as group:
+        run = group.for_each(note, stop_at_end=True)
+        while not list(tmp_path.iterdir()):
+            group.status()
+        kill(group, 0)
+        kill(group, 1)
+        run.wait(120)
+    done = [int(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert duplicates(done) == []
+    assert len(done) > 2500  # at most what two members had in flight is missing
+
+
+def test_resizing_while_it_runs_moves_partitions_and_loses_nothing(topic: str) -> None:
+    fill(topic, 2000)
+    with bradbury.ConsumerGroup(
+        topic, topic, actors=1, batch_records=20, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(numbers_in)
+        found = list(next(results))
+        group.resize(3)
+        while len(set(found)) < 1000:
+            found += next(results)
+        while len([m for m in group.status().members if m.partitions]) < 3:
+            try:
+                found += results.next(0.2)[0]
+            except TimeoutError:
+                continue
+        group.resize(2)
+        fill(topic, 1000, start=2000)
+        while len(set(found)) < 3000:
+            found += next(results)
+        assert sorted(assigned(group)) == [2, 2]
+    assert sorted(set(found)) == list(range(3000))
+
+
+def test_what_is_being_processed_in_a_rebalance_is_finished_before_it_goes(
+    topic: str, tmp_path: Path
+) -> None:
+    """Graceful moves make no duplicates: a rebalance waits for what was started."""
+    gate = tmp_path / "open"
+
+    def waits(table: pa.Table) -> list[int]:
+        while not gate.exists():
+            os.sched_yield()
+        return numbers_in(table)
+
+    fill(topic, 400)
+    with bradbury.ConsumerGroup(
+        topic, topic, batch_records=100, revoke_timeout_ms=60_000, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(waits)
+        while not any(member.running for member in group.status().members):
+            pass
+        group.resize(2)
+        gate.touch()
+        found: list[int] = []
+        while len(found) < 400:
+            found += next(results)
+        assigned(group)
+        with pytest.raises(TimeoutError):
+            results.next(1.0)  # nothing comes twice
+    assert sorted(found) == list(range(400))
+
+
+def test_two_groups_of_one_name_are_told_apart_by_their_prefix_or_fenced(topic: str) -> None:
+    fill(topic, 100)
+    options: dict[str, Any] = {"auto_offset_reset": "earliest"}
+    with bradbury.ConsumerGroup(topic, topic, **options) as first:
+        results = first.map(numbers_in)
+        found = list(next(results))
+        with bradbury.ConsumerGroup(topic, topic, instance_prefix="other", **options) as second:
+            others = second.map(numbers_in)
+            while [len(g.status().members[0].partitions) for g in (first, second)] != [2, 2]:
+                pass
+            fill(topic, 100, start=100)
+            while len(set(found)) < 200:
+                for one in (results, others):
+                    try:
+                        found += one.next(0.2)[0]
+                    except TimeoutError:
+                        continue
+        with bradbury.ConsumerGroup(topic, topic, **options) as third:
+            third.map(numbers_in)
+            with pytest.raises(bradbury.protocol.errors.FencedInstanceId):
+                while True:
+                    next(results)
