@@ -179,7 +179,8 @@ class GroupShard:
             try:
                 await self._replay()
                 break
-            except (KafkaError, OSError):
+            except Exception:
+                # Whatever it is: nobody is coordinated here until it can be read.
                 logger.exception("__consumer_offsets-%d cannot be read", self.partition)
                 self._coordinator.close()
                 self._coordinator = self._new_coordinator()
@@ -322,7 +323,11 @@ class GroupShard:
         request_id = next(self._request_ids)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[request_id] = future
-        self._perform(event(request_id))
+        try:
+            self._perform(event(request_id))
+        except BaseException:
+            self._waiting.pop(request_id, None)
+            raise
         return future
 
     def _on_due(self, key: TimerKey) -> None:
@@ -367,27 +372,33 @@ class GroupShard:
             self._committing = self._loop.create_task(self._commit())
 
     async def _commit(self) -> None:
+        try:
+            await self._commit_all()
+        except KafkaError as error:
+            logger.warning(
+                "__consumer_offsets-%d is read again: a record of it is in doubt: %s",
+                self.partition,
+                error,
+            )
+        except Exception:
+            logger.exception("__consumer_offsets-%d is read again", self.partition)
+        else:
+            self._committing = None
+            return
+        self._committing = None
+        self._abandon()
+        self._begin()
+
+    async def _commit_all(self) -> None:
         while self._uncommitted:
             first = self._uncommitted[0]
             if first.committed is not None:
-                try:
-                    await first.committed
-                except KafkaError as error:
-                    logger.warning(
-                        "__consumer_offsets-%d is read again: a record of it is in doubt: %s",
-                        self.partition,
-                        error,
-                    )
-                    self._committing = None
-                    self._abandon()
-                    self._begin()
-                    return
+                await first.committed
             self._uncommitted.popleft()
             self._perform(self._coordinator.on_committed(first.append, now_ms=self._now_ms()))
             for future in first.then:
                 if not future.done():
                     future.set_result(None)
-        self._committing = None
 
     def _on_late(self) -> None:
         """One timer for all: it is for the oldest that is not late, or goes with the last one."""

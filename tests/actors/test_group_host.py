@@ -245,7 +245,8 @@ def test_an_append_that_is_refused_changes_nothing(cause: Any, code: ErrorCode) 
     run(scene())
 
 
-def test_a_commit_in_doubt_makes_the_shard_read_its_log_again() -> None:
+@pytest.mark.parametrize("error", [KafkaStorageError("the disk"), OSError("a fault of ours")])
+def test_a_commit_in_doubt_makes_the_shard_read_its_log_again(error: Exception) -> None:
     """The record may be in the log or not; only the log knows."""
 
     async def scene() -> None:
@@ -253,7 +254,7 @@ def test_a_commit_in_doubt_makes_the_shard_read_its_log_again() -> None:
         shard = await led(host, replica)
         replica.hold()
         doubtful, behind = commit(shard, 1), commit(shard, 2)
-        replica.fail(KafkaStorageError("the disk"))
+        replica.fail(error)
         for answer in (doubtful, behind):
             with pytest.raises(NotCoordinator):
                 await answer

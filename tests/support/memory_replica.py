@@ -45,7 +45,7 @@ class MemoryReplica:
     def commit(self) -> None:
         self.waiting.pop(0).set_result(None)
 
-    def fail(self, error: KafkaError) -> None:
+    def fail(self, error: Exception) -> None:
         self.waiting.pop(0).set_exception(error)
 
     def append(self, batch: memoryview) -> Appended:
