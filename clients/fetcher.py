@@ -393,11 +393,13 @@ class Fetcher:
         future: Future[dict[TopicPartition, int]],
     ) -> None:
         error = future.exception()
+        refresh = False
         with self.condition:
             self._finding = False
             if isinstance(error, Exception):
                 self._find_at = time.monotonic() + self._backoff_s
-                if not is_retriable(error):
+                refresh = is_retriable(error)
+                if not refresh:
                     self._raise_in_poll(error)
                     for state in states:
                         state.retry_at = NEVER  # until the next seek or assignment
@@ -407,6 +409,8 @@ class Fetcher:
                     if state.generation == generation and offset is not None:
                         state.seek(offset)
             self.condition.notify_all()
+        if refresh:
+            self._refresh()
         self.wake()
 
     # --- shared ------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class GroupJoin:
         if self.cancelled:
             return None  # leaving has told the coordinator this id
         assignor.on_assignment(partitions, response.generation_id)
-        self._learn({topic for topic, _ in partitions})
+        self._learn(partitions)
         return Joined(tuple(partitions), response.generation_id)
 
     def _metadata(self, assignor: Assignor, topics: tuple[str, ...]) -> bytes:
@@ -257,8 +257,11 @@ class GroupJoin:
                 f"group {self._config.group_id!r}: the leader's assignment cannot be read: {error}"
             ) from None
 
-    def _learn(self, topics: set[str]) -> None:
-        if self._client.want(topics) or any(one not in self._client.view.topics for one in topics):
+    def _learn(self, partitions: list[TopicPartition]) -> None:
+        """Ask for what the leader knew and this member does not."""
+        view = self._client.view
+        new = self._client.want({topic for topic, _ in partitions})
+        if new or any(partition >= view.partition_count(topic) for topic, partition in partitions):
             self._client.refresh()
 
 

@@ -334,6 +334,23 @@ def test_new_partitions_of_a_topic_are_shared_out(
     poll_until(lambda: [len(numbers(one)) for one in members] == [2, 2], *members)
 
 
+def test_a_member_learns_of_new_partitions_from_the_leader_that_gives_them(
+    consumer: Make, new_topic: NewTopic, admin: bradbury.Admin, bootstrap: str
+) -> None:
+    topic = new_topic(2)
+    leader = consumer(topic, metadata_max_age_ms=100)
+    poll_until(lambda: len(numbers(leader)) == 2, leader)
+    follower = consumer(topic, metadata_max_age_ms=600_000)
+    poll_until(lambda: len(numbers(leader)) == len(numbers(follower)) == 1, leader, follower)
+    admin.create_partitions(topic, 6)
+    for partition in range(6):
+        fill(bootstrap, topic, 10, partition)
+    rows = poll_until(lambda: len(numbers(leader)) == len(numbers(follower)) == 3, leader, follower)
+    rows += poll_until(lambda: _all_read(leader, follower), leader, follower)
+    seen = sorted((row["partition"], row["offset"]) for row in rows)
+    assert seen == [(partition, offset) for partition in range(6) for offset in range(10)]
+
+
 def test_another_subscription_takes_the_place_of_the_first(
     consumer: Make, new_topic: NewTopic
 ) -> None:

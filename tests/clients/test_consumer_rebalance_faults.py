@@ -523,6 +523,17 @@ def test_a_later_commit_waits_for_the_one_before(group: ScriptedGroup) -> None:
     assert order == [6, 7]
 
 
+def test_wakeup_ends_a_commit_that_is_not_answered(group: ScriptedGroup) -> None:
+    group.on(OffsetCommitRequest, SILENCE)
+    with member(group, enable_auto_commit=False) as consumer:
+        know_positions(consumer)
+        threading.Timer(0.1, consumer.wakeup).start()
+        started = time.monotonic()
+        with pytest.raises(bradbury.Wakeup):
+            consumer.commit()
+        assert time.monotonic() - started < 10
+
+
 # --- leaving -----------------------------------------------------------------------------------
 
 
