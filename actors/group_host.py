@@ -6,6 +6,7 @@ the newest leader epoch. Implements handlers.group_port.Groups.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,6 +19,13 @@ from ..handlers.context import LeaderReplica
 from ..handlers.group_port import GroupShard as GroupShardPort
 from ..protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from .group_shard import GroupShard, ShardState
+from .line_limit import LineLimit
+
+logger = logging.getLogger("bradbury.groups")
+
+# Each rebalance says why. Enough for a cluster that starts, and not for a flood to fill the disk.
+LINES_AT_ONCE = 5_000
+LINES_PER_SECOND = 20.0
 
 NO_GROUPS = Counter({state.value: 0 for state in GroupState})
 
@@ -43,6 +51,7 @@ class GroupHost:
         self._shards: dict[int, tuple[int, GroupShard]] = {}
         self.memory = MemberMemory(config.bradbury_group_members_max_bytes)
         self.counters = GroupCounters()
+        self._lines = LineLimit(logger, burst=LINES_AT_ONCE, per_second=LINES_PER_SECOND)
 
     def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None:
         """The node leads the partition in `leader_epoch`: load it. An older epoch is ignored."""
@@ -52,7 +61,13 @@ class GroupHost:
                 return
             known[1].close()
         shard = GroupShard(
-            partition, replica, self._config, self._now_ms, self.memory, self.counters
+            partition,
+            replica,
+            self._config,
+            self._now_ms,
+            self.memory,
+            self.counters,
+            self._lines,
         )
         self._shards[partition] = (leader_epoch, shard)
 

@@ -70,6 +70,7 @@ from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..protocol.record_batch import LOG_OVERHEAD, read_header, read_size
 from ..protocol.records import ControlType, control_type, encode_records, iterate_records
 from .deadline_timers import DeadlineTimers
+from .line_limit import LineLimit
 
 logger = logging.getLogger("bradbury.groups")
 
@@ -122,8 +123,9 @@ class GroupShard:
         now_ms: Callable[[], int],
         memory: MemberMemory,
         counters: GroupCounters,
+        lines: LineLimit,
     ) -> None:
-        """`memory` and `counters` are the node's."""
+        """`memory`, `counters` and `lines` (what groups say in the log) are the node's."""
         self.partition = partition
         self.state = ShardState.LOADING
         self._replica = replica
@@ -131,6 +133,7 @@ class GroupShard:
         self._now_ms = now_ms
         self._memory = memory
         self._counters = counters
+        self._lines = lines
         self._loop = asyncio.get_running_loop()
         self._request_ids = itertools.count(1)
         self._loading: asyncio.Task[None] | None = None
@@ -349,7 +352,7 @@ class GroupShard:
                 case Append():
                     self._append(effect)
                 case Report(group_id, text):
-                    logger.info("group %s %s", group_id, text)
+                    self._lines.info("group %.200s %.400s", group_id, text)
 
     def _append(self, append: Append) -> None:
         now_ms = self._now_ms()

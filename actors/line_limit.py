@@ -1,7 +1,7 @@
 """Log lines about peers, at most so many: a flood of bad peers must not become a flood of lines.
 
-A bucket of BURST lines fills again by PER_SECOND; what is left out is counted and said with the
-next line that goes out, or by `settle`.
+A bucket of BURST lines (or `burst`) fills again by PER_SECOND; what is left out is counted and said
+with the next line that goes out, or by `settle`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ PER_SECOND = 2.0
 
 
 class LineLimit:
-    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        logger: logging.Logger,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        burst: float = BURST,
+        per_second: float = PER_SECOND,
+    ) -> None:
         self._logger = logger
         self._clock = clock
-        self._left = float(BURST)
+        self._burst = burst
+        self._per_second = per_second
+        self._left = burst
         self._filled_at = clock()
         self.left_out = 0
+
+    def info(self, message: str, *values: object) -> None:
+        if self._logger.isEnabledFor(logging.INFO) and self._may_speak():
+            self._logger.info(message, *values)
 
     def warning(self, message: str, *values: object) -> None:
         if self._may_speak():
@@ -37,7 +50,7 @@ class LineLimit:
 
     def _has_room(self) -> bool:
         now = self._clock()
-        self._left = min(BURST, self._left + (now - self._filled_at) * PER_SECOND)
+        self._left = min(self._burst, self._left + (now - self._filled_at) * self._per_second)
         self._filled_at = now
         return self._left >= 1
 

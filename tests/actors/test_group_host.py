@@ -1,6 +1,7 @@
 """What happens around the rules of groups: loading, waiting for commits, losing the partition?"""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.actors.group_host import GroupHost
+from bradbury.actors.group_host import LINES_AT_ONCE, GroupHost
 from bradbury.cluster.metadata_image import MetadataImage, TopicImage
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_records import (
@@ -28,6 +29,7 @@ from bradbury.protocol.errors import (
 )
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
 from bradbury.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from bradbury.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from bradbury.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -522,3 +524,20 @@ def test_the_numbers_of_a_node_are_those_of_its_groups() -> None:
         host.close()
 
     run(scene())
+
+
+def test_a_flood_of_rebalances_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        for number in range(3 * LINES_AT_ONCE // 2):
+            await shard.leave(
+                LeaveGroupRequest("g", [MemberIdentity((await join(shard)).member_id)])
+            )
+            if number == 0:
+                assert "group g rebalances after generation 0" in caplog.text
+        host.close()
+
+    caplog.set_level(logging.INFO, "bradbury.groups")
+    run(scene())
+    assert LINES_AT_ONCE <= len(caplog.records) < LINES_AT_ONCE + 500
