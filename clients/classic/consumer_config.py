@@ -63,7 +63,8 @@ class ConsumerConfig:
         consumer_timeout_ms: an iterator raises ConsumerTimeoutException after so long without a
             message; -1: it waits for ever.
         session_timeout_ms, heartbeat_interval_ms: a member that is not heard is given up.
-        topic_refresh_interval_ms: how often a filter looks for new topics.
+        topic_refresh_interval_ms: how often new partitions, and for filters new topics,
+            are looked for.
 
     Raises:
         InvalidConfig: no group, or numbers out of bounds.

@@ -20,6 +20,7 @@ Not here: what a stream hands out (kafka_stream), assignment (assignors, coordin
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 import weakref
@@ -53,10 +54,6 @@ class ConsumerConnector:
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
         self._streams: list[KafkaStream[Any]] = []
-        self._filter: TopicFilter | None = None
-        self._topics: frozenset[str] = frozenset()
-        self._admin: Admin | None = None
-        self._look_at = 0.0
         self._created = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -98,7 +95,7 @@ class ConsumerConnector:
         if not topic_count:
             raise ValueError("create_message_streams needs a topic")
         wanted = [
-            (topic,) for topic, number in topic_count.items() for _ in range(_count(number, topic))
+            topic for topic, number in topic_count.items() for _ in range(_count(number, topic))
         ]
         streams = iter(self._create(wanted, decoder))
         return {
@@ -132,19 +129,13 @@ class ConsumerConnector:
             )
         _count(number, repr(topic_filter))
         self._check_new()
-        self._filter = topic_filter
-        self._admin = Admin(
+        with Admin(
             self.config.bootstrap,
-            client_id=f"{self.config.consumer_id}-topics",
             timeout_ms=self.config.socket_timeout_ms,
             namespace=self.config.namespace,
-        )
-        try:
-            self._topics = self._allowed_topics()
-            return self._create([sorted(self._topics)] * number, decoder)
-        except BaseException:
-            self._admin.close()
-            raise
+        ) as admin:
+            admin.describe_cluster()  # a pattern alone waits for a cluster, and says nothing
+        return self._create([topic_filter.pattern] * number, decoder)
 
     def commit_offsets(self) -> None:
         """Store what the iterators of all streams have handed out.
@@ -174,8 +165,6 @@ class ConsumerConnector:
             stream.shutdown()
         if self._thread is not None and all(stream.has_ended for stream in self._streams):
             self._thread.join(5)
-        if self._admin is not None:
-            self._admin.close()
 
     def __enter__(self) -> Self:
         return self
@@ -197,14 +186,14 @@ class ConsumerConnector:
             raise ValueError("the streams of a connector are made once; create another connector")
 
     def _create(
-        self, wanted: Iterable[Iterable[str]], decoder: Decoder[T] | None
+        self, wanted: Iterable[str | re.Pattern[str]], decoder: Decoder[T] | None
     ) -> list[KafkaStream[T]]:
-        """A stream for each list of topics."""
+        """A stream for each subscription."""
         self._check_new()
         made: list[KafkaStream[T]] = []
         try:
-            for number, topics in enumerate(wanted):
-                made.append(self._stream(f"{self.config.consumer_id}-{number}", topics, decoder))
+            for number, topic in enumerate(wanted):
+                made.append(self._stream(f"{self.config.consumer_id}-{number}", topic, decoder))
         except BaseException:
             for stream in made:
                 stream.shutdown()
@@ -213,7 +202,6 @@ class ConsumerConnector:
         self._streams += made
         for stream in made:
             stream.connector = self
-        self._look_at = time.monotonic() + self.config.topic_refresh_interval_ms / 1000
         self._thread = threading.Thread(
             target=_see_to_members,
             args=(weakref.ref(self), self._stopping),
@@ -224,11 +212,10 @@ class ConsumerConnector:
         return made
 
     def _stream(
-        self, client_id: str, topics: Iterable[str], decoder: Decoder[T] | None
+        self, client_id: str, wanted: str | re.Pattern[str], decoder: Decoder[T] | None
     ) -> KafkaStream[T]:
         config = self.config
         consumer = Consumer(
-            *topics,
             bootstrap=config.bootstrap,
             namespace=config.namespace,
             group=config.group_id,
@@ -243,7 +230,14 @@ class ConsumerConnector:
             ),
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
+            metadata_max_age_ms=config.topic_refresh_interval_ms,
+            partition_assignment_strategy="range",
         )
+        try:
+            consumer.subscribe(wanted)
+        except BaseException:
+            consumer.close()
+            raise
         return KafkaStream(
             consumer,
             # Without a decoder T is Message, as the overloads say.
@@ -256,32 +250,9 @@ class ConsumerConnector:
 
     def _round(self) -> bool:
         """See to every member once. False: all have ended."""
-        if self._filter is not None and time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + self.config.topic_refresh_interval_ms / 1000
-            self._follow_topics()
         for stream in self._streams:
             stream.see_to_group()
         return not all(stream.has_ended for stream in self._streams)
-
-    def _allowed_topics(self) -> frozenset[str]:
-        assert self._admin is not None
-        assert self._filter is not None
-        return frozenset(filter(self._filter.is_topic_allowed, self._admin.list_topics()))
-
-    def _follow_topics(self) -> None:
-        """Subscribe to the topics that are allowed now, if they are others and not none."""
-        if self._stopping.is_set():
-            return
-        try:
-            topics = self._allowed_topics()
-            if topics and topics != self._topics:
-                logger.info("%s: reads %s from now on", self._filter, sorted(topics))
-                for stream in self._streams:
-                    stream.subscribe(sorted(topics))
-                self._topics = topics
-        except (KafkaError, ConnectionFailed) as error:
-            if not self._stopping.is_set():
-                logger.warning("%s: no news of topics, again soon: %s", self._filter, error)
 
 
 def _see_to_members(

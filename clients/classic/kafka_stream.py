@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ...protocol.errors import ConnectionFailed, KafkaError
@@ -106,14 +106,6 @@ class KafkaStream(Generic[T]):
         try:
             if not self._ended:
                 self._consumer.commit()
-        finally:
-            self._turns.leave()
-
-    def subscribe(self, topics: Iterable[str]) -> None:
-        self._turns.enter()
-        try:
-            if not self._ending:
-                self._consumer.subscribe(topics)
         finally:
             self._turns.leave()
 

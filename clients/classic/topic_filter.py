@@ -11,22 +11,26 @@ from abc import ABC, abstractmethod
 
 
 class TopicFilter(ABC):
-    """Raises ValueError: `raw` is no regular expression. Internal topics never pass a connector."""
+    """Raises ValueError: `raw` is no regular expression. Internal topics never pass a connector.
+
+    pattern: matches the whole names of the topics that are allowed.
+    """
 
     def __init__(self, raw: str) -> None:
         self.regex = raw.strip().replace(",", "|").replace(" ", "").strip("\"'")
         if not self.regex:
             raise ValueError("a topic filter needs a regular expression")
         try:
-            self._pattern = re.compile(self.regex)
+            re.compile(self.regex)
+            self.pattern = re.compile(self._allowing(self.regex))
         except re.error as error:
-            raise ValueError(f"{self.regex!r} is no regular expression: {error}") from None
+            raise ValueError(f"{self.regex!r} is no regular expression here: {error}") from None
+
+    def is_topic_allowed(self, topic: str) -> bool:
+        return self.pattern.fullmatch(topic) is not None
 
     @abstractmethod
-    def is_topic_allowed(self, topic: str) -> bool: ...
-
-    def _matches(self, topic: str) -> bool:
-        return self._pattern.fullmatch(topic) is not None
+    def _allowing(self, regex: str) -> str: ...
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.regex!r})"
@@ -35,12 +39,12 @@ class TopicFilter(ABC):
 class Whitelist(TopicFilter):
     """The topics that match."""
 
-    def is_topic_allowed(self, topic: str) -> bool:
-        return self._matches(topic)
+    def _allowing(self, regex: str) -> str:
+        return regex
 
 
 class Blacklist(TopicFilter):
     """The topics that do not match."""
 
-    def is_topic_allowed(self, topic: str) -> bool:
-        return not self._matches(topic)
+    def _allowing(self, regex: str) -> str:
+        return rf"(?!(?:{regex})\Z).+"

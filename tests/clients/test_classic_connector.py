@@ -289,6 +289,18 @@ def test_a_connector_that_comes_takes_half_and_gives_it_back_when_it_goes(
     assert sorted(int(one.message.payload) for one in found) == list(range(400))
 
 
+def test_partitions_that_are_added_are_shared_out_too(
+    bootstrap: str, new_topic: NewTopic, connect: Connect, admin: bradbury.Admin
+) -> None:
+    topic = new_topic(2)
+    streams = connect(consumer_timeout_ms=100).create_message_streams({topic: 2})[topic]
+    until(lambda: [len(stream.assignment()) for stream in streams] == [1, 1])
+    admin.create_partitions(topic, 5)
+    until(lambda: [len(stream.assignment()) for stream in streams] == [3, 2])
+    fill(bootstrap, topic, range(100), partitions=5)
+    assert [len(found) for found in read_all(streams, 100)] == [60, 40]
+
+
 def test_a_stream_that_nobody_iterates_does_not_hold_up_its_group(
     bootstrap: str, new_topic: NewTopic, connect: Connect
 ) -> None:

@@ -175,6 +175,15 @@ def test_a_blacklist_allows_what_does_not_match() -> None:
     assert not allowed("test-1")
 
 
+def test_a_blacklist_of_several_forbids_each_whole_name() -> None:
+    allowed = Blacklist("test.*, flights").is_topic_allowed
+    assert not allowed("flights")
+    assert not allowed("test-flights")
+    assert allowed("flights-2013")
+    assert allowed("a-test")
+    assert not Blacklist(".*").is_topic_allowed("anything")
+
+
 def test_a_comma_is_an_or_and_spaces_and_quotes_do_not_count() -> None:
     found = Whitelist(" 'flights, weather.*' ")
     assert found.regex == "flights|weather.*"
@@ -183,7 +192,7 @@ def test_a_comma_is_an_or_and_spaces_and_quotes_do_not_count() -> None:
     assert not found.is_topic_allowed("flights|weather.*x")
 
 
-@pytest.mark.parametrize("raw", ["(", "", "  ", "''"])
+@pytest.mark.parametrize("raw", ["(", "", "  ", "''", "(?P<"])
 def test_what_is_no_expression_is_refused(raw: str) -> None:
     with pytest.raises(ValueError, match="regular expression"):
         Whitelist(raw)
