@@ -1,6 +1,7 @@
 """Every example does what it says when it is run as it stands, in a process of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,3 +82,47 @@ def test_a_reader_of_0_7_that_is_killed_twice_copies_exactly_once(
     output = output_of("classic_exactly_once.py", environment)
     assert output.count("reader ended with -9") == 2
     assert "sum: 49,995,000, expected 49,995,000" in output
+
+
+def figure(output: str, name: str) -> int:
+    found = re.search(rf"{name}: ([\d,]+)", output)
+    assert found, output
+    return int(found[1].replace(",", ""))
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_at_least_once_nothing_is_missing(environment: dict[str, str]) -> None:
+    output = output_of("at_least_once.py", environment)
+    assert figure(output, "actors killed") == 4
+    assert figure(output, "missing") == 0
+    assert figure(output, "processed twice") > 0
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_at_most_once_nothing_comes_twice(environment: dict[str, str]) -> None:
+    output = output_of("at_most_once.py", environment)
+    assert figure(output, "actors killed") == 4
+    assert figure(output, "processed twice") == 0
+    assert 0 < figure(output, "missing") <= 4 * 4 * 200
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_exactly_once_nothing_is_missing_and_nothing_comes_twice(
+    environment: dict[str, str],
+) -> None:
+    output = output_of("exactly_once.py", environment)
+    assert "database: 4 actors killed, missing: 0, twice: 0" in output
+    assert "files: 4 actors killed, missing: 0, twice: 0" in output
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_one_member_feeds_more_workers_than_there_are_partitions(
+    environment: dict[str, str],
+) -> None:
+    output = output_of("consumer_group.py", environment)
+    assert "sensors: 50" in output
+    assert "records: 100,000, lag: 0" in output
