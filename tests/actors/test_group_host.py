@@ -526,6 +526,27 @@ def test_the_numbers_of_a_node_are_those_of_its_groups() -> None:
     run(scene())
 
 
+def test_many_expired_groups_go_in_several_turns_of_the_loop() -> None:
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host(offsets_retention_check_interval_ms=5)
+        shard = await led(host, replica)
+        for number in range(450):
+            partition = OffsetCommitRequestPartition(0, 1)
+            request = OffsetCommitRequest(
+                group_id=f"group-{number}",
+                retention_time_ms=0,
+                topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+            )
+            await shard.commit_offsets(request, api_version=4, is_known=lambda *_: True)
+        while host.numbers().offsets:
+            await asyncio.sleep(0.001)
+        assert host.counters.offsets_expired == 450
+        assert host.shards()[0].list_groups() == []
+        host.close()
+
+    run(scene())
+
+
 def test_a_flood_of_rebalances_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         replica, host = MemoryReplica(), new_host()
