@@ -435,6 +435,8 @@ class Consumer(ConsumerPositions):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return []
+            if member is not None:
+                left_s = min(left_s, member.longest_wait_s())
             with self._fetcher.condition:
                 self._fetcher.condition.wait_for(self._may_go_on, left_s)
 

@@ -68,6 +68,18 @@ class _Asked:
     states: dict[TopicPartition, tuple[FetchState, int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What poll is to raise, and whom it concerns: each partition and its generation then."""
+
+    error: Exception
+    concerned: tuple[tuple[FetchState, int], ...]
+
+    @property
+    def is_current(self) -> bool:
+        return any(state.generation == generation for state, generation in self.concerned)
+
+
 class Fetcher:
     """`condition` guards all of it and is notified whenever poll may go on."""
 
@@ -83,7 +95,7 @@ class Fetcher:
         self._find_positions = find_positions
         self._states: dict[TopicPartition, FetchState] = {}
         self._completed: deque[FetchedRecords] = deque()
-        self._errors: deque[Exception] = deque()
+        self._errors: deque[_Failure] = deque(maxlen=100)  # nobody may poll for a while
         self._busy: set[tuple[Address, str]] = set()
         self._finding = False
         self._find_at = 0.0
@@ -175,7 +187,11 @@ class Fetcher:
 
     def take_error(self) -> Exception | None:
         with self.condition:
-            return self._errors.popleft() if self._errors else None
+            while self._errors:
+                failure = self._errors.popleft()
+                if failure.is_current:
+                    return failure.error
+            return None
 
     def ready_count(self) -> int:
         """How many times `take` has something now."""
@@ -183,11 +199,14 @@ class Fetcher:
             return sum(not one.state.paused for one in self._completed)
 
     def has_error(self) -> bool:
-        return bool(self._errors)
+        with self.condition:
+            return any(failure.is_current for failure in self._errors)
 
     def is_ready(self) -> bool:
         """Whether `take` or `take_error` has something. Needs `condition`."""
-        return bool(self._errors) or any(not one.state.paused for one in self._completed)
+        return any(failure.is_current for failure in self._errors) or any(
+            not one.state.paused for one in self._completed
+        )
 
     def notify(self) -> None:
         """Let a waiting poll look again."""
@@ -302,7 +321,7 @@ class Fetcher:
                 for state, _, _ in asked.states.values():
                     state.retry_at = time.monotonic() + self._backoff_s
                 if isinstance(error, Exception) and not is_retriable(error):
-                    self._raise_in_poll(error)
+                    self._raise_in_poll(error, [state for state, _, _ in asked.states.values()])
             else:
                 for topic in future.result().responses:
                     for data in topic.partitions:
@@ -358,7 +377,8 @@ class Fetcher:
                     OffsetOutOfRange(
                         f"{key}: offset {fetch_offset} is not, or no longer, in the log; seek, "
                         'or set auto_offset_reset="earliest" or "latest"'
-                    )
+                    ),
+                    [state],
                 )
                 state.retry_at = NEVER  # until the next seek
             else:
@@ -366,11 +386,13 @@ class Fetcher:
             return False
         error = error_for(code)
         if not error.retriable:
-            self._raise_in_poll(error_for(code, f"{key}: {error}"))
+            self._raise_in_poll(error_for(code, f"{key}: {error}"), [state])
         return True
 
-    def _raise_in_poll(self, error: Exception) -> None:
-        self._errors.append(error)
+    def _raise_in_poll(self, error: Exception, states: Iterable[FetchState]) -> None:
+        """Unless all of `states` have been sought, or taken away, before poll looks."""
+        concerned = tuple((state, state.generation) for state in states)
+        self._errors.append(_Failure(error, concerned))
         self.condition.notify_all()
 
     # --- positions ---------------------------------------------------------------------------
@@ -400,7 +422,7 @@ class Fetcher:
                 self._find_at = time.monotonic() + self._backoff_s
                 refresh = is_retriable(error)
                 if not refresh:
-                    self._raise_in_poll(error)
+                    self._raise_in_poll(error, states)
                     for state in states:
                         state.retry_at = NEVER  # until the next seek or assignment
             elif error is None:

@@ -140,6 +140,15 @@ class GroupMember:
             return self._last_commit.done()
         return self.coordinator.needs_attention()
 
+    def longest_wait_s(self) -> float:
+        """How long a poll may wait before it calls `see_to` again: it is polled all the while, and
+        what was handed out is committed when it is time.
+        """
+        longest = self.coordinator.config.max_poll_interval_ms / 3000
+        if self._auto_commit_s is not None:
+            longest = min(longest, max(0.05, self._auto_commit_at - time.monotonic()))
+        return longest
+
     def see_to(self) -> None:
         """Go on with a rebalance as far as it goes without waiting; commit if it is time.
 

@@ -281,6 +281,26 @@ def test_without_a_seek_and_a_policy_the_missing_offset_is_raised(
         poll_until(lambda: False, one)
 
 
+def test_an_error_of_a_partition_that_was_sought_or_given_up_is_not_raised(
+    consumer: Make, new_topic: NewTopic, bootstrap: str
+) -> None:
+    topic = new_topic(2)
+    fill(bootstrap, topic, 5)
+    one = consumer(auto_offset_reset="none")
+    one.assign([(topic, 0)])
+    one.seek((topic, 0), 99)
+    deadline = time.monotonic() + SECONDS
+    while not one._fetcher.has_error():
+        assert time.monotonic() < deadline
+    one.seek((topic, 0), 3)
+    assert one.poll(20_000)["offset"].to_pylist() == [3, 4]
+    one.seek((topic, 0), 99)
+    while not one._fetcher.has_error():
+        assert time.monotonic() < deadline
+    one.assign([])
+    assert one.poll(20).num_rows == 0
+
+
 # --- subscriptions -----------------------------------------------------------------------------
 
 

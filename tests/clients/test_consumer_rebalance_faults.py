@@ -387,6 +387,15 @@ def test_a_finished_rebalance_that_nobody_has_polled_for_keeps_its_heartbeats(
         assert len(group.wait_for(JoinGroupRequest)) == 1
 
 
+def test_a_poll_that_waits_for_long_is_a_poll_all_the_while(group: ScriptedGroup) -> None:
+    with member(group, max_poll_interval_ms=200, auto_commit_interval_ms=100) as consumer:
+        know_positions(consumer)
+        assert consumer.poll(1_000).num_rows == 0
+        assert consumer.group_metadata().generation == 1
+        assert not [one for one in group.requests if isinstance(one, LeaveGroupRequest)]
+        assert len(group.wait_for(OffsetCommitRequest)) >= 5
+
+
 @pytest.mark.parametrize("instance", [None, "static"])
 def test_a_member_that_is_not_polled_leaves_unless_it_is_static_and_falls_silent(
     group: ScriptedGroup, instance: str | None
@@ -406,6 +415,30 @@ def test_a_member_that_is_not_polled_leaves_unless_it_is_static_and_falls_silent
             consumer.commit()
         poll_until(lambda: len(told.events) == 3, consumer)
     assert told.events[1:3] == [("lost", [0, 1]), ("assigned", [0, 1])]
+
+
+def test_a_coordinator_that_has_moved_is_followed_with_the_membership_as_it_is(
+    group: ScriptedGroup,
+) -> None:
+    with ScriptedGroup() as successor, member(group, enable_auto_commit=False) as consumer:
+        know_positions(consumer)
+        membership = consumer.group_metadata()
+        group.on(FindCoordinatorRequest, successor.coordinator)
+        group.on(HeartbeatRequest, HeartbeatResponse(error_code=NOT_COORDINATOR))
+        group.on(OffsetCommitRequest, group.refuse_commit(NOT_COORDINATOR))
+        successor.wait_for(HeartbeatRequest, 2)
+        consumer.commit()
+        committed = successor.wait_for(OffsetCommitRequest)[0]
+        assert committed.member_id == membership.member_id
+        assert committed.generation_id_or_member_epoch == membership.generation
+        assert consumer.group_metadata() == membership
+        successor.on(HeartbeatRequest, HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS))
+        poll_until(lambda: bool(_of(successor, JoinGroupRequest)), consumer)
+        assert _of(successor, JoinGroupRequest)[0].member_id == membership.member_id
+
+
+def _of(broker: ScriptedBroker, kind: type[Any]) -> list[Any]:
+    return [one for one in broker.requests if isinstance(one, kind)]
 
 
 # --- commits -----------------------------------------------------------------------------------
