@@ -88,6 +88,11 @@ def create_partitions(
     topic = image.topics.get(wanted.topic)
     if topic is None:
         raise UnknownTopicOrPartition(f"topic {wanted.topic!r} does not exist")
+    if topic.is_internal:
+        raise InvalidPartitions(
+            f"with more partitions of {topic.name!r} most groups would have other coordinators, "
+            "which know nothing of them"
+        )
     present = len(topic.partitions)
     if wanted.total == present and is_repeated:
         return []

@@ -241,6 +241,10 @@ class DeleteTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
         for key in self.topics:
             try:
                 topic = _find(image, key)
+                if topic.is_internal:
+                    raise InvalidRequest(
+                        f"{topic.name!r} holds what consumer groups have committed; it stays"
+                    )
                 if topic.topic_id in gone:
                     raise InvalidRequest(f"topic {topic.name!r} stands twice in the request")
             except (UnknownTopicOrPartition, UnknownTopicId, InvalidRequest) as error:

@@ -1,5 +1,6 @@
 """Which topics can be made and deleted, where do their partitions go, and what can be added?"""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -146,6 +147,22 @@ def test_a_topic_named_by_name_and_by_id_is_deleted_once() -> None:
     records, (first, second) = decide(image, DeleteTopics(topics=both))
     assert len(records) == 1
     assert (first.outcome, second.outcome.code) == (DONE, ErrorCode.INVALID_REQUEST)
+
+
+def test_the_topic_of_committed_offsets_is_neither_deleted_nor_split_anew() -> None:
+    image = cluster("a1")
+    records, _ = decide(image, CreateTopics(topics=(topic("t", partitions=1),)))
+    image = applied(image, records)
+    offsets = replace(image.topics["t"], name="__consumer_offsets")
+    image = replace(
+        image,
+        topics={"__consumer_offsets": offsets},
+        topic_names={TOPIC_ID: "__consumer_offsets"},
+    )
+    for key in (TopicKey("__consumer_offsets"), TopicKey(None, TOPIC_ID)):
+        assert code_of(image, DeleteTopics(topics=(key,))) is ErrorCode.INVALID_REQUEST
+    more = CreatePartitions(topics=(NewPartitions("__consumer_offsets", 5),))
+    assert code_of(image, more) is ErrorCode.INVALID_PARTITIONS
 
 
 def test_partitions_that_are_added_go_on_where_the_others_end() -> None:
