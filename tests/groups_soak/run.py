@@ -49,7 +49,7 @@ def show(outcome: Outcome, history: History, faults: list[Fault], seconds: float
         table.add_row(name, f"{value:,}")
     console.print(table)
     for line in (*report(faults), *outcome.problems):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def main() -> int:
