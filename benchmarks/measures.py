@@ -11,10 +11,11 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from contestants import Contestant
 from librdkafka import CONSUMER, PRODUCER, Client
@@ -37,6 +38,8 @@ READING = {
     "check.crcs": "false",
 }
 LATENCY_RATE = 1_000
+WARM_UP = LATENCY_RATE // 2
+"""Records, not counted."""
 WAIT_SECONDS = 60
 
 
@@ -102,62 +105,81 @@ def _throughput(broker: Contestant, size: int, count: int, work: Callable[[], fl
 
 def produce_latency(broker: Contestant, topic: str, seconds: float) -> Latency:
     """LATENCY_RATE records a second with acks=1, from the moment each was due to its answer."""
-    times: list[float] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 1, "linger.ms": 0})
-    _send_steadily(producer, topic, seconds, times)
-    return _percentiles(times)
+    return _percentiles(_send_steadily(broker.bootstrap_servers, topic, seconds))
 
 
 def round_trip(broker: Contestant, topic: str, seconds: float) -> Latency:
-    """The same, until a consumer of this process has been handed the record."""
-    times: list[float] = []
+    """The same, until a consumer in a process of its own has been handed the record."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    total = int(LATENCY_RATE * seconds) + WARM_UP
+    receiver = context.Process(
+        target=_receive, args=(broker.bootstrap_servers, topic, total, theirs)
+    )
+    receiver.start()
+    try:
+        theirs.close()  # so that recv fails, instead of waiting, if the process dies
+        ours.recv()
+        _send_steadily(broker.bootstrap_servers, topic, seconds)
+        return _percentiles(ours.recv()[WARM_UP:])
+    finally:
+        receiver.join(WAIT_SECONDS)
+        if receiver.is_alive():
+            receiver.kill()
+
+
+def _receive(address: str, topic: str, total: int, told: Connection) -> None:
+    """Tell that the consumer is there, then how old each record was. The clock is the machine's."""
     consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "versus",
-            "fetch.wait.max.ms": 500,
-        }
+        {"bootstrap.servers": address, "group.id": "versus", "fetch.wait.max.ms": 500}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    total = int(LATENCY_RATE * seconds)
-    warm = LATENCY_RATE // 2
-
-    def receive() -> None:
-        count = 0
-        while count < total + warm:
-            for record in consumer.consume(1_000, 0.005):
-                if record.error() is None:
-                    count += 1
-                    times.append(time.perf_counter() - float(record.value()))
-
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 1, "linger.ms": 0})
-    receiver = threading.Thread(target=receive, daemon=True)
-    receiver.start()
-    _send_steadily(producer, topic, seconds, [])
-    receiver.join(WAIT_SECONDS)
-    if receiver.is_alive():
-        raise RuntimeError(f"{broker.name}: {len(times)} of {total + warm} records came back")
+    consumer.poll(0.5)
+    told.send(None)
+    times: list[float] = []
+    deadline = time.perf_counter() + WAIT_SECONDS
+    while len(times) < total and time.perf_counter() < deadline:
+        # One by one: consume() would wait until it has as many as it was asked for.
+        record = consumer.poll(1.0)
+        if record is not None and record.error() is None:
+            times.append(time.perf_counter() - float(record.value()))
     consumer.close()
-    return _percentiles(times[warm:])
+    if len(times) < total:
+        raise RuntimeError(f"{len(times)} of {total} records came back")
+    told.send(times)
 
 
-def _send_steadily(producer: Producer, topic: str, seconds: float, times: list[float]) -> None:
-    """Half a second more than asked, which is left out of `times`."""
-    warm = LATENCY_RATE // 2
-    began = time.perf_counter()
-    for number in range(int(LATENCY_RATE * seconds) + warm):
-        due = began + number / LATENCY_RATE
-        while (left := due - time.perf_counter()) > 0:
-            producer.poll(left)
-        producer.produce(
-            topic,
-            b"%.9f" % due,
-            partition=0,
-            on_delivery=lambda error, record, due=due, keep=number >= warm: (
-                times.append(time.perf_counter() - due) if keep and error is None else None
-            ),
-        )
+def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
+    """How long each record took from when it was due; WARM_UP records more come before these.
+
+    Answers are waited for in a thread, so that none of them waits for the next record's turn.
+    """
+    times: list[float] = []
+    producer = Producer({"bootstrap.servers": address, "acks": 1, "linger.ms": 0})
+    ended = threading.Event()
+
+    def wait_for_answers() -> None:
+        while not ended.is_set():
+            producer.poll(0.1)
+
+    def on_delivery(error: KafkaError | None, record: Message) -> None:
+        if error is None:
+            times.append(time.perf_counter() - float(record.value()))
+
+    waiting = threading.Thread(target=wait_for_answers)
+    waiting.start()
+    try:
+        began = time.perf_counter()
+        for number in range(int(LATENCY_RATE * seconds) + WARM_UP):
+            due = began + number / LATENCY_RATE
+            if (left := due - time.perf_counter()) > 0:
+                time.sleep(left)
+            producer.produce(topic, b"%.9f" % due, partition=0, on_delivery=on_delivery)
+    finally:
+        ended.set()
+        waiting.join()
     producer.flush(WAIT_SECONDS)
+    return times[WARM_UP:]
 
 
 def _percentiles(times: list[float]) -> Latency:

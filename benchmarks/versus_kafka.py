@@ -7,8 +7,9 @@
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
 with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
 as the other; a ratio is the median of the ratios of the rounds, so that a disk or a neighbour that
-is slow for a minute slows both. Before each the disk is idle (sync). The client is the same, with the same settings. Broker and client
-share this machine's cores: where the client takes a whole core, that is said.
+is slow for a minute slows both; before each the disk is idle (sync). The client is the same, with
+the same settings. Broker and client share this machine's cores: where the client takes a whole
+core, that is said.
 """
 
 from __future__ import annotations
