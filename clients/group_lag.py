@@ -19,7 +19,7 @@ from ..protocol.errors import UnknownTopicOrPartition
 from .cluster_client import ClusterClient
 from .group_admin import GroupDescription, GroupMember, describe_groups
 from .group_offsets_admin import CommittedOffset, group_offsets
-from .io_thread import Steps
+from .io_thread import Steps, wait
 from .list_offsets import EARLIEST, LATEST, list_offsets
 from .record_times import record_times
 from .topic_partition import TopicPartition
@@ -84,41 +84,45 @@ def lag_of(
         for group in described
     }
     keys = {key for name in names for key in (*committed[name], *owners[name])}
-    there = yield from _existing(client, keys)
-    ends = yield from list_offsets(client, dict.fromkeys(there, LATEST), timeout_ms=timeout_ms)
-    starts = yield from list_offsets(client, dict.fromkeys(there, EARLIEST), timeout_ms=timeout_ms)
-    found: dict[str, list[PartitionLag]] = {}
-    for name in names:
-        found[name] = [
-            PartitionLag(
-                key.topic,
-                key.partition,
-                committed[name].get(key),
-                starts[key].offset if key in starts else None,
-                ends[key].offset if key in ends else None,
-                member=owners[name].get(key),
+    while True:
+        there = yield from _existing(client, keys)
+        try:
+            ends = yield from list_offsets(
+                client, dict.fromkeys(there, LATEST), timeout_ms=timeout_ms
             )
-            for key in sorted({*committed[name], *owners[name]})
-        ]
-        if times:
-            found[name] = yield from _with_times(client, found[name], timeout_ms=timeout_ms)
-    return found
+            starts = yield from list_offsets(
+                client, dict.fromkeys(there, EARLIEST), timeout_ms=timeout_ms
+            )
+            found = {
+                name: [
+                    PartitionLag(
+                        key.topic,
+                        key.partition,
+                        committed[name].get(key),
+                        starts[key].offset if key in starts else None,
+                        ends[key].offset if key in ends else None,
+                        member=owners[name].get(key),
+                    )
+                    for key in sorted({*committed[name], *owners[name]})
+                ]
+                for name in names
+            }
+            if times:
+                for name in names:
+                    found[name] = yield from _with_times(client, found[name], timeout_ms=timeout_ms)
+        except UnknownTopicOrPartition:
+            continue  # a topic was deleted between two questions; the next look knows
+        return found
 
 
 def _existing(client: ClusterClient, keys: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
-    """A committed offset outlives its topic."""
-    there = []
-    counts: dict[str, int] = {}
-    for key in sorted(keys):
-        if key.topic not in counts:
-            try:
-                view = yield from client.topic(key.topic, grace_ms=0)
-                counts[key.topic] = len(view.partitions)
-            except UnknownTopicOrPartition:
-                counts[key.topic] = 0
-        if key.partition < counts[key.topic]:
-            there.append(key)
-    return there
+    """A committed offset may outlive its topic, and so may what this client knows of it."""
+    client.want({key.topic for key in keys})
+    view = yield from wait(client.refresh())
+    there = [key for key in keys if key.partition < view.partition_count(key.topic)]
+    for topic in {key.topic for key in keys} - {key.topic for key in there}:
+        client.forget(topic)
+    return sorted(there)
 
 
 def _with_times(

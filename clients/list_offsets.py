@@ -74,6 +74,8 @@ def list_offsets(
             waited_ms += client.config.retry_backoff_ms
             yield client.config.retry_backoff_ms / 1000
             yield from wait(client.refresh())
+            for topic in {topic for topic, _ in timestamps.keys() - found.keys()}:
+                yield from client.topic(topic)  # raises if it was deleted meanwhile
     return found
 
 

@@ -266,6 +266,21 @@ def test_lag_of_deleted_records_and_of_topics_that_are_gone(
         assert (found[gone].lag, found[gone].log_end_offset) == (None, None)
 
 
+@pytest.mark.slow
+def test_a_topic_that_this_client_still_knows_may_be_gone(
+    admin: bradbury.Admin, bootstrap: str, new_topic: NewTopic, group: str
+) -> None:
+    topic, gone = new_topic(), new_topic()
+    with member(bootstrap, group, gone):
+        admin.list_offsets([(topic, 0), (gone, 0)])  # so it knows where they are led
+        with bradbury.Admin(bootstrap) as other:
+            other.delete_topic(gone)
+        (found,) = admin.group_lag(group)  # the member goes on having it assigned, for a while
+        assert (found.topic, found.log_end_offset) == (gone, None)
+        with pytest.raises(UnknownTopicOrPartition, match=gone):
+            admin.list_offsets([(topic, 0), (gone, 0)])
+
+
 def test_a_member_shows_beside_what_it_reads(
     admin: bradbury.Admin, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
