@@ -208,7 +208,8 @@ class ConsumerGroup:
         """
         if self._polls is None:
             self._begin(None, deliver=True, stop_at_end=False, results=False)
-            self._polls = Polls([member.actor for member in self._all()])
+            self._polls = Polls([])
+        self._polls.actors[:] = [member.actor for member in self._all()]
         return self._polls
 
     @property
@@ -225,7 +226,8 @@ class ConsumerGroup:
 
         Members that are too many finish what they have, commit and leave before this returns.
         """
-        wanted, workers = actors or self._actors, self._workers if workers is None else workers
+        wanted = self._actors if actors is None else actors
+        workers = self._workers if workers is None else workers
         _check_sizes(wanted, workers)
         if bool(workers) != bool(self._workers):
             raise InvalidConfig("a group has workers, or members that process, from the start")
