@@ -83,6 +83,11 @@ class Coordinator:
     def is_joining(self) -> bool:
         return self._join is not None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a rebalance goes on that this member has joined."""
+        return self._join is not None and not self._join.done()
+
     def needs_attention(self) -> bool:
         """Whether a poll that waits for records should see to the group instead."""
         if self._join is not None:
@@ -133,7 +138,7 @@ class Coordinator:
         """
         if not self.subscription:
             return Membership()
-        if self._join is not None and not self._join.done():
+        if self.is_waiting:
             raise RebalanceInProgress(
                 f"group {self.config.group_id!r} is rebalancing: poll until that is over, then "
                 "commit what is still assigned"

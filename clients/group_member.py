@@ -25,9 +25,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Final
 
-from ..protocol.errors import ConnectionFailed, KafkaError
-from .cluster_client import ClusterClient, is_retriable
+from ..protocol.errors import (
+    ConnectionFailed,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from .cluster_client import CONTROL, ClusterClient, is_retriable
 from .consumer_protocol import NO_GENERATION
 from .coordinator import Coordinator
 from .coordinator_lookup import COORDINATOR_MOVED
@@ -40,6 +46,9 @@ from .subscription import Subscription
 from .topic_partition import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+LEAVING_COMMIT_MS: Final = 5_000
+"""How long a consumer that leaves waits for a rebalance to let it commit."""
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 GivenOffsets = (
@@ -381,17 +390,40 @@ class GroupMember:
             self._auto_commit_at = time.monotonic() + self._client.config.retry_backoff_ms / 1000
 
     def _commit_now(self, owned: Sequence[TopicPartition], timeout_ms: int) -> None:
-        """With auto-commit: before the consumer leaves."""
+        """With auto-commit: before the consumer leaves, also out of a rebalance."""
         if self._auto_commit_s is None or not owned:
             return
+        deadline = time.monotonic() + min(timeout_ms, LEAVING_COMMIT_MS) / 1000
+        self.await_pending(timeout_ms / 1000)
         try:
-            self.await_pending(timeout_ms / 1000)
-            member = self.coordinator.commit_membership()
-            self._client.run(
-                self.offsets.commit(self._worth_committing(), member, timeout_ms), timeout_ms
-            )
+            while not self._commit_leaving(timeout_ms, deadline):
+                with self._fetcher.condition:
+                    self._fetcher.condition.wait(0.02)
         except (KafkaError, ConnectionFailed) as error:
             logger.warning("positions are not committed: %s; they are read again", error)
+
+    def _commit_leaving(self, timeout_ms: int, deadline: float) -> bool:
+        """Whether it is done. While the others are waited for the old generation still counts.
+
+        Raises:
+            KafkaError, ConnectionFailed: it cannot be done.
+        """
+        coordinator, offsets = self.coordinator, self._worth_committing()
+        try:
+            if not coordinator.is_waiting:
+                member = coordinator.commit_membership()
+                self._client.run(self.offsets.commit(offsets, member, timeout_ms), timeout_ms)
+            elif coordinator.generation == NO_GENERATION:
+                raise UnknownMemberId("this member was given up by the group")
+            else:
+                # Not in the group's lane, where the join is parked.
+                steps = self.offsets.commit_once(offsets, coordinator.membership, lane=CONTROL)
+                self._client.run(steps, timeout_ms)
+        except RebalanceInProgress:
+            if time.monotonic() >= deadline:
+                raise
+            return False
+        return True
 
 
 def _code_is_moved(error: Exception) -> bool:

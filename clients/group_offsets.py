@@ -78,7 +78,11 @@ class GroupOffsets:
                 yield from self._on_error(error)
 
     def commit_once(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Membership
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Membership,
+        *,
+        lane: str = GROUP,
     ) -> Steps[None]:
         """Store where the group goes on, or fail with the first reason not to, as `commit`."""
         if not offsets:
@@ -87,7 +91,7 @@ class GroupOffsets:
         request = self._commit_request(offsets, member)
         response = yield from wait(
             self._client.send(
-                address, request, OffsetCommitResponse, lane=GROUP, max_version=MAX_VERSION
+                address, request, OffsetCommitResponse, lane=lane, max_version=MAX_VERSION
             )
         )
         for topic_answer in response.topics:
@@ -128,11 +132,13 @@ class GroupOffsets:
         if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
             coordinator.request_rejoin("a commit was refused: the group is rebalancing")
         elif error.code in (ErrorCode.FENCED_INSTANCE_ID, *_MEMBER_LOST):
-            if coordinator.membership != sent:  # it is about a membership that is over anyway
+            fenced = error.code == ErrorCode.FENCED_INSTANCE_ID
+            if coordinator.membership != sent or (coordinator.is_waiting and not fenced):
+                # It is about a membership that is over anyway.
                 if coordinator.is_joining:
                     return RebalanceInProgress(f"{error}; there is a rebalance: poll, then commit")
                 return error
-            if error.code == ErrorCode.FENCED_INSTANCE_ID:
+            if fenced:
                 coordinator.on_fenced(error)
             else:
                 coordinator.on_lost(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)

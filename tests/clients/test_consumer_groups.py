@@ -153,6 +153,24 @@ def test_what_a_cooperative_member_keeps_is_read_while_the_others_are_waited_for
     poll_until(lambda: first.group_metadata().generation > generation, first, late)
 
 
+def test_a_cooperative_member_that_leaves_in_the_middle_of_a_rebalance_commits_what_it_read(
+    consumer: Make, new_topic: NewTopic, bootstrap: str
+) -> None:
+    topic = new_topic(2)
+    options = {"partition_assignment_strategy": "cooperative-sticky"}
+    first = consumer(topic, auto_commit_interval_ms=60_000, **options)
+    late = consumer(topic, **options)
+    poll_until(lambda: len(numbers(first)) == len(numbers(late)) == 1, first, late)
+    partition = numbers(first)[0]
+    first.enforce_rebalance()
+    first.poll(0)  # and now it waits for `late`, which does not poll
+    fill(bootstrap, topic, 50, partition)
+    assert first.poll(20_000).num_rows == 50
+    first.close()
+    poll_until(lambda: len(numbers(late)) == 2, late)
+    assert late.position((topic, partition)) == 50
+
+
 def _all_read(*consumers: bradbury.Consumer) -> bool:
     return all(position == 0 for one in consumers for position in one.lag().values())
 
