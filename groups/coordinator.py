@@ -110,7 +110,7 @@ class GroupCoordinator:
         if error:
             return [Reply(join.request_id, refused_join(error, join.member_id))]
         effects = self._state.make_group(group_id).on_join(
-            join, now_ms=self._retention.not_before(now_ms)
+            join, now_ms=self._retention.to_write(now_ms)
         )
         self._state.forget_if_nothing(group_id)
         return effects
@@ -151,7 +151,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if group is not None:
             effects = group.on_leave(
-                request_id, request.members, now_ms=self._retention.not_before(now_ms)
+                request_id, request.members, now_ms=self._retention.to_write(now_ms)
             )
             self._state.forget_if_nothing(request.group_id)
             return effects
@@ -183,7 +183,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         error = self._check_commit(request, group, api_version)
         response, records = self._state.offsets.commit(
-            request, error, is_known=is_known, now_ms=self._retention.not_before(now_ms)
+            request, error, is_known=is_known, now_ms=self._retention.to_write(now_ms)
         )
         effects: list[Effect] = []
         if not error and group is not None:
@@ -298,7 +298,7 @@ class GroupCoordinator:
         group = self.groups.get(key.group_id)
         if group is None:
             return []
-        effects = group.on_timer(key, now_ms=self._retention.not_before(now_ms))
+        effects = group.on_timer(key, now_ms=self._retention.to_write(now_ms))
         self._state.forget_if_nothing(key.group_id)
         return effects
 
@@ -354,8 +354,7 @@ class GroupCoordinator:
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
         """The log is applied to its end; requests may come."""
         self._state.is_loading = False
-        newest_ms = self._state.newest_ms or now_ms
-        self._retention = Retention(self._config, now_ms=min(newest_ms, now_ms))
+        self._retention = Retention(self._config, now_ms=self._state.newest_ms or now_ms)
         effects: list[Effect] = [
             StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
         ]
@@ -379,7 +378,7 @@ class GroupCoordinator:
                 group = self.groups.get(group_id)
                 if group is not None:
                     return group.on_assignment_stored(
-                        generation, now_ms=self._retention.not_before(now_ms)
+                        generation, now_ms=self._retention.to_write(now_ms)
                     )
             case StaticMemberStored(group_id) as stored:
                 group = self.groups.get(group_id)

@@ -6,11 +6,12 @@ offsets.retention.check.interval.ms.
 The time is the wall's, because it is compared with times in the log, which other machines wrote.
 But a wall clock may leap: set wrong by an operator, or by a guest that wakes up, it would expire
 the offsets of every idle group at once, for good. So the time here begins with the newest one in
-the log, and follows the wall clock at no more than LEAP_FACTOR times the pace of the timer. A leap
-that is taken back soon has expired nothing; one that stays is caught up with. What is written while
-the clock is set back gets this time (`not_before`), or it would look old when that is mended.
+the log, never goes back, and follows the wall clock at no more than LEAP_FACTOR times the pace of
+the timer. A leap that is taken back soon has expired nothing; one that stays is caught up with.
+What is written gets a time near this one (`to_write`): so the log never holds times of a leap,
+which would be too old or too new when the clock is mended.
 
-What always holds: `now_ms` only grows, and was the wall's time or an earlier one.
+What always holds: `now_ms` only grows; it was the wall's time, an earlier one, or one in the log.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Retention:
         if not self._to_do:
             self._to_do.extend(group_ids)
             known_ms = min(wall_ms, self.now_ms + LEAP_FACTOR * self._interval_ms)
-            self.now_ms = self.not_before(known_ms)
+            self.now_ms = max(known_ms, self.now_ms)
         found: list[str] = []
         offsets = 0
         while self._to_do and len(found) < GROUPS_AT_ONCE and offsets < OFFSETS_AT_ONCE:
@@ -52,9 +53,9 @@ class Retention:
             offsets += count_of(found[-1])
         return found
 
-    def not_before(self, wall_ms: int) -> int:
-        """The time to write down when the wall's is `wall_ms`."""
-        return max(wall_ms, self.now_ms)
+    def to_write(self, wall_ms: int) -> int:
+        """The time to write down when the wall's is `wall_ms`; that, unless the clock has leapt."""
+        return max(self.now_ms, min(wall_ms, self.now_ms + LEAP_FACTOR * self._interval_ms))
 
     @property
     def rest_ms(self) -> int:

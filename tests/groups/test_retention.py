@@ -84,6 +84,30 @@ def test_a_coordinator_that_starts_on_a_machine_with_a_wrong_clock_goes_by_the_l
     assert after.all_offsets() == {P0: 1}
 
 
+def test_a_coordinator_that_starts_while_the_clock_is_set_back_goes_on_from_its_log() -> None:
+    driver = GroupDriver(**WEEK)
+    driver.commit({P0: 1})
+    driver.leap_ms = -400 * DAY_MS
+    after = driver.failed_over()
+    after.commit({U0: 1})
+    for days in (-1, 0):
+        after.leap_ms = days * DAY_MS
+        after = after.failed_over()
+        after.advance(5 * CHECK_MS)
+        assert after.all_offsets() == {P0: 1, U0: 1}
+
+
+def test_what_was_committed_while_the_clock_was_ahead_makes_nothing_old_after_a_restart() -> None:
+    driver = GroupDriver(**WEEK)
+    driver.commit({P0: 1})
+    driver.leap_ms = 400 * DAY_MS
+    driver.commit({U0: 1})
+    driver.leap_ms = 0
+    after = driver.failed_over()
+    after.advance(5 * CHECK_MS)
+    assert after.all_offsets() == {P0: 1, U0: 1}
+
+
 def test_many_groups_are_looked_at_a_few_at_a_time_and_all_in_the_end() -> None:
     driver = GroupDriver(offsets_retention_minutes=1)
     count = 5 * GROUPS_AT_ONCE + 1
