@@ -42,7 +42,7 @@ compatibility: $(VENV)/.test java
 	$(BIN)/python -m pytest tests/compatibility/test_table.py
 
 # Groups of every client under joins, leaves, kills and dying coordinators, and what a checker finds.
-# Needs 3 GB of memory and nothing else that runs; a failing run says where it keeps its history.
+# A failing run says where it keeps its history.
 SECONDS ?= 600
 groups-soak: $(VENV)/.test java
 	$(BIN)/python -m bradbury.tests.groups_soak.run --seconds $(SECONDS) $(ARGS)
