@@ -536,6 +536,31 @@ def test_a_lost_async_commit_is_not_sent_again(group: ScriptedGroup) -> None:
     assert len(group.wait_for(OffsetCommitRequest)) == 2
 
 
+def test_a_commit_that_a_rebalance_overtakes_says_so_and_costs_nothing(
+    group: ScriptedGroup,
+) -> None:
+    told, calls, may_answer = Told(), list[Any](), threading.Event()
+
+    def slowly(request: OffsetCommitRequest) -> OffsetCommitResponse:
+        may_answer.wait(SECONDS)
+        return group.commit(request, ILLEGAL_GENERATION)
+
+    options: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
+    with member(group, enable_auto_commit=False, **options) as consumer:
+        consumer.subscribe(["t"], listener=told)
+        know_positions(consumer)
+        group.on(OffsetCommitRequest, slowly, group.commit)
+        consumer.commit_async(callback=lambda *call: calls.append(call))
+        group.wait_for(OffsetCommitRequest)
+        consumer.enforce_rebalance()
+        consumer.poll(0)
+        may_answer.set()
+        poll_until(lambda: bool(calls) and len(told.events) == 2, consumer)
+        assert isinstance(calls[0][1], RebalanceInProgress)
+        assert told.events == [("assigned", [0, 1]), ("assigned", [])]
+        assert len(_of(group, JoinGroupRequest)) == 2
+
+
 def test_a_later_commit_waits_for_the_one_before(group: ScriptedGroup) -> None:
     order: list[int] = []
     may_answer = threading.Event()
