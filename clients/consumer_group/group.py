@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 
 import ray
 
-from ...protocol.errors import InvalidConfig
+from ...protocol.errors import ConnectionFailed, InvalidConfig
 from ..admin import Admin
 from ..consumer import Consumer
 from ..topic_partition import TopicPartition
@@ -303,16 +303,23 @@ class ConsumerGroup:
             raise RuntimeError("a group does one thing: make another for the next")
         ends, committed = self._look(stop_at_end=stop_at_end)
         self._function, self._deliver = function, deliver
+        weak = weakref.ref(self)  # the thread that watches must not keep a group that was dropped
         members = Members(
-            self._configure,
+            lambda number: _alive(weak)._configure(number),
             options=self._actor_options,
             grace_s=self._restart_grace_ms / 1000,
-            remove=self._send_away,
+            remove=lambda instance_id: _alive(weak)._send_away(instance_id),
         )
         self._members = members
         self._finalizer = weakref.finalize(self, members.close)
         members.resize(self._actors)
-        found = Results(members, by_reference=self._workers > 0, ends=ends, committed=committed)
+        found = Results(
+            members,
+            owner=self,
+            by_reference=self._workers > 0,
+            ends=ends,
+            committed=committed,
+        )
         self._results = found
         return found
 
@@ -380,6 +387,13 @@ class ConsumerGroup:
 
     def _all(self) -> list[Member]:
         return [] if self._members is None else self._members.all()
+
+
+def _alive(group: weakref.ref[ConsumerGroup]) -> ConsumerGroup:
+    found = group()
+    if found is None:
+        raise ConnectionFailed("the group was dropped, and its actors with it")
+    return found
 
 
 class Run:

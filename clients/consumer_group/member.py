@@ -209,12 +209,13 @@ class MemberProcess:
             while not self._stopping.is_set() and self._work.failure is None:
                 self._step(consumer)
             self._work.drain()
-            while not self._work.is_drained():
+            while not self._work.is_drained() and self._work.failure is None:
                 self._step(consumer)  # polls on, so that the group waits for it
             self.commit_finished()
         finally:
-            # A static member that only goes quiet would keep its partitions for its session.
-            _undisturbed(lambda: consumer.close(leave=self._stopping.is_set()))
+            # A static member that only goes quiet would keep its partitions for its session. One
+            # that was fenced is told so once more: its name is another's.
+            _undisturbed(lambda: consumer.close(leave=True))
             self._consumer = None
 
     def _connect(self) -> Consumer | None:
@@ -361,7 +362,7 @@ class MemberProcess:
         if consumer is None:
             return
         self._calm()
-        committed = _undisturbed(lambda: consumer.committed(*keys)) if keys else {}
+        committed = self._committed(consumer, keys) if keys else {}
         for key, position in self._work.on_assigned(committed).items():
             consumer.seek(key, position)
         if not self._work.has_room():
@@ -370,6 +371,18 @@ class MemberProcess:
         if self._assigned_after_s is None:
             self._assigned_after_s = time.monotonic() - self._started_at
         self._work.resume()
+
+    def _committed(
+        self, consumer: Consumer, keys: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """What the group has stored, however long that takes: nothing is read before."""
+        while True:
+            try:
+                return _undisturbed(lambda: consumer.committed(*keys))
+            except (KafkaError, ConnectionFailed) as error:
+                if not is_retriable(error) or self._stopping.wait(BACKOFF_S):
+                    raise
+                logger.warning("member %s: %s; trying again", self._config.instance_id, error)
 
     def on_revoked(self, keys: Collection[TopicPartition]) -> None:
         self._calm()

@@ -60,19 +60,23 @@ class Results(Iterator[Any]):
         self,
         members: Members,
         *,
+        owner: object,
         by_reference: bool,
         ends: Mapping[TopicPartition, int] | None,
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
+        self._owner = owner  # a group lives as long as somebody iterates
         self._by_reference = by_reference
         self._ends = ends
         self._committed = dict(committed or {})
         self._sources: dict[Member, _Source] = {}
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        # Told from other threads, which must not keep results that nobody iterates any more.
+        self._events: queue.SimpleQueue[Callable[[Results], None]] = queue.SimpleQueue()
         self._ready: deque[tuple[_Source, Entry]] = deque()
         self._last: tuple[_Source, Entry] | None = None
         self._failure: Exception | None = None
-        members.tell(lambda member: self._events.put(lambda: self._add(member)))
+        events = self._events
+        members.tell(lambda member: events.put(lambda results: results._add(member)))
 
     def __iter__(self) -> Self:
         return self
@@ -102,13 +106,13 @@ class Results(Iterator[Any]):
                 return None
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                self._events.get(timeout=left_s)()
+                self._events.get(timeout=left_s)(self)
             except queue.Empty:
                 raise TimeoutError(f"no result within {timeout_s} s") from None
 
     def on_gone(self, member: Member) -> None:
         """It was stopped. From any thread."""
-        self._events.put(lambda: self._end(member))
+        self._events.put(lambda results: results._end(member))
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -164,8 +168,9 @@ class Results(Iterator[Any]):
         asked = source.member.actor.take.remote(
             source.life, list(source.known), done, source.version, TAKE_S
         )
+        events = self._events
         asked.future().add_done_callback(
-            lambda answer: self._events.put(lambda: self._on_taken(source, done, answer))
+            lambda answer: events.put(lambda results: results._on_taken(source, done, answer))
         )
 
     def _on_taken(self, source: _Source, done: list[int], answer: Future[Taken]) -> None:
