@@ -354,7 +354,7 @@ class GroupCoordinator:
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
         """The log is applied to its end; requests may come."""
         self._state.is_loading = False
-        self._retention = Retention(self._config, now_ms=self._state.newest_ms or now_ms)
+        self._retention = Retention(self._config, now_ms=now_ms, newest_ms=self._state.newest_ms)
         effects: list[Effect] = [
             StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
         ]

@@ -8,10 +8,13 @@ But a wall clock may leap: set wrong by an operator, or by a guest that wakes up
 the offsets of every idle group at once, for good. So the time here begins with the newest one in
 the log, never goes back, and follows the wall clock at no more than LEAP_FACTOR times the pace of
 the timer. A leap that is taken back soon has expired nothing; one that stays is caught up with.
-What is written gets a time near this one (`to_write`): so the log never holds times of a leap,
-which would be too old or too new when the clock is mended.
 
-What always holds: `now_ms` only grows; it was the wall's time, an earlier one, or one in the log.
+What is written while the clock is set back must not look old when it is mended: it gets no time
+before the newest in the log. What is written while it is ahead keeps that time, and is kept longer:
+a machine that was switched off looks the same, and there the wall clock is right. For that reason
+a coordinator that starts during such a leap, and finds records of it, believes it.
+
+What always holds: `now_ms` only grows, and was the wall's time or an earlier one.
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ LEAP_FACTOR = 6
 
 
 class Retention:
-    def __init__(self, config: GroupCoordinatorConfig, *, now_ms: int) -> None:
-        """`now_ms`: the newest time that is known to have passed."""
-        self.now_ms = now_ms
+    def __init__(self, config: GroupCoordinatorConfig, *, now_ms: int, newest_ms: int = 0) -> None:
+        """`now_ms`: the wall's time. `newest_ms`: the newest in the log, 0 if there is none."""
+        self.now_ms = min(newest_ms or now_ms, now_ms)
+        self._newest_ms = newest_ms
         self._interval_ms = config.offsets_retention_check_interval_ms
         self._to_do: deque[str] = deque()
 
@@ -54,8 +58,8 @@ class Retention:
         return found
 
     def to_write(self, wall_ms: int) -> int:
-        """The time to write down when the wall's is `wall_ms`; that, unless the clock has leapt."""
-        return max(self.now_ms, min(wall_ms, self.now_ms + LEAP_FACTOR * self._interval_ms))
+        """The time to write down when the wall's is `wall_ms`."""
+        return max(wall_ms, self.now_ms, self._newest_ms)
 
     @property
     def rest_ms(self) -> int:

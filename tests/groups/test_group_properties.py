@@ -258,6 +258,8 @@ class Groups(RuleBasedStateMachine):
         in_doubt = number % (len(self.driver.uncommitted) + 1)
         for append in list(self.driver.uncommitted)[:in_doubt]:
             self.is_in_the_log(append)
+        # With records of a leap in the log a new coordinator would have to believe it.
+        self.driver.leap_ms = min(self.driver.leap_ms, 0)
         self.driver = self.driver.failed_over(in_doubt)
         self.driver.hold_commits = True
         self.joins, self.syncs, self.commits, self.deletions = {}, {}, {}, []

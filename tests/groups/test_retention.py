@@ -108,6 +108,18 @@ def test_what_was_committed_while_the_clock_was_ahead_makes_nothing_old_after_a_
     assert after.all_offsets() == {P0: 1, U0: 1}
 
 
+def test_after_a_long_time_switched_off_what_is_committed_then_lasts_as_long_as_ever() -> None:
+    driver = GroupDriver(**WEEK)
+    driver.commit({P0: 1})
+    driver.now_ms += 20 * DAY_MS
+    after = driver.failed_over()
+    after.commit({U0: 1})
+    after.advance(7 * DAY_MS - 2 * CHECK_MS)
+    assert after.all_offsets() == {U0: 1}
+    after.advance(3 * CHECK_MS)
+    assert after.all_offsets() == {}
+
+
 def test_many_groups_are_looked_at_a_few_at_a_time_and_all_in_the_end() -> None:
     driver = GroupDriver(offsets_retention_minutes=1)
     count = 5 * GROUPS_AT_ONCE + 1
