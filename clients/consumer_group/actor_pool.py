@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {"num_cpus": 0, "max_restarts": -1}
 
 
+class FormerLife(Exception):
+    """A batch was meant for a worker's former life, and has not been looked at in this one."""
+
+
 class WorkerProcess:
     """What runs in a worker: one call at a time, in the order they were made."""
 
@@ -54,7 +58,9 @@ class WorkerProcess:
 
     @ray.method(num_returns=2, max_task_retries=0)
     def process(self, table: pa.Table) -> tuple[Outcome, Any]:
-        assert self._built is not None, "a batch before `ready`"
+        if self._built is None:
+            # Sent to the life before, which died; Ray has handed it on.
+            raise FormerLife
         outcome, result = call(self._built, table)
         return outcome, result if self._deliver else None
 
@@ -153,7 +159,7 @@ class ActorPool:
         error = done.exception()
         if error is None:
             self._events.on_outcome(worker, batch, done.result(), result)
-        elif isinstance(error, RayActorError):
+        elif isinstance(error, RayActorError) or isinstance(_cause(error), FormerLife):
             self._on_died(worker, error)
         else:
             self._events.on_outcome(worker, batch, Outcome(_cause(error)), None)

@@ -1,5 +1,6 @@
 """Does a group of consumer actors process every record, whatever dies?"""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import ray
 
 import bradbury
 from bradbury.tests.support.numbered import duplicates, fill, numbers_in
@@ -141,6 +143,25 @@ def test_at_most_once_processes_nothing_twice_when_members_are_killed(
     assert len(done) > 2500  # at most what two members had in flight is missing
 
 
+def test_the_coordinators_death_costs_neither_records_nor_a_rebalance(topic: str) -> None:
+    fill(topic, 2000)
+    names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True)]
+    [name] = [one for one in names if one.startswith("groups/")]
+    coordinator = ray.get_actor(name, namespace="bradbury")
+    with bradbury.ConsumerGroup(
+        topic, topic, actors=2, batch_records=20, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(numbers_in, stop_at_end=True)
+        found = list(next(results))
+        assigned(group)
+        generation = group.status().members[0].generation
+        os.kill(ray.get(coordinator.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        for result in results:
+            found += result
+        assert [member.generation for member in group.status().members] == [generation] * 2
+    assert sorted(found) == list(range(2000))  # and nobody was asked to do anything twice
+
+
 def test_resizing_while_it_runs_moves_partitions_and_loses_nothing(topic: str) -> None:
     fill(topic, 2000)
     with bradbury.ConsumerGroup(
@@ -191,6 +212,28 @@ def test_what_is_being_processed_in_a_rebalance_is_finished_before_it_goes(
         with pytest.raises(TimeoutError):
             results.next(1.0)  # nothing comes twice
     assert sorted(found) == list(range(400))
+
+
+def test_the_next_group_takes_the_places_of_one_that_went_without_a_word(topic: str) -> None:
+    """As when the process that made the group is killed: its actors end, and nobody leaves."""
+    options: dict[str, Any] = {
+        "actors": 2,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": 600_000,  # nobody waits for that
+    }
+    fill(topic, 200)
+    first = bradbury.ConsumerGroup(topic, topic, **options)
+    found = list(next(first.map(numbers_in)))
+    assigned(first)
+    pids = [member.pid for member in first.status().members]
+    del first
+    gc.collect()
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        pass
+    with bradbury.ConsumerGroup(topic, topic, **options) as second:
+        for result in second.map(numbers_in, stop_at_end=True):
+            found += result
+    assert sorted(set(found)) == list(range(200))
 
 
 def test_two_groups_of_one_name_are_told_apart_by_their_prefix_or_fenced(topic: str) -> None:
