@@ -159,10 +159,12 @@ class ActorPool:
         error = done.exception()
         if error is None:
             self._events.on_outcome(worker, batch, done.result(), result)
-        elif isinstance(error, RayActorError) or isinstance(_cause(error), FormerLife):
+        elif isinstance(error, RayActorError):
             self._on_died(worker, error)
+        elif isinstance(cause := _cause(error), FormerLife):
+            self._on_died(worker, cause)
         else:
-            self._events.on_outcome(worker, batch, Outcome(_cause(error)), None)
+            self._events.on_outcome(worker, batch, Outcome(cause), None)
 
     def _on_died(self, worker: str, error: Exception) -> None:
         with self._lock:
