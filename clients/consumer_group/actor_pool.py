@@ -3,8 +3,8 @@
 What always holds:
     A worker's name says which life of it is meant ("w3#2"): what a former life still sends is of no
     worker that anybody knows.
-    A worker whose call failed is ended before its batches go to others, or it might still be at
-    work on them. Ray starts it again, and it then is a new worker.
+    A worker whose call failed gets nothing more before its process is another one: one that is
+    still there is ended. Ray starts it again, and it then is a new worker.
     Workers are their member's: they end with it, so that a member that is restarted does not find
     its successors' work behind what nobody waits for.
 
@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 import ray
@@ -50,11 +51,14 @@ class WorkerProcess:
         )
         self._deliver = deliver
         self._built: Callable[[pa.Table], Any] | None = None
+        self._life = uuid4().hex
 
     @ray.method(max_task_retries=-1)
-    def ready(self) -> None:
+    def ready(self) -> str:
+        """The name of this life of the process."""
         if self._built is None:
             self._built = self._function.build()
+        return self._life
 
     @ray.method(num_returns=2, max_task_retries=0)
     def process(self, table: pa.Table) -> tuple[Outcome, Any]:
@@ -88,6 +92,7 @@ class ActorPool:
         self._names = count()
         self._lives = count(1)
         self._actors: dict[str, Any] = {}
+        self._processes: dict[str, str] = {}
         self._closed = False
         self._happened: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="bradbury-pool", daemon=True).start()
@@ -114,6 +119,7 @@ class ActorPool:
     def retire(self, worker: str) -> None:
         with self._lock:
             actor = self._actors.pop(worker, None)
+            self._processes.pop(worker, None)
         if actor is not None:
             ray.kill(actor)
 
@@ -136,19 +142,28 @@ class ActorPool:
         actor = _Worker.options(**self._options).remote(self._function, deliver=self._deliver)
         self._await(f"w{next(self._names)}", actor)
 
-    def _await(self, name: str, actor: Any) -> None:
-        """Tell of the worker when it is there, in a life of its own."""
+    def _await(self, name: str, actor: Any, former: str | None = None) -> None:
+        """Tell of the worker when it is there, in a process other than `former`."""
         worker = f"{name}#{next(self._lives)}"
         self._actors[worker] = actor
+        self._ask(worker, actor, former)
+
+    def _ask(self, worker: str, actor: Any, former: str | None) -> None:
         actor.ready.remote().future().add_done_callback(
-            lambda done: self._happened.put(lambda: self._on_ready(worker, done))
+            lambda done: self._happened.put(lambda: self._on_ready(worker, done, former))
         )
 
-    def _on_ready(self, worker: str, done: Future[None]) -> None:
+    def _on_ready(self, worker: str, done: Future[str], former: str | None) -> None:
         error = done.exception()
         if worker not in self._actors or self._closed:
             return
-        if error is None:
+        if error is None and done.result() == former:
+            # It was only out of reach, and may still be at work on what others have by now.
+            actor = self._actors[worker]
+            ray.kill(actor, no_restart=False)
+            self._ask(worker, actor, former)
+        elif error is None:
+            self._processes[worker] = done.result()
             self._events.on_worker_up(worker)
         elif isinstance(error, RayActorError):
             self._replace(worker)
@@ -172,8 +187,8 @@ class ActorPool:
             if actor is None or self._closed:
                 return  # one of its other calls has told
             name = worker.partition("#")[0]
-            ray.kill(actor, no_restart=False)
-            self._await(name, actor)
+            # Not killed here: by the time that is done it may be the next life at work.
+            self._await(name, actor, self._processes.pop(worker, None))
         self._events.on_worker_down(worker, error)
 
     def _replace(self, worker: str) -> None:
