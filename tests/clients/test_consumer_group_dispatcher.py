@@ -22,7 +22,7 @@ def dispatcher(*workers: str, max_in_flight: int = 2, batch_records: int = 1) ->
         lanes=LANES,
         max_in_flight=max_in_flight,
         batch_records=batch_records,
-        merge=BatchMaker("key", LANES).merge,
+        merge=BatchMaker("key", LANES, iter(range(1000, 2**62))).merge,  # unlike `batch` numbers
     )
     for worker in workers:
         made.add_worker(worker)
