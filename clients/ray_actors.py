@@ -6,21 +6,26 @@
 
 What always holds:
     One call at a time runs in each actor, in the order the handle made them: an actor is the one
-    thread that its client is for. Fetching, heartbeats and sending go on between calls, on the
-    client's own thread, so an actor that nobody calls for a while stays in its group until
-    max_poll_interval_ms.
+    thread that its client is for. Only `wakeup` goes past the calls that wait, and ends the one
+    that runs. Fetching, heartbeats and sending go on between calls, on the client's own thread, so
+    an actor that nobody calls for a while stays in its group until max_poll_interval_ms.
     An actor that Ray restarts begins as its constructor says: a consumer of a group goes on at the
-    committed offsets. A call that was running is not repeated (max_task_retries=0): a poll that was
-    lost with its actor has committed nothing.
+    committed offsets; what `subscribe`, `assign`, `seek` and `pause` have said since is forgotten.
+    A call that was running is not repeated (max_task_retries=0): a poll that was lost with its
+    actor has committed nothing.
+    Listeners, callbacks and strategies are pickled and live in the actor. They cannot call its
+    handle and wait: it is they who are running.
 
 They take no CPU of Ray's for placement (num_cpus=0), since they wait most of the time; say
 `ConsumerActor.options(num_cpus=1)` for one that is to be spread like a task.
 
-Not here: anything that the clients do not do themselves.
+Not here: anything that the clients do not do themselves; records one by one, which a call each
+would make slow (poll's table has them); many members as one (consumer_group).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,8 +33,17 @@ import pyarrow as pa
 import ray
 
 from .consumer import Consumer, Partition
+from .group_member import CommitCallback, GivenOffsets
+from .membership import GroupMetadata
 from .producer import Content, Headers, Producer
-from .topic_partition import BatchMetadata, RecordMetadata, TopicPartition
+from .rebalance_listener import RebalanceListener
+from .topic_partition import (
+    BatchMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RecordMetadata,
+    TopicPartition,
+)
 
 
 class ConsumerProcess:
@@ -38,17 +52,56 @@ class ConsumerProcess:
     def __init__(self, *topics: str, **options: Any) -> None:
         self._consumer = Consumer(*topics, **options)
 
-    def poll(self, max_records: int | None = None, timeout_ms: int = 1000) -> pa.Table:
-        return self._consumer.poll(timeout_ms, max_records=max_records)
+    # --- what to read ------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        self._consumer.subscribe(topics, pattern=pattern, listener=listener)
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    def subscription(self) -> list[str]:
+        return self._consumer.subscription()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         self._consumer.assign(partitions)
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        self._consumer.subscribe(topics)
-
     def assignment(self) -> list[TopicPartition]:
         return self._consumer.assignment()
+
+    def partitions_for(self, topic: str) -> int:
+        return self._consumer.partitions_for(topic)
+
+    def pause(self, *partitions: Partition) -> None:
+        self._consumer.pause(*partitions)
+
+    def resume(self, *partitions: Partition) -> None:
+        self._consumer.resume(*partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        return self._consumer.paused()
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        self._consumer.enforce_rebalance(reason)
+
+    def group_metadata(self) -> GroupMetadata:
+        return self._consumer.group_metadata()
+
+    # --- records and positions ---------------------------------------------------------------
+
+    def poll(self, max_records: int | None = None, timeout_ms: int = 1000) -> pa.Table:
+        return self._consumer.poll(timeout_ms, max_records=max_records)
+
+    @ray.method(concurrency_group="control")
+    def wakeup(self) -> None:
+        """End the call that runs, or else the next that waits, with Wakeup. It is done at once."""
+        self._consumer.wakeup()
 
     def seek(self, partition: Partition, offset: int) -> None:
         self._consumer.seek(partition, offset)
@@ -59,24 +112,53 @@ class ConsumerProcess:
     def seek_to_end(self, *partitions: Partition) -> None:
         self._consumer.seek_to_end(*partitions)
 
+    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+        self._consumer.seek_to_time(timestamp_ms, *partitions)
+
     def position(self, partition: Partition) -> int:
         return self._consumer.position(partition)
 
-    def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
-        self._consumer.commit(offsets)
-
-    def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
-        return self._consumer.committed(*partitions)
+    def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        return self._consumer.beginning_offsets(*partitions)
 
     def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
         return self._consumer.end_offsets(*partitions)
 
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[Partition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._consumer.offsets_for_times(timestamps_ms)
+
     def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
         return self._consumer.lag(*partitions)
 
-    def close(self) -> None:
+    def current_lag(self, partition: Partition) -> int | None:
+        return self._consumer.current_lag(partition)
+
+    # --- committed offsets -------------------------------------------------------------------
+
+    def commit(self, offsets: GivenOffsets | None = None) -> None:
+        self._consumer.commit(offsets)
+
+    def commit_async(
+        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Returns when it is on its way. The callback is called in the actor, by a later call."""
+        self._consumer.commit_async(offsets, callback)
+
+    def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
+        return self._consumer.committed(*partitions)
+
+    def committed_metadata(
+        self, *partitions: Partition
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return self._consumer.committed_metadata(*partitions)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
         """Commit and leave the group. The actor itself ends with its last handle, or ray.kill."""
-        self._consumer.close()
+        self._consumer.close(leave=leave, timeout_ms=timeout_ms)
 
     def __ray_shutdown__(self) -> None:
         """Ray calls it when the actor ends in order: others get the partitions at once."""
@@ -138,7 +220,8 @@ class ProducerProcess:
         self._failure = self._failure or error
 
 
-_as_actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
+_AS_ACTOR: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
+_CONSUMER: dict[str, Any] = {"concurrency_groups": {"control": 1}, **_AS_ACTOR}
 
-ConsumerActor: Any = _as_actor(ConsumerProcess)
-ProducerActor: Any = _as_actor(ProducerProcess)
+ConsumerActor: Any = ray.remote(**_CONSUMER)(ConsumerProcess)
+ProducerActor: Any = ray.remote(**_AS_ACTOR)(ProducerProcess)

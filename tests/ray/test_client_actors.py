@@ -1,7 +1,10 @@
 """Do the clients work as Ray actors, and find their cluster by themselves?"""
 
+import inspect
 import os
 import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import ray
 
 import bradbury
+from bradbury.clients.ray_actors import ConsumerProcess
 from bradbury.protocol.errors import OffsetOutOfRange
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -23,6 +27,35 @@ def topic(cluster: bradbury.Cluster, request: pytest.FixtureRequest) -> str:
     with bradbury.Admin(cluster.bootstrap_servers) as admin:
         admin.create_topic(name, 2)
     return name
+
+
+@pytest.fixture
+def consumer(topic: str) -> Iterator[Any]:
+    """A member of a group; the topic has ROWS records."""
+    with bradbury.Producer() as producer:
+        producer.send_batch(topic, table(ROWS)).result(30)
+    handle = bradbury.ConsumerActor.remote(
+        topic, group=topic, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    yield handle
+    ray.kill(handle)
+
+
+class Diary(bradbury.RebalanceListener):
+    """Writes down what it is told, where the test can read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_partitions_assigned(self, partitions: Sequence[bradbury.TopicPartition]) -> None:
+        self._write("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: Sequence[bradbury.TopicPartition]) -> None:
+        self._write("revoked", partitions)
+
+    def _write(self, what: str, partitions: Sequence[bradbury.TopicPartition]) -> None:
+        with self.path.open("a") as diary:
+            diary.write(f"{what} {[one.partition for one in partitions]}\n")
 
 
 def table(count: int) -> pa.Table:
@@ -116,3 +149,100 @@ def test_errors_reach_the_caller_as_what_they_are(topic: str) -> None:
     ray.get(consumer.seek_to_beginning.remote())
     assert ray.get(consumer.poll.remote(timeout_ms=50)).num_rows == 0
     ray.kill(consumer)
+
+
+def call(reference: Any) -> Any:
+    return ray.get(reference, timeout=60)
+
+
+def test_a_handle_has_every_call_of_a_consumer() -> None:
+    def calls(kind: type) -> dict[str, list[inspect.Parameter]]:
+        """Ray adds parameters of its own, which begin with an underscore."""
+        return {
+            name: [one for one in inspect.signature(call).parameters.values() if one.name[0] != "_"]
+            for name, call in inspect.getmembers(kind, inspect.isfunction)
+            if name[0] != "_"
+        }
+
+    ours, theirs = calls(ConsumerProcess), calls(bradbury.Consumer)
+    one_by_one = theirs.pop("records")
+    assert one_by_one  # the only one that makes no sense over a handle
+    assert ours.pop("poll") != theirs.pop("poll")  # max_records comes first
+    assert ours == theirs
+
+
+def test_a_handle_pauses_seeks_and_says_where_it_is(consumer: Any, topic: str) -> None:
+    poll_until(consumer, ROWS)
+    assert call(consumer.assignment.remote()) == [(topic, 0), (topic, 1)]
+    assert call(consumer.subscription.remote()) == [topic]
+    assert call(consumer.partitions_for.remote(topic)) == 2
+    assert call(consumer.lag.remote()) == {(topic, 0): 0, (topic, 1): 0}
+
+    call(consumer.pause.remote((topic, 0)))
+    call(consumer.seek_to_time.remote(0))
+    assert call(consumer.paused.remote()) == [(topic, 0)]
+    count = call(consumer.end_offsets.remote((topic, 1)))[topic, 1]
+    tables = poll_until(consumer, count)
+    assert {one for each in tables for one in each["partition"].to_pylist()} == {1}
+    assert call(consumer.position.remote((topic, 0))) == 0
+    assert call(consumer.lag.remote((topic, 0))) == {(topic, 0): ROWS - count}
+    assert call(consumer.current_lag.remote((topic, 1))) == 0
+
+    call(consumer.resume.remote((topic, 0)))
+    poll_until(consumer, ROWS - count)
+    assert call(consumer.beginning_offsets.remote()) == {(topic, 0): 0, (topic, 1): 0}
+    [found] = call(consumer.offsets_for_times.remote({(topic, 1): 0})).values()
+    assert found.offset == 0
+
+
+def test_a_handle_commits_in_each_way(consumer: Any, topic: str, tmp_path: Path) -> None:
+    poll_until(consumer, ROWS)
+    text = bradbury.OffsetAndMetadata(7, "file 7")
+    call(consumer.commit.remote({(topic, 0): text, (topic, 1): 3}))
+    assert call(consumer.committed_metadata.remote((topic, 0))) == {(topic, 0): text}
+
+    told = tmp_path / "told"
+
+    def tell(offsets: dict[bradbury.TopicPartition, Any], error: Exception | None) -> None:
+        told.write_text(f"{[stored.offset for stored in offsets.values()]} {error}")
+
+    call(consumer.commit_async.remote({(topic, 1): 9}, tell))
+    call(consumer.commit.remote({}))  # waits for those before
+    assert told.read_text() == "[9] None"
+    assert call(consumer.committed.remote()) == {(topic, 0): 7, (topic, 1): 9}
+    me = call(consumer.group_metadata.remote())
+    assert (me.group_id, me.generation) == (topic, 1)
+
+
+def test_a_handles_listener_lives_in_the_actor(consumer: Any, topic: str, tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    call(consumer.subscribe.remote(pattern=f"{topic}.*", listener=Diary(diary)))
+    poll_until(consumer, ROWS)
+    assert diary.read_text() == "assigned [0, 1]\n"
+    call(consumer.enforce_rebalance.remote("a test wants one"))
+    before = call(consumer.group_metadata.remote()).generation
+    while call(consumer.group_metadata.remote()).generation == before:
+        call(consumer.poll.remote(timeout_ms=100))
+    call(consumer.unsubscribe.remote())
+    expected = ["assigned [0, 1]", "revoked [0, 1]"] * 2
+    assert diary.read_text().splitlines() == expected
+    assert call(consumer.assignment.remote()) == []
+
+
+def test_wakeup_ends_a_poll_that_waits_and_the_calls_behind_it_go_on(consumer: Any) -> None:
+    poll_until(consumer, ROWS)
+    waiting = consumer.poll.remote(timeout_ms=600_000)
+    behind = [consumer.seek_to_beginning.remote(), consumer.poll.remote(timeout_ms=30_000)]
+    call(consumer.wakeup.remote())
+    with pytest.raises(bradbury.Wakeup):
+        call(waiting)
+    assert call(behind[1]).num_rows
+
+
+def test_calls_of_a_handle_run_in_its_order(consumer: Any, topic: str) -> None:
+    poll_until(consumer, ROWS)
+    references = []
+    for offset in range(200):
+        consumer.seek.remote((topic, 0), offset)
+        references.append(consumer.position.remote((topic, 0)))
+    assert call(references) == list(range(200))
