@@ -84,9 +84,12 @@ class Consumer(ConsumerPositions):
         max_poll_interval_ms: the member leaves when nobody has polled for so long, and joins again
             with the next poll. Also how long a rebalance waits for its members.
         client_rack: told to the leader of the group, whose strategy may look at it.
+        allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
+            does that (auto.create.topics.enable). A pattern creates none.
 
     Raises:
         InvalidConfig: settings that contradict one another.
+        InvalidGroupId: the group's name is empty.
         ConnectionFailed: no cluster is named anywhere, or none answers.
         UnknownTopicOrPartition: there is no such topic.
     """
@@ -116,6 +119,7 @@ class Consumer(ConsumerPositions):
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         metadata_max_age_ms: int = 300_000,
+        allow_auto_create_topics: bool = True,
         check_crcs: bool = True,
         client_id: str = "bradbury-consumer",
         namespace: str = NAMESPACE,
@@ -147,6 +151,7 @@ class Consumer(ConsumerPositions):
                 request_timeout_ms=request_timeout_ms,
                 retry_backoff_ms=retry_backoff_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
+                allow_auto_create_topics=allow_auto_create_topics,
             ),
         )
         # A dropped consumer, or the end of the interpreter, ends the thread; only `close` commits.

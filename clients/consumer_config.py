@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ..protocol.errors import InvalidConfig
+from ..protocol.errors import InvalidConfig, InvalidGroupId
 from .assignor import Assignor
 from .assignors import make_assignors
 from .fetch_state import StartPoint
@@ -52,7 +52,12 @@ class ConsumerConfig:
         max_poll_records: int | None,
         client_rack: str | None,
     ) -> ConsumerConfig:
-        """Raises InvalidConfig: settings that contradict one another."""
+        """The settings as a whole.
+
+        Raises:
+            InvalidConfig: they contradict one another.
+            InvalidGroupId: the group's name is empty. Kafka's consumer refuses that, too.
+        """
         reset = parse_reset(auto_offset_reset)
         level = isolation_level(isolation_level_name)
         if max_poll_records is not None and max_poll_records < 1:
@@ -61,6 +66,8 @@ class ConsumerConfig:
             raise InvalidConfig("heartbeat_interval_ms must be less than session_timeout_ms")
         if max_poll_interval_ms < 1 or heartbeat_interval_ms < 1 or auto_commit_interval_ms < 0:
             raise InvalidConfig("intervals are milliseconds, and at least 1")
+        if group is not None and not group.strip():
+            raise InvalidGroupId("a group has a name; group=None reads without one")
         if group is None and group_instance_id is not None:
             raise InvalidConfig("group_instance_id needs a group")
         if group is None:

@@ -130,15 +130,19 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
+    def _group_of(self, group_id: str) -> ClassicGroup | None:
+        """None for an empty id, too: offsets may be stored under it, but it has no members."""
+        return self.groups.get(group_id) if group_id else None
+
     def on_sync(self, request_id: int, request: SyncGroupRequest) -> list[Effect]:
-        group = self.groups.get(request.group_id)
+        group = self._group_of(request.group_id)
         if group is None:
             error = _missing(request.group_id)
             return [Reply(request_id, SyncGroupResponse(error_code=error))]
         return group.on_sync(request_id, request)
 
     def on_heartbeat(self, request_id: int, request: HeartbeatRequest) -> list[Effect]:
-        group = self.groups.get(request.group_id)
+        group = self._group_of(request.group_id)
         if group is None:
             error = _missing(request.group_id)
             return [Reply(request_id, HeartbeatResponse(error_code=error))]
@@ -148,7 +152,7 @@ class GroupCoordinator:
 
     def on_leave(self, request_id: int, request: LeaveGroupRequest, *, now_ms: int) -> list[Effect]:
         """`request.members` has the leaving members, whatever the version."""
-        group = self.groups.get(request.group_id)
+        group = self._group_of(request.group_id)
         if group is not None:
             effects = group.on_leave(
                 request_id, request.members, now_ms=self._retention.to_write(now_ms)

@@ -1,7 +1,9 @@
 """FindCoordinator (API key 10): the node that leads the group's partition of __consumer_offsets.
 
 v0-3 ask for one key, v4+ for many with an error each; v6 lets share groups be asked for. They and
-transactions are not there yet: their key types are refused. Source: KafkaApis.getCoordinator.
+transactions are not there yet: their key types are refused. An empty group id has a coordinator as
+any other: old clients commit and fetch offsets under it, and nobody can join it.
+Source: KafkaApis.getCoordinator.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from ..cluster.topic_name import OFFSETS_TOPIC
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     CoordinatorNotAvailable,
-    InvalidGroupId,
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
@@ -67,8 +68,6 @@ def _coordinator(key: str, key_type: int, image: MetadataImage) -> NodeImage:
         raise TransactionalIdAuthorizationFailed("Bradbury has no transactions yet")
     if key_type != GROUP:
         raise InvalidRequest(f"key type {key_type} has no coordinator here; groups have (0)")
-    if not key:
-        raise InvalidGroupId("a group id cannot be empty")
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None or not topic.partitions:
         raise CoordinatorNotAvailable("the offsets topic is being created")

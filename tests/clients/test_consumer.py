@@ -18,6 +18,8 @@ from bradbury.protocol.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
+from bradbury.protocol.messages.metadata import MetadataRequest
+from bradbury.tests.support.scripted_broker import ScriptedBroker
 
 NewTopic = Callable[..., str]
 
@@ -372,6 +374,20 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(
         assert again.assignment() == mine
         assert two.group_metadata().generation == generation
     two.close()
+
+
+def test_asking_for_a_topic_creates_it_where_broker_and_consumer_allow_that() -> None:
+    with bradbury.local(config={"auto.create.topics.enable": "true"}) as cluster:
+        with bradbury.Consumer("new", bootstrap=cluster.bootstrap_servers) as consumer:
+            assert consumer.assignment() == [("new", 0)]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_broker_is_told_whether_it_may_create_topics(allowed: bool) -> None:
+    with ScriptedBroker({"t": 1}) as broker:
+        bradbury.Consumer("t", bootstrap=broker.address, allow_auto_create_topics=allowed).close()
+        asked = broker.wait_for(MetadataRequest)
+    assert {one.allow_auto_topic_creation for one in asked} == {allowed}
 
 
 def test_what_a_consumer_cannot_do_it_says(bootstrap: str, new_topic: NewTopic) -> None:

@@ -84,6 +84,7 @@ def test_a_heartbeat_while_the_group_waits_for_syncs_is_in_order() -> None:
 def test_heartbeats_of_strangers_are_refused() -> None:
     driver = GroupDriver()
     assert driver.heartbeat("ghost", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    driver.commit({("t", 0): 5}, group="")  # which is allowed, and makes no group to be a member of
     assert driver.heartbeat("ghost", 1, group="") == ErrorCode.INVALID_GROUP_ID
     (member,) = driver.stable(1)
     driver.leave((member, None))

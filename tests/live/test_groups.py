@@ -23,9 +23,11 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition as KafkaTopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import InvalidGroupIdError
 from kafka.structs import OffsetAndMetadata
 
 import bradbury
+from bradbury.protocol.errors import InvalidGroupId
 
 PARTITIONS = 4
 COUNT = 200
@@ -378,6 +380,23 @@ def test_operators_list_describe_move_and_delete_groups(
     admin.delete_consumer_groups([group])[group].result(10)
     with pytest.raises(ConfluentError, match=r"GROUP_ID_NOT_FOUND|does not exist"):
         admin.delete_consumer_groups([group])[group].result(10)
+
+
+def test_the_group_without_a_name_keeps_offsets_but_has_no_members(
+    servers: str, topic: str
+) -> None:
+    at = KafkaTopicPartition(topic, 0)
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id="", enable_auto_commit=False)
+    consumer.assign([at])
+    consumer.commit({at: OffsetAndMetadata(7, "", -1)})
+    assert consumer.committed(at) == 7
+    consumer.unsubscribe()
+    consumer.subscribe([topic])
+    with pytest.raises(InvalidGroupIdError):
+        consumer.poll(timeout_ms=10_000)
+    consumer.close()
+    with pytest.raises(InvalidGroupId):
+        bradbury.Consumer(topic, bootstrap=servers, group=" ")
 
 
 def test_a_group_with_members_cannot_be_deleted(servers: str, topic: str, group: str) -> None:
