@@ -44,6 +44,8 @@ def test_a_killed_member_takes_its_partitions_back_without_a_rebalance(topic: st
         for result in results:
             found += result
         after = group.status().members
+        while not after[0].restarts:  # Ray tells of the death when it has noticed
+            after = group.status().members
     assert sorted(set(found)) == list(range(2000))
     assert after[0].pid != pid
     assert after[0].restarts == 1
