@@ -339,13 +339,14 @@ class Consumer(ConsumerPositions):
             InvalidGroupId: the consumer has no group.
             IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
                 member; what it read since the last commit is read again by another.
-            RebalanceInProgress: poll first, which ends a rebalance; then commit what is left.
+            RebalanceInProgress: a poll has joined a rebalance; poll on until that is over, then
+                commit what is left.
         """
         member = self._group("committed offsets need Consumer(group=...)")
-        identity = member.coordinator.commit_membership()
         stored = member.positions() if offsets is None else _with_metadata(offsets)
+        steps = member.commit(stored, self._request_timeout_ms)
         member.await_pending(self._request_timeout_ms / 1000)
-        self._run(member.offsets.commit(stored, identity, self._request_timeout_ms))
+        self._run(steps)
         member.call_back()
 
     def commit_async(
@@ -356,13 +357,14 @@ class Consumer(ConsumerPositions):
         """As `commit`, but without waiting, and sent once: a later commit covers a lost one.
 
         Args:
-            callback: called with (offsets, error or None) by a later poll, commit or close.
+            callback: called with (offsets, error or None) by a later poll, commit or close. Without
+                one a failure is logged.
 
         Returns:
-            A future for whoever wants to wait after all.
+            A future for whoever wants to wait after all. It fails with what `commit` would raise.
 
         Raises:
-            InvalidGroupId, UnknownMemberId, RebalanceInProgress: as `commit`, when it is known now.
+            InvalidGroupId: the consumer has no group.
         """
         member = self._group("committed offsets need Consumer(group=...)")
         stored = member.positions() if offsets is None else _with_metadata(offsets)

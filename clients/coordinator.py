@@ -45,7 +45,8 @@ class Coordinator:
     """`wake` is called, on any thread, whenever poll should look at the group again.
 
     joined_topics: of the last JoinGroup. led_counts: partition counts that this member, as leader,
-    assigned by; None if it does not lead.
+    assigned by; None if it does not lead. unsent_commits: those that look for the coordinator; a
+    join lets them go first.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Coordinator:
         self.rejoin_needed = False
         self.joined_topics: tuple[str, ...] = ()
         self.led_counts: dict[str, int] | None = None
+        self.unsent_commits = 0
         self.heartbeats = Heartbeats(client, self)
         self._client = client
         self._wake = wake
@@ -85,8 +87,11 @@ class Coordinator:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a rebalance goes on that this member has joined."""
-        return self._join is not None and not self._join.done()
+        """Whether this member has asked to join, and has no assignment yet: a commit would only
+        be answered behind the join, and under a generation that is over then.
+        """
+        join, joining = self._join, self._joining
+        return join is not None and not join.done() and joining is not None and joining.is_sent
 
     def needs_attention(self) -> bool:
         """Whether a poll that waits for records should see to the group instead."""
@@ -133,22 +138,26 @@ class Coordinator:
         """As whom offsets are committed: nobody in particular where nothing is subscribed.
 
         Raises:
-            RebalanceInProgress: poll has to end a rebalance first.
+            RebalanceInProgress: as `check_not_waiting`.
             UnknownMemberId: the group goes on without this member, or it has not joined yet.
         """
         if not self.subscription:
             return Membership()
-        if self.is_waiting:
-            raise RebalanceInProgress(
-                f"group {self.config.group_id!r} is rebalancing: poll until that is over, then "
-                "commit what is still assigned"
-            )
+        self.check_not_waiting()
         if self.membership.generation == NO_GENERATION:
             raise UnknownMemberId(
                 f"group {self.config.group_id!r} goes on without this member: its partitions may "
                 "be another's, and what it read since the last commit is read again"
             )
         return self.membership
+
+    def check_not_waiting(self) -> None:
+        """Raises RebalanceInProgress: poll has to end a rebalance first, then it can commit."""
+        if self.is_waiting:
+            raise RebalanceInProgress(
+                f"group {self.config.group_id!r} is rebalancing: poll until that is over, then "
+                "commit what is still assigned"
+            )
 
     def leave(self, *, tell: bool, reason: str, timeout_ms: int) -> None:
         """Be no member any more; with `tell` the others need not wait for the session to end."""

@@ -81,6 +81,8 @@ class GroupJoin:
         self._owned = owned
         self._owned_generation = generation
         self._reason = reason[:MAX_REASON_LENGTH]
+        self.is_sent = False
+        """JoinGroup has gone out, so the coordinator may end the generation at any moment."""
         self.cancelled = False
         """Set when the consumer leaves: whatever comes now makes it no member again."""
 
@@ -124,7 +126,10 @@ class GroupJoin:
         address = yield from coordinator.find()
         if coordinator.subscription.pattern is not None:
             yield from wait(self._client.refresh())
+        while coordinator.unsent_commits:  # which waited for the coordinator as this join did
+            yield self._client.config.retry_backoff_ms / 1000
         coordinator.joined_topics = topics = coordinator.subscription.topics_in(self._client.view)
+        self.is_sent = True
         response = yield from wait(
             self._client.send(
                 address,

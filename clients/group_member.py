@@ -11,6 +11,8 @@ What always holds:
     what was handed out. It is given up after `max_poll_interval_ms`.
     In an eager group nothing is read during a rebalance. In a cooperative one what is kept is read
     all the time, and what moves is committed and revoked before this member joins again.
+    From JoinGroup to the assignment nothing can be committed; with auto-commit what was handed out
+    is committed just before. Until JoinGroup goes out commits go out, too, and first.
     Partitions of a member that the group gave up are lost, not revoked, and not committed.
 
 Source: ConsumerCoordinator.onJoinPrepare, onJoinComplete, onLeavePrepare; KIP-429.
@@ -40,7 +42,8 @@ from .coordinator_lookup import COORDINATOR_MOVED
 from .fetch_state import UNKNOWN_OFFSET, StartAt
 from .fetcher import Fetcher
 from .group_offsets import GroupOffsets
-from .membership import GroupMetadata, Joined
+from .io_thread import Steps
+from .membership import GroupMetadata, Joined, Membership
 from .rebalance_listener import RebalanceListener
 from .subscription import Subscription
 from .topic_partition import OffsetAndMetadata, TopicPartition
@@ -189,6 +192,8 @@ class GroupMember:
         owned = tuple(self._owned())
         generation = self._owned_generation if owned else coordinator.generation
         self._prepared = False
+        if coordinator.generation != NO_GENERATION:
+            self._auto_commit()  # of what this member keeps; not waited for
         coordinator.start_join(owned, generation)
         return True
 
@@ -300,13 +305,33 @@ class GroupMember:
             if not self._client.is_gone(key.topic)
         }
 
-    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> Future[None]:
-        """Commit without waiting; `callback` is called by a later poll, commit or close.
+    def commit(self, offsets: Offsets, timeout_ms: int) -> Steps[None]:
+        """Steps that commit, at whichever coordinator. Nothing is committed by anybody at any time.
 
         Raises:
             RebalanceInProgress, UnknownMemberId: as Coordinator.commit_membership.
         """
-        member = self.coordinator.commit_membership()
+        member = self.coordinator.commit_membership() if offsets else Membership()
+        return self.offsets.commit(offsets, member, timeout_ms)
+
+    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> Future[None]:
+        """Commit without waiting; `callback` is called by a later poll, commit or close.
+
+        It fails as `commit` does, but only the future and the callback say so.
+        """
+        callback = callback or _log_failure
+        try:
+            member = self.coordinator.commit_membership() if offsets else Membership()
+        except KafkaError as error:
+            future: Future[None] = Future()
+            future.set_exception(error)
+            self._completed.append((callback, offsets, error))
+            return future
+        return self._send(offsets, member, callback)
+
+    def _send(
+        self, offsets: Offsets, member: Membership, callback: CommitCallback | None
+    ) -> Future[None]:
         future = self._client.io.spawn(self.offsets.commit_once(offsets, member))
         self._pending.add(future)
 
@@ -348,10 +373,7 @@ class GroupMember:
                 return True
             timeout_ms = self.coordinator.config.max_poll_interval_ms
             try:
-                member = self.coordinator.commit_membership()
-                commit = self._client.io.spawn(
-                    self.offsets.commit(self._worth_committing(), member, timeout_ms)
-                )
+                commit = self._client.io.spawn(self.commit(self._worth_committing(), timeout_ms))
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("positions are not committed: %s; they are read again", error)
                 return True
@@ -371,14 +393,21 @@ class GroupMember:
             return
         if self._auto_committing is not None and not self._auto_committing.done():
             return
-        self._auto_commit_at = now + self._auto_commit_s
+        self._auto_commit()
+
+    def _auto_commit(self) -> None:
+        """With auto-commit: what was handed out, without waiting."""
+        if self._auto_commit_s is None:
+            return
+        self._auto_commit_at = time.monotonic() + self._auto_commit_s
         offsets = self._worth_committing()
         if not offsets:
             return
         try:
-            self._auto_committing = self.commit_async(offsets, None)
-        except (KafkaError, ConnectionFailed):
+            member = self.coordinator.commit_membership()
+        except KafkaError:
             return  # in a rebalance, or lost: there is another commit before anything is given up
+        self._auto_committing = self._send(offsets, member, None)
         self._auto_committing.add_done_callback(self._on_auto_committed)
 
     def _on_auto_committed(self, future: Future[None]) -> None:
@@ -411,8 +440,7 @@ class GroupMember:
         coordinator, offsets = self.coordinator, self._worth_committing()
         try:
             if not coordinator.is_waiting:
-                member = coordinator.commit_membership()
-                self._client.run(self.offsets.commit(offsets, member, timeout_ms), timeout_ms)
+                self._client.run(self.commit(offsets, timeout_ms), timeout_ms)
             elif coordinator.generation == NO_GENERATION:
                 raise UnknownMemberId("this member was given up by the group")
             else:
@@ -424,6 +452,11 @@ class GroupMember:
                 raise
             return False
         return True
+
+
+def _log_failure(offsets: Offsets, error: Exception | None) -> None:
+    if error is not None:
+        logger.warning("offsets of %d partitions are not committed: %s", len(offsets), error)
 
 
 def _code_is_moved(error: Exception) -> bool:

@@ -63,7 +63,7 @@ class GroupOffsets:
         Raises:
             IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
                 member: its partitions are another's.
-            RebalanceInProgress: poll has to end a rebalance first.
+            RebalanceInProgress: this member has joined a rebalance; poll has to end it first.
             KafkaError, ConnectionFailed: the coordinator refuses, or was not reached in time.
         """
         waited_ms = 0
@@ -87,7 +87,14 @@ class GroupOffsets:
         """Store where the group goes on, or fail with the first reason not to, as `commit`."""
         if not offsets:
             return
-        address = yield from self._coordinator.find()
+        coordinator = self._coordinator
+        coordinator.unsent_commits += 1
+        try:
+            address = yield from coordinator.find()
+        finally:
+            coordinator.unsent_commits -= 1
+        if lane == GROUP:
+            coordinator.check_not_waiting()
         request = self._commit_request(offsets, member)
         response = yield from wait(
             self._client.send(

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import confluent_kafka
 import kafka
@@ -385,7 +386,9 @@ def test_asking_for_a_topic_creates_it_where_broker_and_consumer_allow_that() ->
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_broker_is_told_whether_it_may_create_topics(allowed: bool) -> None:
     with ScriptedBroker({"t": 1}) as broker:
-        bradbury.Consumer("t", bootstrap=broker.address, allow_auto_create_topics=allowed).close()
+        options: dict[str, Any] = {"allow_auto_create_topics": allowed}
+        with bradbury.Consumer(bootstrap=broker.address, **options) as consumer:
+            assert consumer.partitions_for("t") == 1
         asked = broker.wait_for(MetadataRequest)
     assert {one.allow_auto_topic_creation for one in asked} == {allowed}
 

@@ -103,8 +103,14 @@ def test_a_consumer_that_has_not_joined_yet_cannot_commit(
     consumer: Make, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
+    one = consumer(topic)
     with pytest.raises(UnknownMemberId, match="without this member"):
-        consumer(topic).commit({(topic, 0): 1})
+        one.commit({(topic, 0): 1})
+    one.commit()  # there is nothing yet
+    calls: list[Any] = []
+    one.commit_async({(topic, 0): 1}, lambda *call: calls.append(call))
+    one.commit()
+    assert isinstance(calls[0][1], UnknownMemberId)
 
 
 # --- static members ----------------------------------------------------------------------------

@@ -26,7 +26,9 @@ from bradbury.protocol.errors import (
     UnknownMemberId,
 )
 from bradbury.protocol.messages.find_coordinator import (
+    Coordinator,
     FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from bradbury.protocol.messages.join_group import (
@@ -383,9 +385,77 @@ def test_while_a_member_waits_for_the_others_it_cannot_commit(group: ScriptedGro
         assert len(consumer.assignment()) == 2  # and it goes on reading
         with pytest.raises(RebalanceInProgress, match="poll"):
             consumer.commit()
-        with pytest.raises(RebalanceInProgress):
-            consumer.commit_async()
+        consumer.commit({})  # of nothing
+        calls: list[Any] = []
+        future = consumer.commit_async(callback=lambda *call: calls.append(call))
+        assert isinstance(future.exception(10), RebalanceInProgress)
+        assert calls == []
+        consumer.poll(0)
+        assert isinstance(calls[0][1], RebalanceInProgress)
         assert consumer.committed() == {("t", 0): 5, ("t", 1): 5}
+
+
+def test_a_cooperative_member_commits_what_it_keeps_before_it_asks_to_join(
+    group: ScriptedGroup,
+) -> None:
+    with member(group, partition_assignment_strategy="cooperative-sticky") as consumer:
+        know_positions(consumer)
+        group.on(JoinGroupRequest, SILENCE)
+        consumer.enforce_rebalance()
+        consumer.poll(10)
+        group.wait_for(JoinGroupRequest, 2)
+    kinds = [type(one) for one in group.requests]
+    committed = group.wait_for(OffsetCommitRequest)[0]
+    assert kinds.index(OffsetCommitRequest) < _last(kinds, JoinGroupRequest)
+    assert committed.generation_id_or_member_epoch == 1
+    assert [one.committed_offset for one in committed.topics[0].partitions] == [5, 5]
+
+
+def look_in_vain(group: ScriptedGroup, consumer: bradbury.Consumer) -> int:
+    """A rebalance has begun, but the coordinator is not to be found; how often it was looked for."""
+    nobody = Coordinator("g", node_id=-1, host="", port=-1, error_code=NOT_AVAILABLE)
+    group.on(FindCoordinatorRequest, FindCoordinatorResponse(coordinators=[nobody]))
+    group.on(HeartbeatRequest, HeartbeatResponse(error_code=NOT_COORDINATOR))
+    searches = len(_of(group, FindCoordinatorRequest))
+    group.wait_for(FindCoordinatorRequest, searches + 1)
+    consumer.enforce_rebalance()
+    consumer.poll(0)
+    group.wait_for(FindCoordinatorRequest, searches + 4)
+    group.on(JoinGroupRequest, SILENCE)
+    return searches + 4
+
+
+def test_a_join_that_looks_for_its_coordinator_lets_commits_go_first(group: ScriptedGroup) -> None:
+    options: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
+    with member(group, enable_auto_commit=False, retry_backoff_ms=200, **options) as consumer:
+        know_positions(consumer)
+        searches = look_in_vain(group, consumer)
+        committed = consumer.commit_async()
+        group.wait_for(FindCoordinatorRequest, searches + 1)
+        group.on(FindCoordinatorRequest, group.coordinator)
+        committed.result(SECONDS)
+        group.wait_for(JoinGroupRequest, 2)
+        with pytest.raises(RebalanceInProgress):
+            consumer.commit()
+    kinds = [type(one) for one in group.requests]
+    assert kinds.index(OffsetCommitRequest) < _last(kinds, JoinGroupRequest)
+    assert len(_of(group, OffsetCommitRequest)) == 1
+
+
+def test_a_commit_that_has_to_be_repeated_does_not_wait_behind_a_join(group: ScriptedGroup) -> None:
+    options: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
+    with member(group, enable_auto_commit=False, retry_backoff_ms=100, **options) as consumer:
+        know_positions(consumer)
+        look_in_vain(group, consumer)
+        group.on(OffsetCommitRequest, group.refuse_commit(LOADING), group.commit)
+        threading.Timer(0.05, group.on, (FindCoordinatorRequest, group.coordinator)).start()
+        with pytest.raises(RebalanceInProgress):
+            consumer.commit()
+    assert len(_of(group, OffsetCommitRequest)) == 1
+
+
+def _last(kinds: list[type[Any]], kind: type[Any]) -> int:
+    return len(kinds) - 1 - kinds[::-1].index(kind)
 
 
 def test_a_commit_before_a_rebalance_that_is_not_answered_holds_up_no_poll(
