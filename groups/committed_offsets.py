@@ -52,10 +52,6 @@ IsKnown = Callable[[str, int], bool]
 
 LONGEST_TEXT = 2**15 - 1
 """Bytes of a string in a record."""
-MOST_PARTITIONS = 25_000
-"""Of one commit. It is one batch in the log, where no more than these would fit by default; so the
-hundreds of thousands that a hostile request can name need not be encoded to find that out.
-"""
 LONG_MAX = 2**63 - 1
 NO_RETENTION = -1
 NO_OFFSET = -1
@@ -90,8 +86,6 @@ class CommittedOffsets:
         self, request: OffsetCommitRequest, error: ErrorCode, *, is_known: IsKnown, now_ms: int
     ) -> tuple[OffsetCommitResponse, list[OffsetRecord]]:
         """The answer, and the records it waits for. `error`: of the whole request, NONE if none."""
-        if sum(len(topic.partitions) for topic in request.topics) > MOST_PARTITIONS:
-            error = error or ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         response, records = OffsetCommitResponse(), list[OffsetRecord]()
         for topic in request.topics:
             answers = []

@@ -44,6 +44,9 @@ from .table import APIS, Api
 Chunks = list[Chunk]
 Result = Awaitable[Chunks | None] | Chunks | None
 PRODUCE_KEY = 0
+OFFSET_COMMIT_KEY = 8
+APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
+"""When their handler returns the records are appended; only disk or followers are waited for."""
 # A request that waits is held as objects: about so many times its bytes (measured with Fetch).
 PARSED_WEIGHT = 8
 LONG_FRAME = 16 * 1024
@@ -149,9 +152,8 @@ async def _in_parts(
     for part in split(api.key, request):
         answer = _call(api, part, context)
         if inspect.isawaitable(answer):
-            # Produce has appended already and waits for the disk: all parts together.
-            is_produce = api.key == PRODUCE_KEY
-            answer = asyncio.ensure_future(answer) if is_produce else await answer
+            # What is appended already waits for the disk: all parts together.
+            answer = asyncio.ensure_future(answer) if api.key in APPENDING else await answer
         answers.append(answer)
         await asyncio.sleep(0)
     trace.begin()

@@ -1,6 +1,10 @@
 """OffsetCommit (API key 8): a group's positions are stored; answered once they are committed.
 
 Topics and partitions that do not exist are refused one by one; the rest is stored as one batch.
+
+Unlike Kafka: a long commit comes here in parts (request_parts), each a batch of its own, so that
+nobody waits behind it. Each part is checked anew: a member that is given up in between has the rest
+refused, partition by partition.
 """
 
 from __future__ import annotations

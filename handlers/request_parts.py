@@ -5,8 +5,10 @@ handled as several smaller ones, one after another, with a turn for everybody el
 their responses are put together again: the handler does not know. Order is kept; a topic that was
 cut in two is one topic again in the response.
 
-Not cut: requests that share something across their list (a fetch its byte budget, a commit its one
-batch in the log, the creation of topics its check for duplicates).
+A commit of offsets is one batch in the log only up to its `size`; beyond, each part is a batch.
+
+Not cut: requests that share something across their list (a fetch its byte budget, the creation of
+topics its check for duplicates).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ PARTS: dict[int, Parts] = {
     0: Parts("topic_data", "responses", 100, "partition_data", "partition_responses"),
     2: Parts("topics", "topics", 50, "partitions", "partitions"),
     3: Parts("topics", "topics"),
+    8: Parts("topics", "topics", 500, "partitions", "partitions"),
     10: Parts("coordinator_keys", "coordinators"),
     15: Parts("groups", "groups"),
     23: Parts("topics", "topics", 200, "partitions", "partitions"),

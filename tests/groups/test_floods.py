@@ -125,11 +125,3 @@ def test_metadata_of_an_offset_that_no_record_can_hold_is_refused_whatever_the_b
     ]
     assert driver.committed(driver.commit({("t", 0): 1}, metadata=long[:16_000])) == [0]
     assert driver.failed_over().fetch("t", 0).metadata == long[:16_000]
-
-
-def test_a_commit_of_more_than_a_batch_can_hold_is_refused_before_it_is_encoded() -> None:
-    driver = GroupDriver()
-    driver.hold_commits = True
-    request = driver.commit({("t", partition): 1 for partition in range(25_001)})
-    assert set(driver.committed(request)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-    assert (driver.state, len(driver.uncommitted)) == ("none", 0)

@@ -7,6 +7,7 @@ or a field in the wrong place, shows here.
 import asyncio
 import inspect
 import struct
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID
@@ -65,11 +66,13 @@ from bradbury.protocol.messages.sync_group import (
 from bradbury.protocol.schema import Message
 from bradbury.tests.support.memory_replica import MemoryReplica
 
+WIDE = 2_600
 PARTITION = PartitionImage((1,), (1,), 1, 0, 0)
 IMAGE = MetadataImage(
     topics={
         "__consumer_offsets": TopicImage(UUID(int=1), "__consumer_offsets", (PARTITION,)),
         "t": TopicImage(UUID(int=2), "t", (PARTITION, PARTITION)),
+        "wide": TopicImage(UUID(int=3), "wide", (PARTITION,) * WIDE),
     }
 )
 CONFIG = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0)
@@ -98,9 +101,12 @@ class Broker:
 
     def __init__(self, *, leads: bool = True, has_groups: bool = True) -> None:
         self.groups = GroupHost(CONFIG, lambda: 1_700_000_000_000) if has_groups else None
-        self.node: Any = SimpleNamespace(groups=self.groups, image=IMAGE, metrics=RequestMetrics())
+        self.node: Any = SimpleNamespace(
+            groups=self.groups, image=IMAGE, metrics=RequestMetrics(), run_aside=asyncio.to_thread
+        )
+        self.replica = MemoryReplica()
         if leads and self.groups is not None:
-            self.groups.on_leader(0, 1, MemoryReplica())
+            self.groups.on_leader(0, 1, self.replica)
 
     async def __aenter__(self) -> Self:
         for _ in range(100):
@@ -233,6 +239,72 @@ def test_offset_commit(version: int) -> None:
             codes = [partition.error_code for partition in answer.topics[0].partitions]
             assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             assert fetched(await broker.ask(fetch_request(7), 7)).committed_offset == 5
+
+    asyncio.run(scene())
+
+
+def wide_commit(member_id: str = "", generation: int = -1) -> OffsetCommitRequest:
+    partitions = [OffsetCommitRequestPartition(number, number) for number in range(WIDE)]
+    return OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name="wide", partitions=partitions)],
+    )
+
+
+def test_between_the_parts_of_a_long_commit_every_other_group_has_its_turn() -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            long = asyncio.create_task(broker.ask(wide_commit(), 9))
+            while not long.done():
+                await broker.ask(commit_request("other"), 9)
+                await asyncio.sleep(0)
+            answer = await long
+            assert [len(topic.partitions) for topic in answer.topics] == [WIDE]
+            assert {partition.error_code for partition in answer.topics[0].partitions} == {0}
+            counts = broker.replica.record_counts
+            assert [count for count in counts if count > 1] == [500] * 5 + [100]
+            assert all(1 in pair for pair in pairwise(counts))  # never two parts in a row
+            topic = OffsetFetchRequestTopics(name="wide", partition_indexes=list(range(WIDE)))
+            everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=[topic])])
+            found = (await broker.ask(everything, 8)).groups[0].topics[0].partitions
+            assert [partition.committed_offset for partition in found] == list(range(WIDE))
+
+    asyncio.run(scene())
+
+
+def test_all_parts_of_a_long_commit_are_under_way_before_the_first_is_replicated() -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            broker.replica.hold()
+            long = asyncio.create_task(broker.ask(wide_commit(), 9))
+            async with asyncio.timeout(20):
+                while len(broker.replica.record_counts) < 6:
+                    await asyncio.sleep(0)
+            assert not long.done()
+            while broker.replica.waiting:
+                broker.replica.commit()
+                await asyncio.sleep(0)
+            answer = await long
+            assert {partition.error_code for partition in answer.topics[0].partitions} == {0}
+
+    asyncio.run(scene())
+
+
+def test_a_member_that_goes_in_the_middle_of_a_long_commit_has_the_rest_refused() -> None:
+    async def scene() -> None:
+        async with Broker() as broker:
+            member_id = await broker.member()
+            before = len(broker.replica.record_counts)
+            long = asyncio.create_task(broker.ask(wide_commit(member_id, 1), 9))
+            async with asyncio.timeout(20):
+                while len(broker.replica.record_counts) < before + 2:
+                    await asyncio.sleep(0)
+            await broker.ask(LeaveGroupRequest("g", [MemberIdentity(member_id)]), 3)
+            answer = await long
+            codes = [partition.error_code for partition in answer.topics[0].partitions]
+            assert codes == [0] * 1000 + [ErrorCode.UNKNOWN_MEMBER_ID] * (WIDE - 1000)
 
     asyncio.run(scene())
 

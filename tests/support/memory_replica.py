@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from itertools import pairwise
 from typing import NamedTuple
 
 from bradbury.handlers.context import Appended, FetchWaiter
@@ -39,6 +40,12 @@ class MemoryReplica:
 
     last_stable_offset = high_watermark
 
+    @property
+    def record_counts(self) -> list[int]:
+        """Of the batches, in order."""
+        starts = [base_offset for base_offset, _, _ in self._batches]
+        return [end - start for start, end in pairwise([*starts, self.log_end_offset])]
+
     def hold(self) -> None:
         self._holds = True
 
@@ -73,7 +80,7 @@ class MemoryReplica:
         _, position, size = found[-1]
         return Slice(self._file, position, size)
 
-    def park(self, waiter: FetchWaiter) -> None:
+    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
         self.parked.add(waiter)
 
     def unpark(self, waiter: FetchWaiter) -> None:
