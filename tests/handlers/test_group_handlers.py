@@ -7,6 +7,7 @@ or a field in the wrong place, shows here.
 import asyncio
 import inspect
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Self
@@ -15,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from bradbury.actors.group_host import GroupHost
-from bradbury.cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
+from bradbury.cluster.metadata_image import MetadataImage, NodeImage, PartitionImage, TopicImage
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.handlers.dispatch import dispatch
 from bradbury.handlers.request_metrics import RequestMetrics
@@ -26,6 +27,10 @@ from bradbury.protocol.messages.delete_groups import DeleteGroupsRequest, Delete
 from bradbury.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+)
+from bradbury.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from bradbury.protocol.messages.join_group import (
@@ -68,12 +73,14 @@ from bradbury.tests.support.memory_replica import MemoryReplica
 
 WIDE = 2_600
 PARTITION = PartitionImage((1,), (1,), 1, 0, 0)
+NODE = NodeImage(1, "directory", "life", ("group",), "host-1", 9093, None, 5)
 IMAGE = MetadataImage(
+    nodes={1: NODE},
     topics={
         "__consumer_offsets": TopicImage(UUID(int=1), "__consumer_offsets", (PARTITION,)),
         "t": TopicImage(UUID(int=2), "t", (PARTITION, PARTITION)),
         "wide": TopicImage(UUID(int=3), "wide", (PARTITION,) * WIDE),
-    }
+    },
 )
 CONFIG = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0)
 
@@ -127,7 +134,8 @@ class Broker:
         chunks = await answer if inspect.isawaitable(answer) else answer
         body = b"".join(bytes(chunk) for chunk in chunks)
         assert struct.unpack_from(">ii", body) == (len(body) - 4, 7)
-        return read_message(MESSAGES[type(request)], version, body, 9 if flexible else 8)
+        answers = {**MESSAGES, FindCoordinatorRequest: FindCoordinatorResponse}
+        return read_message(answers[type(request)], version, body, 9 if flexible else 8)
 
     async def member(self, *, instance_id: str | None = None) -> str:
         """A member of group g in a stable generation 1."""
@@ -423,6 +431,40 @@ def test_delete(version: int) -> None:
                 "g": ErrorCode.NON_EMPTY_GROUP,
                 "ghost": ErrorCode.GROUP_ID_NOT_FOUND,
             }
+
+    asyncio.run(scene())
+
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+
+@pytest.mark.parametrize("version", versions(FindCoordinatorRequest))
+def test_find_coordinator(version: int) -> None:
+    async def find(broker: Broker, key_type: int) -> list[tuple[str | None, int, str, int, int]]:
+        """Of two groups, and of the one without a name; before v4 one at a time."""
+        keys = ["g", "other", ""]
+        if version >= 4:
+            asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
+            answers = (await broker.ask(asked, version)).coordinators
+            return [(one.key, one.node_id, one.host, one.port, one.error_code) for one in answers]
+        found = []
+        for key in keys:
+            asked = FindCoordinatorRequest(key=key, key_type=key_type)
+            one = await broker.ask(asked, version)
+            found.append((key, one.node_id, one.host, one.port, one.error_code))
+        return found
+
+    async def scene() -> None:
+        async with Broker() as broker:
+            here = [(key, 1, "host-1", 9093, 0) for key in ("g", "other", "")]
+            assert await find(broker, GROUP) == here
+            if version >= 1:
+                error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                assert {one[4] for one in await find(broker, TRANSACTION)} == {error}
+                assert {one[4] for one in await find(broker, SHARE)} == {ErrorCode.INVALID_REQUEST}
+            broker.node.image = replace(IMAGE, nodes={1: replace(NODE, fenced=True)})
+            gone = await find(broker, GROUP)
+            assert {one[1:] for one in gone} == {(-1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)}
 
     asyncio.run(scene())
 

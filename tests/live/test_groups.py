@@ -399,6 +399,22 @@ def test_the_group_without_a_name_keeps_offsets_but_has_no_members(
         bradbury.Consumer(topic, bootstrap=servers, group=" ")
 
 
+def test_the_nodes_of_a_cluster_share_the_coordination_of_its_groups(
+    servers: str, topic: str
+) -> None:
+    names = [f"shared-{next(_numbers)}" for _ in range(20)]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for name in names:
+        asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
+        admin.alter_consumer_group_offsets([asked])[name].result(10)
+    described = admin.describe_consumer_groups(names)
+    coordinators = {name: described[name].result(10).coordinator.id for name in names}
+    assert len(set(coordinators.values())) == 2
+    with KafkaAdminClient(bootstrap_servers=servers) as other:
+        found = other.describe_groups(names)
+    assert {name: found[name]["group_state"] for name in names} == dict.fromkeys(names, "Empty")
+
+
 def test_a_group_with_members_cannot_be_deleted(servers: str, topic: str, group: str) -> None:
     consumer = confluent(servers, group)
     consumer.subscribe([topic])
