@@ -36,8 +36,6 @@ from ..cluster.metadata_records import (
     encode_metadata_record,
 )
 from ..cluster.partition_control import min_insync_replicas
-from ..cluster.topic_control import CreateTopics, NewTopic
-from ..cluster.topic_name import OFFSETS_TOPIC
 from ..cluster.voter import Promise
 from ..handlers.config_rules import ServerConfigRules
 from ..handlers.server_config import ServerConfig
@@ -59,11 +57,6 @@ A = TypeVar("A")
 POLL_SECONDS = 2.0
 KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
-# Commits are fsynced before they are answered, many with one fsync: they survive a power cut.
-OFFSETS_TOPIC_CONFIGS = {
-    "cleanup.policy": "compact",
-    "flush.messages": "1",
-}
 MOST_VOTERS = 3
 """Of a new cluster: one of them may be lost."""
 
@@ -115,6 +108,8 @@ class Controller:
         self._news = asyncio.Event()
         self._applied: dict[int, int] = {}
         self._progress = asyncio.Event()
+        # A question is a heartbeat, too: several in a session.
+        self._poll_seconds = min(POLL_SECONDS, server.broker.broker_session_timeout_ms / 3000)
         self._sessions = Sessions(server.broker.broker_session_timeout_ms)
         self._active = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
@@ -318,29 +313,8 @@ class Controller:
 
         node_id = await self._decide_and_write(decide)
         self._sessions.on_contact(node_id, now_ms=_clock_ms())
-        if "group" in request.roles:
-            await self._ensure_offsets_topic()
         logger.info("node %d (%s) registered", node_id, ",".join(request.roles))
         return Registered(node_id, self._image.cluster_id, self._me.epoch)
-
-    async def _ensure_offsets_topic(self) -> None:
-        def decide(image: MetadataImage) -> Decision[None]:
-            if OFFSETS_TOPIC in image.topics:
-                return Decision([], None)
-            topic = NewTopic(
-                name=OFFSETS_TOPIC,
-                topic_id=uuid.uuid4(),
-                partitions=self._config.offsets_topic_num_partitions,
-                replication_factor=1,
-                configs={
-                    **OFFSETS_TOPIC_CONFIGS,
-                    "segment.bytes": str(self._config.offsets_topic_segment_bytes),
-                },
-            )
-            records, _ = CreateTopics(topics=(topic,)).decide(image, self._rules)
-            return Decision(records, None)
-
-        await self._decide_and_write(decide)
 
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
         """Carry out any request that decides for itself. Raises what it decides, or NotController.
@@ -382,12 +356,21 @@ class Controller:
         await self._hear(node_id, incarnation, applied)
         if applied >= self._image.offset:
             try:
-                await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
+                await asyncio.wait_for(self._news.wait(), self._poll_seconds)
             except TimeoutError:
                 pass
             self._require_active()
             await self._hear(node_id, incarnation, applied)
         return self._update_after(applied)
+
+    async def leave(self, node_id: int, incarnation: str) -> None:
+        """The node is about to stop: others lead from now on where they can.
+
+        Raises BrokerIdNotRegistered, StaleBrokerEpoch: it was not in service any more.
+        """
+        self._require_active()
+        controller_state.check_session(self._image, node_id, incarnation)
+        await self._fence(node_id, fenced=True)
 
     async def _hear(self, node_id: int, incarnation: str, applied: int) -> None:
         node = controller_state.check_session(self._image, node_id, incarnation)

@@ -72,6 +72,9 @@ class ControllerHandle:
         update: MetadataUpdate = await self._call("poll", node_id, incarnation, applied)
         return update
 
+    async def leave(self, node_id: int, incarnation: str) -> None:
+        await self._call("leave", node_id, incarnation)
+
     async def _insist(self, method: str, *arguments: Any, timeout_ms: int, **keywords: Any) -> Any:
         """The answer, after waiting out a controller's restart.
 

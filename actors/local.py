@@ -79,14 +79,35 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of every node, separated by commas."""
-        return ",".join(node.address for node in self.nodes)
+        """host:port of every node that runs, separated by commas."""
+        return ",".join(node.address for node in self.nodes if node.is_open)
 
     def admin(self) -> Admin:
         """An Admin client of this cluster."""
         from .. import Admin
 
         return Admin(bootstrap=self.bootstrap_servers)
+
+    def stop_node(self, index: int) -> None:
+        """Stop one node cleanly. Others lead where they have replicas in sync."""
+
+        async def stop() -> None:
+            await self.nodes[index].leave()
+            await self.nodes[index].close()
+
+        self._call(stop(), START_SECONDS)
+
+    def start_node(self, index: int) -> None:
+        """Start a node that was stopped, on its data and, if it is still free, on its port."""
+
+        async def start() -> None:
+            node = self._make_node(index)
+            await node.open()
+            self.nodes[index] = node
+            await node.join()
+
+        self._ending.pop(index, None)
+        self._call(start(), START_SECONDS)
 
     def close(self) -> None:
         """Stop cleanly. Data in a directory that was given stays; a temporary one is removed."""
@@ -123,27 +144,32 @@ class LocalCluster:
         )
         self.controller = controller
         for index in range(self._node_count):
-            name = f"node-{index}" if self._node_count > 1 else ""
-            path, *more = (str(Path(data_dir) / name) for data_dir in self._data_dirs)
-            node = Node(
-                NodeConfig(
-                    name=f"node-{index}",
-                    roles=("broker", "partition", "group"),
-                    data_dir=path,
-                    more_data_dirs=tuple(more),
-                    directory="partitions-0",
-                    host=self._host,
-                    port=self._port + index if self._port else 0,
-                    rack=None if self._node_count == 1 else f"node-{index}",
-                    server=self._server,
-                ),
-                controller,
-                on_fenced=partial(self._on_ended, index),
-            )
+            node = self._make_node(index)
             await node.open()
             self.nodes.append(node)
         await self._lead(controller)
         await asyncio.gather(*(node.join() for node in self.nodes))
+
+    def _make_node(self, index: int) -> Node:
+        assert self.controller is not None
+        name = f"node-{index}" if self._node_count > 1 else ""
+        path, *more = (str(Path(data_dir) / name) for data_dir in self._data_dirs)
+        return Node(
+            NodeConfig(
+                name=f"node-{index}",
+                roles=("broker", "partition", "group"),
+                data_dir=path,
+                more_data_dirs=tuple(more),
+                directory="partitions-0",
+                host=self._host,
+                port=self._port + index if self._port else 0,
+                rack=None if self._node_count == 1 else f"node-{index}",
+                machine=f"node-{index}",
+                server=self._server,
+            ),
+            self.controller,
+            on_fenced=partial(self._on_ended, index),
+        )
 
     async def _lead(self, controller: Controller) -> None:
         while True:

@@ -66,6 +66,7 @@ logger = logging.getLogger("bradbury.node")
 A = TypeVar("A")
 T = TypeVar("T")
 RETRY_SECONDS = 0.1
+LEAVE_SECONDS = 5.0
 HEARTBEATS_PER_SESSION = 3
 LAST_PORT_FILE = "last-port"
 
@@ -75,6 +76,7 @@ class ControllerLink(Protocol):
 
     async def register(self, request: NodeRegistration) -> Registered: ...
     async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate: ...
+    async def leave(self, node_id: int, incarnation: str) -> None: ...
     async def allocate_producer_ids(self) -> tuple[int, int]: ...
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A: ...
 
@@ -96,6 +98,7 @@ class NodeConfig:
     port: int = 0
     advertised_host: str | None = None
     rack: str | None = None
+    machine: str = ""
     server: ServerConfig = field(default_factory=ServerConfig)
 
 
@@ -251,6 +254,11 @@ class Node:
         return self.voter.directory
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has its directories and its port."""
+        return self._is_open
+
+    @property
     def advertised_host(self) -> str:
         return self._node_config.advertised_host or self._node_config.host
 
@@ -266,7 +274,7 @@ class Node:
         """
         await self._register()
         if self._host is not None:
-            self._host.start(self.node_id)
+            self._host.start(self.node_id, self.controller)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.group_config, self.now_ms)
                 self._host.listener = self.groups
@@ -287,6 +295,7 @@ class Node:
                 host=self.advertised_host,
                 port=self.listener.port,
                 rack=config.rack,
+                machine=config.machine,
                 node_id=directory.node_id,
                 cluster_id=directory.cluster_id,
             )
@@ -302,6 +311,16 @@ class Node:
             cluster_id=registered.cluster_id,
             node_id=registered.node_id,
         )
+
+    async def leave(self) -> None:
+        """Let others lead, before `close`. Best effort: without a controller nobody can be told."""
+        if self._following is None:
+            return
+        self._following.cancel()  # or we would be heard of again
+        with contextlib.suppress(KafkaError, ConnectionFailed, TimeoutError):
+            await asyncio.wait_for(
+                self.controller.leave(self.node_id, self._incarnation), LEAVE_SECONDS
+            )
 
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""

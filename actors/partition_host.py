@@ -1,31 +1,30 @@
-"""The partitions of one node: its log directories, and a replica per partition.
+"""The partitions of one node: a replica for each, which leads or follows.
 
-Follows the metadata image: a partition that names this node gets a log; one that it leads serves
-as soon as its leader epoch is on the disk; a removed topic's log is renamed away at once and its
-files deleted later. A directory whose topic the metadata does not know is set aside as `-stray` and
-never deleted: it may be somebody's only copy.
+Acts on the metadata image: a partition that names this node gets a log; one that it leads serves
+as soon as its leader epoch is on the disk; one that another node leads is fetched from that one.
+Before a replica changes sides its fetcher has let go of the log.
 
 After its first I/O failure a log directory is offline until restart. Requests for its partitions
 are answered KAFKA_STORAGE_ERROR, the other directories serve on; with the last one the node ends.
 A partition whose directory was missing at the start is offline in the same way.
 
-Not here: what runs beside the requests (partition_upkeep), moves (replica_mover).
+Not here: the logs on the disk (partition_logs), how followers fetch (replica_fetcher), what runs
+beside the requests (partition_upkeep), moves to other directories (replica_mover).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
-from uuid import uuid4
+from typing import Protocol, TypeVar
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.metadata_image import MetadataImage, PartitionImage, TopicImage
+from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ..cluster.topic_name import INTERNAL_TOPICS
-from ..handlers.context import LeaderReplica
+from ..handlers.context import Controller, LeaderReplica
 from ..handlers.request_metrics import Histogram
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
@@ -39,22 +38,19 @@ from ..protocol.errors import (
 )
 from ..storage.file_system import FileSystem
 from ..storage.log_config import LogConfig
-from ..storage.log_directories import OFFLINE, LogDirectories
+from ..storage.log_directories import LogDirectories
 from ..storage.log_directory import LogDirectory
-from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_directory_name
+from ..storage.partition_directory import DELETE_SUFFIX
 from ..storage.partition_log import PartitionLog
-from ..storage.replica_directories import ReplicaId
-from ..storage.storage_failure import (
-    DataDirectoryError,
-    DirectoryHealth,
-    DirectoryUnusable,
-    StorageFailure,
-)
+from ..storage.storage_failure import DirectoryHealth
 from .carry_through import until_thread_ends
 from .conversion_queue import ConversionPool
+from .insync_manager import InsyncManager
 from .log_cleaner import LogCleaner
+from .partition_logs import MAKE_AT_ONCE, PartitionLogs, Wanted
 from .partition_upkeep import PartitionUpkeep
 from .replica import Replica
+from .replica_fetcher import Followed, ReplicaFetcher, ReplicaFetchers
 from .replica_mover import ReplicaMover
 
 logger = logging.getLogger("bradbury.partitions")
@@ -62,24 +58,6 @@ logger = logging.getLogger("bradbury.partitions")
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 STORAGE_THREADS = 4
-MAKE_AT_ONCE = 64
-"""Logs that one thread makes in a row: enough threads get work, and few jobs are handed out."""
-
-
-class Wanted(NamedTuple):
-    """A partition that the metadata places on this node."""
-
-    topic: TopicImage
-    partition: int
-    state: PartitionImage
-
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic.name, self.partition
-
-    @property
-    def replica_id(self) -> ReplicaId:
-        return self.topic.topic_id, self.partition
 
 
 class LeadershipListener(Protocol):
@@ -101,16 +79,21 @@ class PartitionHost:
         now_ms: Callable[[], int],
         on_all_offline: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self._paths = tuple(paths)
-        self._file_system = file_system
         self._config = config
         self._server = ServerConfig()
         self._now_ms = now_ms
         self._on_all_offline = on_all_offline
         self._threads = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="storage")
         self._conversions = ConversionPool()
-        self._directories: LogDirectories | None = None
-        self._unclaimed: set[PartitionLog] = set()
+        self.logs = PartitionLogs(
+            paths,
+            file_system,
+            config,
+            now_ms=now_ms,
+            in_thread=self.in_thread,
+            log_config=self._log_config,
+            on_failure=self.on_failure,
+        )
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
         self._failed: set[str] = set()
@@ -120,7 +103,10 @@ class PartitionHost:
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
         self._mover: ReplicaMover | None = None
-        self._noting = asyncio.Lock()
+        self._insync: InsyncManager | None = None
+        self.fetchers = ReplicaFetchers(
+            lambda leader_id: ReplicaFetcher(self, leader_id, self.in_thread)
+        )
         self.listener: LeadershipListener | None = None
 
     # --- life ------------------------------------------------------------------------------------
@@ -131,35 +117,11 @@ class PartitionHost:
         Raises:
             DataDirectoryError: one line with cause and remedy.
         """
-        directories = LogDirectories.open(
-            self._file_system,
-            self._paths,
-            directory_ids=[str(uuid4()) for _ in self._paths],
-            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
-        )
-        self._directories = directories
-        for path, reason in directories.unusable.items():
-            logger.error("%s is offline until restart: %s", path, reason)
-        try:
-            said = directories.load_logs(lambda topic: LogConfig(), now_ms=self._now_ms())
-        except (StorageFailure, DataDirectoryError) as error:
-            self._directories = None
-            directories.close(clean=False)
-            if isinstance(error, DataDirectoryError):
-                raise
-            raise DirectoryUnusable(f"no data directory can be read: {error}") from error
-        for sentence in said:
-            logger.warning("%s", sentence)
-        for directory in directories.online:
-            for (topic, partition), log in directory.logs.items():
-                self._unclaimed.add(log)
-                if log.recovery.bytes_truncated:
-                    logger.warning("%s-%d recovered: %s", topic, partition, log.recovery)
+        self.logs.open()
 
     @property
     def directories(self) -> LogDirectories:
-        assert self._directories is not None, "open() comes first"
-        return self._directories
+        return self.logs.directories
 
     @property
     def upkeep(self) -> PartitionUpkeep:
@@ -172,23 +134,25 @@ class PartitionHost:
         assert self._mover is not None, "start() comes first"
         return self._mover
 
-    def start(self, node_id: int) -> None:
+    def start(self, node_id: int, controller: Controller) -> None:
         self._node_id = node_id
+        self._insync = InsyncManager(self, controller, monotonic_ms=_monotonic_ms)
+        self._insync.start()
         self._upkeep = PartitionUpkeep(
             self.directories,
             self._replicas,
             self._config,
             now_ms=self._now_ms,
             in_thread=self.in_thread,
-            on_failure=self._on_failure,
+            on_failure=self.on_failure,
         )
         self._mover = ReplicaMover(
             self.directories,
             self._replicas,
             now_ms=self._now_ms,
             in_thread=self.in_thread,
-            write_note=self._write_note,
-            on_failure=self._on_failure,
+            write_note=self.logs.write_note,
+            on_failure=self.on_failure,
         )
         self._upkeep.start()
         self.cleaner = LogCleaner(
@@ -196,12 +160,15 @@ class PartitionHost:
             self._config,
             now_ms=self._now_ms,
             checkpoint=self._upkeep.checkpoint,
-            on_failure=self._on_failure,
+            on_failure=self.on_failure,
         )
         self.cleaner.start()
 
     async def close(self) -> None:
         """Flush everything, write the checkpoints and the clean marks."""
+        await self.fetchers.close()
+        if self._insync is not None:
+            await self._insync.close()
         if self._mover is not None:
             await self._mover.close()
         if self.cleaner is not None:
@@ -210,9 +177,7 @@ class PartitionHost:
             await self._upkeep.stop()
         for replica in self._replicas.values():
             replica.resign()
-        if self._directories is not None:
-            directories, self._directories = self._directories, None
-            await self.in_thread(partial(directories.close, clean=True))
+        await self.logs.close()
         self._threads.shutdown(wait=True)
         self._conversions.close()
 
@@ -274,22 +239,53 @@ class PartitionHost:
         before, self._image = self._image, image
         for name, topic in before.topics.items():
             now = image.topics.get(name)
+            if now is topic:
+                continue
             if now is None or now.topic_id != topic.topic_id:
-                await self._remove(topic)
+                await self._remove(topic, range(len(topic.partitions)))
+            else:
+                await self._remove(topic, self._taken_away(topic, now))
         changed = [
-            Wanted(topic, index, state)
+            Wanted(topic, index, topic.partitions[index], is_led_here)
             for name, topic in image.topics.items()
-            if before.topics.get(name) is not topic
-            for index, state in enumerate(topic.partitions)
-            if self._node_id in state.replicas
+            for index, is_led_here in self._changed_here(before.topics.get(name), topic)
         ]
-        await self._open_logs([each for each in changed if each.key not in self._replicas])
-        await self._begin_epochs(changed)
+        await self._open_replicas([each for each in changed if each.key not in self._replicas])
+        await self.fetchers.leave([each.replica_id for each in changed if each.is_led_here])
+        await self._begin_epochs([each for each in changed if each.is_led_here])
         for number, each in enumerate(changed, 1):
-            self._follow(each)
+            self._act_on(each)
             if number % MAKE_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        await self._set_strays_aside()
+        if self._insync is not None and image.nodes is not before.nodes:
+            self._insync.look_at_all()
+        await self.fetchers.close_empty()
+        await self.logs.set_strays_aside()
+
+    def _taken_away(self, before: TopicImage, now: TopicImage) -> list[int]:
+        """Partitions that had a replica here and have none any more."""
+        return [
+            index
+            for index, (old, new) in enumerate(zip(before.partitions, now.partitions, strict=False))
+            if old is not new
+            and self._node_id in old.replicas
+            and self._node_id not in new.replicas
+        ]
+
+    def _changed_here(
+        self, before: TopicImage | None, now: TopicImage
+    ) -> Iterable[tuple[int, bool]]:
+        """(partition, whether this node leads it) of those here of which anything is new."""
+        if before is now:
+            return
+        known: tuple[object, ...] = ()
+        if before is not None and before.topic_id == now.topic_id:
+            known = before.partitions if before.configs == now.configs else ()
+        for index, state in enumerate(now.partitions):
+            if index < len(known) and known[index] is state:
+                continue
+            if self._node_id in state.replicas:
+                yield index, state.leader == self._node_id
 
     def configure(self, server: ServerConfig) -> None:
         """Use these settings from now on; logs that take a default from them follow at once."""
@@ -299,7 +295,7 @@ class PartitionHost:
         for (name, _), replica in self._replicas.items():
             topic = self._image.topics.get(name)
             if topic is not None:
-                replica.log.reconfigure(self._log_config(topic))
+                replica.reconfigure(self._log_config(topic))
 
     def _log_config(self, topic: TopicImage) -> LogConfig:
         """The topic's settings. What contradicts itself must not stop the node, nor lose records.
@@ -319,8 +315,7 @@ class PartitionHost:
         begun = [
             (replica.log, each.state.leader_epoch)
             for each in wanted
-            if each.state.leader == self._node_id
-            and (replica := self._replicas.get(each.key)) is not None
+            if (replica := self._replicas.get(each.key)) is not None
             and replica.log.epochs.latest_epoch < each.state.leader_epoch
         ]
 
@@ -340,104 +335,43 @@ class PartitionHost:
                 for start in range(0, len(begun), MAKE_AT_ONCE)
             )
         )
-        self._on_failure()
+        self.on_failure()
 
-    def _follow(self, wanted: Wanted) -> None:
-        """Take or leave the lead of a partition, if its log is here."""
-        topic, index, state = wanted
+    def _act_on(self, wanted: Wanted) -> None:
+        """Lead a partition, or follow who does, if its log is here."""
+        topic, index, state, is_led_here = wanted
         replica = self._replicas.get(wanted.key)
         if replica is None:
             return  # offline
         config = self._log_config(topic)
         if config != replica.log.config:
-            replica.log.reconfigure(config)
-        if state.leader != self._node_id:
+            replica.reconfigure(config)
+        if not is_led_here:
             if replica.leader is not None:
                 replica.resign()
                 self._tell_resigned(topic.name, index)
+            if state.leader != NO_LEADER:
+                followed = Followed(topic.topic_id, replica, state.leader_epoch)
+                self.fetchers.follow(followed, state.leader)
             return
-        if replica.leader is None or replica.leader.leader_epoch < state.leader_epoch:
-            replica.become_leader(state.leader_epoch, state.partition_epoch)
-            if topic.name in INTERNAL_TOPICS and self.listener is not None:
-                self.listener.on_leader(index, state.leader_epoch, replica)
+        begins = replica.leader is None or replica.leader.leader_epoch < state.leader_epoch
+        replica.become_leader(state)
+        if begins and topic.name in INTERNAL_TOPICS and self.listener is not None:
+            self.listener.on_leader(index, state.leader_epoch, replica)
 
-    # --- logs ------------------------------------------------------------------------------------
+    # --- replicas --------------------------------------------------------------------------------
 
-    async def _open_logs(self, wanted: Sequence[Wanted]) -> None:
-        """Take the logs that are there; make those that are not, noted before they are made.
-
-        A log that cannot be made, or whose directory is missing, leaves its partition offline.
-        """
-        directories = self.directories
-        missing: list[Wanted] = []
-        for each in wanted:
-            log = directories.claim(each.key, each.topic.topic_id)
-            if log is None:
-                missing.append(each)
-                continue
-            self._unclaimed.discard(log)
+    async def _open_replicas(self, wanted: Sequence[Wanted]) -> None:
+        taken = await self.logs.take(wanted)
+        self._offline.update(taken.offline)
+        for each, log in taken.logs:
             self._add_replica(each, log)
+        for each in taken.found:
             self.log_dirs.resume(each.key, self._replicas[each.key])
-        for each in missing:
-            await self._clear_name(each)
-        places = directories.place(each.replica_id for each in missing)
-        try:
-            await self._write_note()
-        except KafkaStorageError as error:
-            self._on_failure()
-            for each in missing:
-                self._offline[each.key] = str(error)
-            return
-        jobs: dict[LogDirectory, list[Wanted]] = {}
-        for each in missing:
-            directory = places.get(each.replica_id)
-            if directory is None:
-                self._offline[each.key] = OFFLINE.format(*each.key)
-            else:
-                jobs.setdefault(directory, []).append(each)
-        await asyncio.gather(
-            *(
-                self._make_logs(directory, each[start : start + MAKE_AT_ONCE])
-                for directory, each in jobs.items()
-                for start in range(0, len(each), MAKE_AT_ONCE)
-            )
-        )
-
-    async def _write_note(self) -> None:
-        """Where the partitions are, durably. Raises KafkaStorageError."""
-        async with self._noting:
-            note = self.directories.begin_note()
-            if note is not None:
-                await self.in_thread(note.run)
-
-    async def _make_logs(self, directory: LogDirectory, wanted: Sequence[Wanted]) -> None:
-        made: list[tuple[Wanted, PartitionLog]] = []
-
-        def make() -> None:
-            for each in wanted:
-                log = directory.make_log(
-                    each.topic.name,
-                    each.partition,
-                    each.topic.topic_id,
-                    self._log_config(each.topic),
-                    leader_epoch=each.state.leader_epoch,
-                    sync_names=False,
-                )
-                made.append((each, log))
-            directory.sync_names()
-
-        try:
-            await self.in_thread(make)
-        except KafkaStorageError as error:
-            self._on_failure()
-            for each in wanted[len(made) :]:
-                self._offline[each.key] = str(error)
-        for each, log in made:
-            directory.logs[each.key] = log
-            self._add_replica(each, log)
 
     def _add_replica(self, wanted: Wanted, log: PartitionLog) -> None:
         topic = wanted.topic
+        assert self._insync is not None, "start() comes first"
         self._offline.pop(wanted.key, None)
         self._replicas[wanted.key] = Replica(
             topic.name,
@@ -446,67 +380,28 @@ class PartitionHost:
             now_ms=self._now_ms,
             in_thread=self.in_thread,
             conversions=self._conversions,
-            on_failure=self._on_failure,
+            on_failure=self.on_failure,
             changed=self.upkeep.changed,
             may_use_reserve=topic.is_internal,
             fsyncs=self.fsyncs,
+            node_id=self._node_id,
+            monotonic_ms=_monotonic_ms,
+            on_insync_work=self._insync.look_at,
         )
 
-    async def _remove(self, topic: TopicImage) -> None:
-        self.directories.forget((topic.topic_id, index) for index in range(len(topic.partitions)))
-        for index in range(len(topic.partitions)):
+    async def _remove(self, topic: TopicImage, indexes: Iterable[int]) -> None:
+        """These partitions are not placed on this node any more; their records go."""
+        gone = list(indexes)
+        self.logs.forget((topic.topic_id, index) for index in gone)
+        await self.fetchers.leave([(topic.topic_id, index) for index in gone])
+        for index in gone:
             self._offline.pop((topic.name, index), None)
             replica = self._replicas.pop((topic.name, index), None)
             if replica is not None:
                 replica.resign()
                 self._tell_resigned(topic.name, index)
                 await self.log_dirs.end((topic.name, index))
-                await self._retire(topic.name, index, replica.log, DELETE_SUFFIX)
-
-    async def _clear_name(self, wanted: Wanted) -> None:
-        """A log of this name that belongs to another topic id, which is no more."""
-        for directory in self.directories.online:
-            log = directory.logs.get(wanted.key)
-            if log in self._unclaimed:
-                await self._set_aside(*wanted.key, log)
-
-    async def _set_strays_aside(self) -> None:
-        """Logs on the disk that the metadata, now known, does not place here."""
-        for log in list(self._unclaimed):
-            found = parse_directory_name(log.directory.rpartition("/")[2])
-            assert found is not None, log.directory
-            await self._set_aside(*found, log)
-
-    async def _set_aside(self, topic: str, index: int, log: PartitionLog) -> None:
-        self._unclaimed.discard(log)
-        logger.warning(
-            "the metadata knows no %s-%d with topic id %s: setting its log aside as -stray",
-            topic,
-            index,
-            log.topic_id,
-        )
-        await self._retire(topic, index, log, STRAY_SUFFIX)
-
-    async def _retire(self, topic: str, index: int, log: PartitionLog, suffix: str) -> None:
-        """Close a log and give its directory, durably, a name under which it is not opened."""
-        directory = self.directories.of(log)
-        try:
-            directory.release_log(topic, index)
-            target = await self.in_thread(
-                partial(
-                    directory.retire,
-                    log.directory,
-                    topic,
-                    index,
-                    suffix=suffix,
-                    unique_id=uuid4(),
-                )
-            )
-        except StorageFailure:
-            self._on_failure()
-            return
-        if suffix == DELETE_SUFFIX:
-            directory.doom(target, self._now_ms() + log.config.file_delete_delay_ms)
+                await self.logs.retire(topic.name, index, replica.log, DELETE_SUFFIX)
 
     def _tell_resigned(self, topic: str, index: int) -> None:
         if topic in INTERNAL_TOPICS and self.listener is not None:
@@ -514,11 +409,11 @@ class PartitionHost:
 
     # --- failures --------------------------------------------------------------------------------
 
-    def _on_failure(self) -> None:
+    def on_failure(self) -> None:
         """A disk failed: take the partitions of its directory out of service, and say so once."""
-        directories = self._directories
-        if directories is None:
+        if not self.logs.is_open:
             return  # closing
+        directories = self.directories
         for directory in directories.all:
             failure = directory.health.failure
             if failure is None or directory.path in self._failed:
@@ -536,9 +431,47 @@ class PartitionHost:
             if replica.log.health is not directory.health:
                 continue
             del self._replicas[topic, index]
+            image = self._image.topics.get(topic)
+            if image is not None:
+                self.fetchers.drop((image.topic_id, index))
             self._offline[topic, index] = failure
             replica.fail_waiting(KafkaStorageError(failure))
             self._tell_resigned(topic, index)
+
+    # --- what replication asks -------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
+
+    @property
+    def image(self) -> MetadataImage:
+        """That this node acts on, or is about to."""
+        return self._image
+
+    @property
+    def broker_epoch(self) -> int:
+        """See replica_fetcher.FollowingNode."""
+        node = self._image.nodes.get(self._node_id)
+        return -1 if node is None else node.epoch
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._server.broker
+
+    @property
+    def lag_time_max_ms(self) -> int:
+        return self.config.replica_lag_time_max_ms
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """See replica_fetcher.FollowingNode."""
+        node = self._image.nodes.get(node_id)
+        return None if node is None else (node.host, node.port)
+
+    def truncate(self, replica: Replica, offset: int) -> None:
+        """See replica_fetcher.FollowingNode."""
+        directory = self.directories.of(replica.log)
+        directory.truncate_log(replica.topic, replica.partition, offset)
 
     # --- what people ask -------------------------------------------------------------------------
 
@@ -564,3 +497,8 @@ class PartitionHost:
     @property
     def size_in_bytes(self) -> int:
         return sum(replica.log.size_in_bytes for replica in self._replicas.values())
+
+
+def _monotonic_ms() -> int:
+    """Lags are counted on a clock that never jumps."""
+    return int(asyncio.get_running_loop().time() * 1000)

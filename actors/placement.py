@@ -3,6 +3,7 @@
 A log node is pinned by something that outlives a Ray node's id (that is new at each start):
     label "log-node"      where the operator gave one: `ray start --labels=log-node=n1`
     resource node:<ip>    otherwise: every Ray node offers it
+The rack is what RACK_LABELS say, the operator's before the cloud's; without either, the node.
 Pinned by node id, an actor would be dead for ever once its node died. Two nodes at one address
 need labels to be told apart.
 """
@@ -17,6 +18,7 @@ from ..handlers.server_config import ServerConfig
 from .node import NodeConfig
 
 LABEL = "log-node"
+RACK_LABELS = ("log-rack", "ray.io/availability-zone")
 PORTS_PER_NODE = 16
 
 
@@ -118,6 +120,10 @@ def _advertised(host: str | None, node: RayNode, *, single_address: bool) -> str
     return host or ("127.0.0.1" if single_address else node.address)
 
 
+def _rack(node: RayNode) -> str | None:
+    return next((node.labels[name] for name in RACK_LABELS if node.labels.get(name)), None)
+
+
 def _plan_node(
     node: RayNode,
     *,
@@ -150,7 +156,8 @@ def _plan_node(
                 host=host,
                 advertised_host=advertised_host,
                 port=port + offset if port else 0,
-                rack=name,
+                rack=_rack(node) or name,
+                machine=name,
                 server=server,
             ),
         )

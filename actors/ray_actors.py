@@ -256,6 +256,9 @@ class ControllerActor(_Shell):
     async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate:
         return await self._controller.poll(node_id, incarnation, applied)
 
+    async def leave(self, node_id: int, incarnation: str) -> None:
+        await self._controller.leave(node_id, incarnation)
+
     async def change(self, request: ControllerRequest[Any], timeout_ms: int) -> Any:
         return await self._controller.change(request, timeout_ms=timeout_ms)
 

@@ -1,9 +1,12 @@
 """A partition that this process holds: its log, what it knows as leader, and who waits for it.
 
+While another node leads, replica_fetcher appends what that one has, and nobody waits here.
+
 No rule is decided here. The log (storage/partition_log) checks and stores, the leader state
 (cluster/leader_state) says what is committed; this class joins the two and wakes the waiting.
 
-Order of an append, with no await in between: write to the file, log end offset, then
+Order of an append, with no await in between: write to the file, log end offset, followers that
+wait for records are woken, then for the leader's own copy
     - a topic without flush.messages: the record counts at once (it is in the page cache, which
       survives the death of this process but not of the machine), the high watermark moves, the
       producer is answered and consumers are woken;
@@ -11,6 +14,8 @@ Order of an append, with no await in between: write to the file, log end offset,
       fsync serves every batch that came before it began (group commit). A failed fsync is never
       tried again: the pages may be gone. The directory goes offline and producers get
       KAFKA_STORAGE_ERROR, with the record in doubt, as after any crash.
+With followers a record counts when all in sync have it too, each as far as the topic asks: what a
+follower asks for next is what it has (see cluster/leader_state).
 """
 
 from __future__ import annotations
@@ -18,21 +23,33 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Protocol, TypeVar
 
+from ..cluster.follower_state import next_high_watermark
 from ..cluster.leader_state import LeaderState
-from ..handlers.context import ActiveProducer, Appended, FetchWaiter, FoundOffset, FoundSlice
+from ..cluster.metadata_image import PartitionImage
+from ..handlers.context import (
+    ActiveProducer,
+    Appended,
+    FetchWaiter,
+    FollowerFetch,
+    FoundOffset,
+    FoundSlice,
+)
 from ..handlers.request_metrics import Histogram
 from ..protocol.errors import (
     KafkaStorageError,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
 )
 from ..protocol.message_set import convert_down
-from ..protocol.record_batch import CODEC_MASK
+from ..protocol.record_batch import CODEC_MASK, Buffer
 from ..storage.batch_conversion import convert_batch, convert_message_set, target_codec
 from ..storage.batch_validation import opens_records
 from ..storage.log_config import LogConfig
@@ -71,9 +88,13 @@ class Replica:
         changed: set[Replica] | None = None,
         may_use_reserve: bool = False,
         fsyncs: Histogram | None = None,
+        node_id: int = -1,
+        monotonic_ms: Callable[[], int] | None = None,
+        on_insync_work: Callable[[Replica], None] = lambda replica: None,
     ) -> None:
         """`changed`: where it puts itself when something was appended. `may_use_reserve`: appends
         are taken below the disk's floor of free space, too; see storage/disk_guard.
+        `on_insync_work`: told when a follower that is not in sync may be so now.
         """
         self.topic = topic
         self.partition = partition
@@ -86,7 +107,11 @@ class Replica:
         self._may_use_reserve = may_use_reserve
         self._fsyncs = fsyncs
         self.batches_in = self.bytes_in = self.records_in = 0
+        self._node_id = node_id
+        self._monotonic_ms = monotonic_ms or now_ms
+        self._on_insync_work = on_insync_work
         self._waiters: set[FetchWaiter] = set()
+        self._follower_waiters: set[FetchWaiter] = set()
         self._uncommitted: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._pool = conversions
@@ -94,19 +119,46 @@ class Replica:
 
     # --- leadership ------------------------------------------------------------------------------
 
-    def become_leader(self, leader_epoch: int, partition_epoch: int) -> None:
-        """Begin (or go on in) `leader_epoch`; an older one than ours is ignored.
+    def become_leader(self, state: PartitionImage) -> None:
+        """Begin (or go on in) its leader epoch; an older one than ours is ignored.
 
         The log has the epoch on disk already (PartitionLog.assign_epoch, in a thread).
         """
-        if self.leader is not None and partition_epoch < self.leader.partition_epoch:
+        leader = self.leader
+        if leader is not None and state.partition_epoch < leader.partition_epoch:
             return
-        if self.leader is not None and self.leader.leader_epoch == leader_epoch:
-            self.leader.partition_epoch = partition_epoch
+        if leader is not None and leader.leader_epoch == state.leader_epoch:
+            leader.on_replicas(state.replicas)
+            self.on_isr(state.isr, state.partition_epoch)
             return
         self._abandon_waiting()
-        self.leader = LeaderState(leader_epoch, partition_epoch, self.log.high_watermark)
+        self.leader = LeaderState(
+            state.leader_epoch,
+            state.partition_epoch,
+            self.log.high_watermark,
+            node_id=self._node_id,
+            replicas=state.replicas,
+            isr=state.isr,
+            start_offset=self.log.log_end_offset,
+            now_ms=self._monotonic_ms(),
+        )
+        self.leader.min_insync_replicas = self.log.config.min_insync_replicas
         self._advance()
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.log.reconfigure(config)
+        if self.leader is not None:
+            self.leader.min_insync_replicas = config.min_insync_replicas
+
+    def on_isr(self, isr: Sequence[int], partition_epoch: int) -> None:
+        """The controller has decided who is in sync."""
+        if self.leader is not None and self.leader.on_isr(isr, partition_epoch):
+            self._commit()
+
+    def on_isr_refused(self) -> None:
+        """The controller has decided that it stays as it is."""
+        if self.leader is not None and self.leader.on_refused():
+            self._commit()
 
     def resign(self) -> None:
         self.leader = None
@@ -123,7 +175,7 @@ class Replica:
         self._conversions.abandon(
             NotLeaderOrFollower(f"{self.topic}-{self.partition} has a new leader")
         )
-        for waiter in list(self._waiters):
+        for waiter in [*self._waiters, *self._follower_waiters]:
             waiter.on_changed()
 
     # --- LeaderReplica ---------------------------------------------------------------------------
@@ -168,7 +220,7 @@ class Replica:
         leader, config = self.leader, self.log.config
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic}-{self.partition} is not led here")
-        if acks_all and config.min_insync_replicas > leader.isr_size:
+        if acks_all and not leader.has_enough_insync:
             raise NotEnoughReplicas(
                 f"{leader.isr_size} replicas are in sync, "
                 f"min.insync.replicas is {config.min_insync_replicas}"
@@ -216,6 +268,10 @@ class Replica:
             self.records_in += result.last_offset - result.base_offset + 1
             health.headroom -= len(batch)
             self._changed.add(self)
+            if leader.followers:
+                leader.on_append(result.base_offset, self._monotonic_ms())
+                for waiter in list(self._follower_waiters):
+                    waiter.on_readable(len(batch))
             self._advance(len(batch))
         committed: asyncio.Future[None] | None = None
         if result.last_offset >= self.log.high_watermark:
@@ -224,6 +280,58 @@ class Replica:
         return Appended(
             result.base_offset, result.log_append_time_ms, result.log_start_offset, committed
         )
+
+    def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
+        """See handlers.context.LeaderReplica."""
+        leader, log = self.leader, self.log
+        assert leader is not None
+        if fetch.node_id not in leader.followers:
+            # It knows of a reassignment that we have not heard of yet.
+            raise UnknownLeaderEpoch(f"{self.topic}-{self.partition} has no such replica here")
+        end = log.log_end_offset
+        if fetch.last_fetched_epoch >= 0:
+            epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
+            if epoch < 0:
+                raise OffsetOutOfRange(f"no epoch up to {fetch.last_fetched_epoch} is left here")
+            if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
+                return epoch, end_of_epoch
+        if not log.log_start_offset <= fetch.offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {fetch.offset} is outside [{log.log_start_offset}, {end}]"
+            )
+        if leader.on_fetch(
+            fetch.node_id,
+            fetch.offset,
+            broker_epoch=fetch.broker_epoch,
+            leader_end=end,
+            now_ms=self._monotonic_ms(),
+        ):
+            self._commit()
+        if leader.is_candidate(fetch.node_id):
+            self._on_insync_work(self)
+        return None
+
+    # --- following -------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: Buffer) -> None:
+        """What the leader has from our end on. Raises KafkaError; see PartitionLog."""
+        before = self.log.log_end_offset
+        self.log.append_as_follower(records, now_ms=self._now_ms())
+        if self.log.log_end_offset > before:
+            self.log.health.headroom -= len(records)
+            self._changed.add(self)
+
+    def follow_marks(self, high_watermark: int, log_start_offset: int) -> None:
+        """What the leader has committed, and what it still keeps."""
+        log = self.log
+        reached = next_high_watermark(log, high_watermark)
+        if reached > log.high_watermark:
+            log.high_watermark = reached
+            self._changed.add(self)
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
+
+    # --- reading ---------------------------------------------------------------------------------
 
     def read(
         self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
@@ -276,11 +384,12 @@ class Replica:
     def leader_epoch_at(self, offset: int) -> int:
         return self.log.epochs.epoch_at(offset)
 
-    def park(self, waiter: FetchWaiter) -> None:
-        self._waiters.add(waiter)
+    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
+        (self._follower_waiters if is_follower else self._waiters).add(waiter)
 
     def unpark(self, waiter: FetchWaiter) -> None:
         self._waiters.discard(waiter)
+        self._follower_waiters.discard(waiter)
 
     # --- committing ------------------------------------------------------------------------------
 
@@ -294,16 +403,31 @@ class Replica:
             self._start_flush()
         else:
             durable = log.log_end_offset
-        if not leader.on_local_append(durable):
-            return
+        if leader.on_local_append(durable):
+            self._commit(size)
+
+    def _commit(self, size: int = 1 << 30) -> None:
+        """The high watermark has moved. A fetch that was woken for too little parks again."""
+        leader, log = self.leader, self.log
+        assert leader is not None
         log.high_watermark = leader.high_watermark
         while self._uncommitted and self._uncommitted[0][0] < leader.high_watermark:
             _, future = self._uncommitted.popleft()
-            if not future.done():
+            if future.done():
+                continue
+            if not leader.has_enough_insync:
+                future.set_exception(
+                    NotEnoughReplicasAfterAppend(
+                        f"{self.topic}-{self.partition}: {leader.isr_size} replicas are in sync now"
+                    )
+                )
+                future.exception()
+            else:
                 future.set_result(None)
-        if self._waiters:
-            for waiter in list(self._waiters):
-                waiter.on_readable(size)
+        for waiter in list(self._waiters):
+            waiter.on_readable(size)
+        for waiter in list(self._follower_waiters):
+            waiter.on_readable(0)  # not woken for it, but told with the next answer
 
     def _start_flush(self) -> None:
         if self._flushing is None:
@@ -353,7 +477,7 @@ class Replica:
             if not future.done():
                 future.set_exception(error)
                 future.exception()
-        for waiter in list(self._waiters):
+        for waiter in [*self._waiters, *self._follower_waiters]:
             waiter.on_changed()
 
 

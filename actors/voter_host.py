@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import uuid
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 from ..cluster.topic_name import METADATA_TOPIC
 from ..cluster.voter import DoesNotJoin, Entry, LogEnd, Promise, on_append, on_prepare
-from ..protocol.errors import FencedLeaderEpoch, InconsistentClusterId
+from ..protocol.errors import FencedLeaderEpoch, InconsistentClusterId, KafkaStorageError
 from ..protocol.record_batch import read_header, read_size
 from ..storage.checkpoint_file import write_atomically
 from ..storage.file_system import FileSystem
@@ -35,6 +36,8 @@ from ..storage.log_config import LogConfig
 from ..storage.log_directory import LogDirectory
 from ..storage.partition_log import PartitionLog
 from .carry_through import carry_through
+
+logger = logging.getLogger("bradbury.controller")
 
 METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, flush_messages=1, max_message_bytes=64 * 1024**2)
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -135,7 +138,10 @@ class VoterHost:
         async with self._lock:
             directory, self._directory = self._directory, None
             if directory is not None:
-                await asyncio.to_thread(partial(directory.close, clean=True))
+                try:
+                    await asyncio.to_thread(partial(directory.close, clean=True))
+                except KafkaStorageError as error:
+                    logger.error("not closed cleanly, so the next start recovers it: %s", error)  # noqa: TRY400
 
     def _quorum_state_path(self) -> str:
         return str(Path(self._path) / "quorum-state")

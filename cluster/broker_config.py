@@ -33,7 +33,8 @@ NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.p
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
 CLASSIC_GROUPS = "groups are classic ones: join, sync, heartbeat"
-ONE_REPLICA = "partitions have one replica for now"
+NO_REPLICATION_THROTTLE = "replicas are copied as fast as the disks and the network allow"
+ONE_FETCHER = "a node asks each leader on one connection, for all partitions at once"
 
 
 NO_RATE_LIMIT = 1.7976931348623157e308
@@ -59,13 +60,14 @@ class BrokerConfig(Config):
         "num.network.threads": ONE_LOOP,
         "background.threads": ONE_LOOP,
         "queued.max.requests": "memory is bounded by queued.max.request.bytes",
-        "num.replica.fetchers": ONE_REPLICA,
-        "replica.*": ONE_REPLICA,
-        "auto.leader.rebalance.enable": ONE_REPLICA,
-        "leader.imbalance.*": ONE_REPLICA,
-        "leader.replication.*": ONE_REPLICA,
-        "follower.replication.*": ONE_REPLICA,
-        "offsets.topic.replication.factor": ONE_REPLICA,
+        "num.replica.fetchers": ONE_FETCHER,
+        "replica.fetch.min.bytes": "followers are answered as soon as there is something",
+        "replica.fetch.backoff.ms": "a follower tries again after 50 ms, then 100, up to 1 s",
+        "replica.socket.*": "followers use what the system gives",
+        "replica.selector.class": "selectors are Java classes",
+        "leader.imbalance.*": "leaders go back when all are in sync; see auto.leader.rebalance",
+        "leader.replication.*": NO_REPLICATION_THROTTLE,
+        "follower.replication.*": NO_REPLICATION_THROTTLE,
         "group.consumer.*": CLASSIC_GROUPS,
         "group.share.*": CLASSIC_GROUPS,
         "group.streams.*": CLASSIC_GROUPS,
@@ -102,7 +104,7 @@ class BrokerConfig(Config):
         1, 1, "Partitions of a topic that is created without a number of them."
     )
     default_replication_factor: int = integer(
-        1, 1, "Replicas of a partition that is created without a number of them; 1 for now."
+        1, 1, "Replicas of a partition that is created without a number of them."
     )
     auto_create_topics_enable: bool = boolean(
         True, "Whether a client's question for a topic that is not there may create it."
@@ -190,6 +192,20 @@ class BrokerConfig(Config):
     log_cleaner_backoff_ms: int = long(
         15_000, 0, "How long to wait before logs to compact are looked for again."
     )
+    replica_lag_time_max_ms: int = long(
+        30_000,
+        1,
+        "A replica that has not had all records of its leader for this long is out of sync.",
+    )
+    replica_fetch_max_bytes: int = integer(
+        1024**2, 1, "The most bytes of one partition in one fetch of a follower."
+    )
+    replica_fetch_response_max_bytes: int = integer(
+        10 * 1024**2, 1, "The most bytes of all partitions in one fetch of a follower."
+    )
+    replica_fetch_wait_max_ms: int = integer(
+        500, 1, "How long a leader lets a follower wait when it has no new records."
+    )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5_000, 1, "How often high watermarks and recovery points are written to the disk."
     )
@@ -197,6 +213,12 @@ class BrokerConfig(Config):
         -1,
         -1,
         "Free space of a disk below which producers are refused; -1: 1 GiB or 3 %, 0: none.",
+    )
+    offsets_topic_replication_factor: int = integer(
+        3,
+        1,
+        "Replicas of __consumer_offsets, or as many as there are machines if that is less when "
+        "the first group is looked for.",
     )
     offsets_topic_num_partitions: int = integer(
         50, 1, "Partitions of __consumer_offsets; fixed once the topic is there."
@@ -223,8 +245,11 @@ class BrokerConfig(Config):
 
     def check_together(self) -> None:
         self.connection_limits_by_address()
-        if self.default_replication_factor != 1:
-            raise InvalidConfig("default.replication.factor must be 1: replicas are not there yet")
+        if self.replica_lag_time_max_ms <= self.replica_fetch_wait_max_ms:
+            raise InvalidConfig(
+                "replica.lag.time.max.ms must be greater than replica.fetch.wait.max.ms, or "
+                "replicas would be out of sync whenever nothing is written"
+            )
 
     def connection_limits_by_address(self) -> dict[str, int]:
         """max.connections.per.ip.overrides. Raises InvalidConfig: not `address:count,...`."""

@@ -42,6 +42,7 @@ class NodeRegistration:
     host: str
     port: int
     rack: str | None
+    machine: str = ""
     node_id: int | None = None
     cluster_id: str | None = None
     has_all_data: bool = True
@@ -94,6 +95,7 @@ def register_node(
             host=request.host,
             port=request.port,
             rack=request.rack,
+            machine=request.machine,
             epoch=image.offset,
         )
     ]

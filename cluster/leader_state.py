@@ -26,7 +26,9 @@ class Follower:
     log_end_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     last_caught_up_ms: int = 0
-    """When it last had all that the leader had at that moment, or at its fetch before."""
+    """When it last had all that the leader had at that moment, or at its fetch before. While it has
+    all, time stands still for it: an idle partition's follower is as good as one that just asked.
+    """
     _leader_end_at_fetch: int = 0
     _fetched_ms: int = 0
 
@@ -90,6 +92,11 @@ class LeaderState:
         return len(self._isr)
 
     @property
+    def has_enough_insync(self) -> bool:
+        """Of min.insync.replicas no more count than there are replicas."""
+        return len(self._isr) >= min(self.min_insync_replicas, self._replica_count)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a proposal is on its way; another one comes after its answer."""
         return self._proposed is not None
@@ -101,7 +108,20 @@ class LeaderState:
         """
         return self.high_watermark >= self.start_offset
 
+    def on_replicas(self, replicas: Sequence[int]) -> None:
+        """A reassignment added some or took some away, in the same leader epoch."""
+        wanted = [node for node in replicas if node != self._node_id]
+        if self.followers.keys() != set(wanted):
+            self.followers = {node: self.followers.get(node) or Follower() for node in wanted}
+        self._replica_count = max(1, len(replicas))
+
     # --- offsets ---------------------------------------------------------------------------------
+
+    def on_append(self, before: int, now_ms: int) -> None:
+        """The leader's log has grown beyond `before`: whoever had all until now begins to lag."""
+        for follower in self.followers.values():
+            if follower.log_end_offset >= before:
+                follower.last_caught_up_ms = now_ms
 
     def on_local_append(self, log_end_offset: int) -> bool:
         """The leader's log (durable as far as the topic asks) now ends at `log_end_offset`.
@@ -133,12 +153,21 @@ class LeaderState:
         self.followers[node_id].on_fetch(offset, broker_epoch, leader_end, now_ms)
         return node_id in self._maximal_isr and self._advance()
 
+    def is_candidate(self, node_id: int) -> bool:
+        """Whether a follower that is not in sync has what it takes to be."""
+        return (
+            node_id not in self._isr
+            and self._proposed is None
+            and self.followers[node_id].log_end_offset
+            >= max(self.high_watermark, self.start_offset)
+        )
+
     @property
     def _maximal_isr(self) -> frozenset[int]:
         return self._isr if self._proposed is None else self._isr | self._proposed
 
     def _advance(self) -> bool:
-        if len(self._isr) < min(self.min_insync_replicas, self._replica_count):
+        if not self.has_enough_insync:
             return False
         end = self._log_end_offset
         for node in self._maximal_isr:

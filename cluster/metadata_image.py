@@ -46,6 +46,7 @@ class NodeImage:
     rack: str | None
     epoch: int
     fenced: bool = False
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ class MetadataImage:
                     port=node.port,
                     rack=node.rack,
                     epoch=node.epoch,
+                    machine=node.machine,
                 )
             )
             if node.fenced:
@@ -219,6 +221,7 @@ class _Change:
                     record.port,
                     record.rack,
                     record.epoch,
+                    machine=record.machine,
                 )
             case FenceNodeRecord():
                 node = self._read("nodes").get(record.node_id)

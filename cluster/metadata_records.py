@@ -38,7 +38,10 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterNodeRecord:
-    """A process with its own socket and log directory. `epoch` is this record's offset."""
+    """A process with its own socket and log directory. `epoch` is this record's offset.
+
+    machine: what dies together; two replicas of a partition are never on one.
+    """
 
     node_id: int
     directory_id: str
@@ -48,6 +51,7 @@ class RegisterNodeRecord:
     port: int
     rack: str | None
     epoch: int
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,12 @@ from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
 from .metadata_image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from .metadata_records import MetadataRecord
 from .partition_change import next_partition
+from .replica_placement import place_replicas
 from .topic_control import (
     MAX_PARTITIONS_PER_TOPIC,
     check_assignment,
     new_partitions,
     role_for,
-    spread_over_racks,
 )
 
 MIN_INSYNC: Final = "min.insync.replicas"
@@ -106,20 +106,22 @@ def create_partitions(
             f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {wanted.total}"
         )
     added = wanted.total - present
-    nodes = spread_over_racks(image.live_nodes(role_for(topic.name)))
+    nodes = image.live_nodes(role_for(topic.name))
     replicas: list[tuple[int, ...]]
+    factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        if not nodes:
-            raise InvalidReplicationFactor("no node that can hold partitions is in service")
-        replicas = [(nodes[(present + n) % len(nodes)].node_id,) for n in range(added)]
+        replicas = place_replicas(nodes, added, factor=factor, start=present)
     else:
         if len(wanted.assignments) != added:
             raise InvalidReplicaAssignment(
                 f"{added} partitions are to be added, {len(wanted.assignments)} are assigned"
             )
-        replicas = check_assignment(
-            dict(enumerate(wanted.assignments, present)), {node.node_id for node in nodes}, present
-        )
+        replicas = check_assignment(dict(enumerate(wanted.assignments, present)), nodes, present)
+        if len(replicas[0]) != factor:
+            raise InvalidReplicaAssignment(
+                f"the partitions of topic {topic.name!r} have {factor} replicas, "
+                f"not {len(replicas[0])}"
+            )
     return new_partitions(str(topic.topic_id), replicas, first=present)
 
 

@@ -2,8 +2,7 @@
 
 Topics of one request are decided in order, each on the image that the former ones leave, so that
 two of them cannot take one name. A topic is made whole or not at all; the others of the request do
-not depend on it. Replication factors above one are refused for now; the records already carry
-replicas, ISR, leader epoch and partition epoch.
+not depend on it. Where the replicas go: replica_placement.
 Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
 """
 
@@ -17,7 +16,6 @@ from uuid import UUID
 from ..protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidRequest,
     KafkaError,
     TopicAlreadyExists,
@@ -33,6 +31,7 @@ from .metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from .replica_placement import check_replicas, place_replicas
 from .topic_name import INTERNAL_TOPICS, can_collide, check_collision, check_topic_name, fold
 
 MAX_PARTITIONS_PER_TOPIC = 100_000
@@ -132,9 +131,9 @@ def create_topic(
     Raises:
         InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment.
     """
-    nodes = spread_over_racks(image.live_nodes(role_for(topic.name)))
+    nodes = image.live_nodes(role_for(topic.name))
     if topic.assignments:
-        replicas = check_assignment(topic.assignments, {node.node_id for node in nodes})
+        replicas = check_assignment(topic.assignments, nodes)
     else:
         count = defaults[0] if topic.partitions == -1 else topic.partitions
         if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
@@ -142,8 +141,7 @@ def create_topic(
                 f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {count}"
             )
         factor = defaults[1] if topic.replication_factor == -1 else topic.replication_factor
-        _check_replication_factor(factor, len(nodes))
-        replicas = [(nodes[(start + index) % len(nodes)].node_id,) for index in range(count)]
+        replicas = place_replicas(nodes, count, factor=factor, start=start)
     topic_id = str(topic.topic_id)
     records: list[MetadataRecord] = [TopicRecord(topic_id=topic_id, name=topic.name)]
     records += new_partitions(topic_id, replicas, first=0)
@@ -172,51 +170,26 @@ def new_partitions(
     ]
 
 
-def _check_replication_factor(factor: int, node_count: int) -> None:
-    if factor < 1:
-        raise InvalidReplicationFactor(f"replication factor {factor} is not at least 1")
-    if node_count == 0:
-        raise InvalidReplicationFactor("no node that can hold partitions is in service")
-    if factor > 1:
-        raise InvalidReplicationFactor(
-            f"replication factor {factor}: Bradbury keeps one replica for now; use 1"
-        )
-
-
 def role_for(topic: str) -> str:
     """The role of the nodes that hold the partitions of `topic`."""
     return "group" if topic in INTERNAL_TOPICS else "partition"
 
 
 def check_assignment(
-    assignments: Mapping[int, tuple[int, ...]], known: set[int], first: int = 0
+    assignments: Mapping[int, tuple[int, ...]], nodes: Sequence[NodeImage], first: int = 0
 ) -> list[tuple[int, ...]]:
     """The replicas of the partitions from `first` on, in order.
 
-    Raises InvalidReplicaAssignment, InvalidReplicationFactor.
+    Raises InvalidReplicaAssignment.
     """
     if sorted(assignments) != list(range(first, first + len(assignments))):
         raise InvalidReplicaAssignment(f"partitions must be assigned consecutively from {first}")
+    if len({len(ids) for ids in assignments.values()}) > 1:
+        raise InvalidReplicaAssignment("all partitions of a topic have as many replicas")
+    known = {node.node_id: node for node in nodes}
     for partition, ids in assignments.items():
-        if not ids or len(set(ids)) != len(ids):
-            raise InvalidReplicaAssignment(f"partition {partition} has none or repeated replicas")
-        if not known.issuperset(ids):
-            raise InvalidReplicaAssignment(f"partition {partition} names an unknown node: {ids}")
-        if len(ids) > 1:
-            raise InvalidReplicationFactor("Bradbury keeps one replica for now; assign one node")
+        check_replicas(ids, known, f"partition {partition}")
     return [assignments[partition] for partition in sorted(assignments)]
-
-
-def spread_over_racks(nodes: Sequence[NodeImage]) -> list[NodeImage]:
-    """Nodes in an order that alternates racks, so neighbours in it are on different machines."""
-    by_rack: dict[str | None, list[NodeImage]] = {}
-    for node in nodes:
-        by_rack.setdefault(node.rack, []).append(node)
-    ordered = []
-    racks = list(by_rack.values())
-    for index in range(max((len(rack) for rack in racks), default=0)):
-        ordered += [rack[index] for rack in racks if index < len(rack)]
-    return ordered
 
 
 class TopicKey(NamedTuple):

@@ -55,6 +55,16 @@ class ActiveProducer(NamedTuple):
     last_timestamp: int
 
 
+class FollowerFetch(NamedTuple):
+    """What another replica says when it asks for records: it has everything before `offset`."""
+
+    node_id: int
+    broker_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    """In which its last record was written; -1: it has none."""
+
+
 class FoundSlice(FileSlice, Protocol):
     """What a read found: whole batches, from one segment file."""
 
@@ -152,7 +162,22 @@ class LeaderReplica(Protocol):
         """The epoch the record at `offset` was written in (-1: unknown)."""
         ...
 
-    def park(self, waiter: FetchWaiter) -> None: ...
+    def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
+        """Take note of how far a follower is.
+
+        Returns None, or (epoch, end offset) where its log parts from ours: then nothing was noted,
+        and it must drop what comes after.
+
+        Raises:
+            OffsetOutOfRange: its log does not join ours at all.
+            UnknownLeaderEpoch: it is no replica as far as is known here.
+        """
+        ...
+
+    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
+        """Followers are woken when something was appended, consumers when it is committed."""
+        ...
+
     def unpark(self, waiter: FetchWaiter) -> None: ...
 
 

@@ -5,6 +5,9 @@ first batch of a partition comes whole however large it is, or a consumer with a
 never get past it (KIP-74). Answered at once when min_bytes are there, on any error, or when nothing
 may be waited for; else parked on (bytes still missing, deadline) and read again when woken.
 
+A follower is given what the leader has, committed or not, and by asking says what it has itself;
+before it gets records it learns where its log parts from the leader's, if it does.
+
 Without a session every partition of the request is read and answered. In a session (KIP-227, from
 version 7) only those that may have changed are read, and only those that did are answered.
 Consumers before Kafka 0.11 (versions 0-3) get message sets: see fetch_down_conversion.
@@ -20,11 +23,16 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import KafkaError, UnknownTopicId, UnsupportedCompressionType
+from ..protocol.errors import (
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnsupportedCompressionType,
+)
 from ..protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ..protocol.messages.fetch import FetchPartition, FetchRequest
 from ..protocol.schema import ZERO_UUID
-from .context import LeaderReplica, RequestContext
+from .context import FollowerFetch, LeaderReplica, RequestContext
 from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES, as_message_sets
 from .fetch_session import (
     FINAL_EPOCH,
@@ -124,7 +132,7 @@ class _Parked:
             self.woken.set_result(None)
 
 
-def _park(reading: _Reading, minimum: int, deadline: float) -> _Parked:
+def _park(reading: _Reading, minimum: int, deadline: float, *, is_follower: bool) -> _Parked:
     replicas = reading.replicas
 
     def release(parked: _Parked) -> None:
@@ -133,7 +141,7 @@ def _park(reading: _Reading, minimum: int, deadline: float) -> _Parked:
 
     parked = _Parked(minimum - reading.size, deadline, release)
     for replica in replicas:
-        replica.park(parked)
+        replica.park(parked, is_follower=is_follower)
     return parked
 
 
@@ -141,7 +149,7 @@ def _wait(
     request: FetchRequest, context: RequestContext, reading: _Reading, minimum: int
 ) -> Awaitable[FetchAnswer]:
     deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
-    parked = _park(reading, minimum, deadline)
+    parked = _park(reading, minimum, deadline, is_follower=_is_follower(request))
     return _read_when_woken(request, context, minimum, deadline, parked)
 
 
@@ -158,7 +166,7 @@ async def _read_when_woken(
         reading = _read_all(request, context)
         if reading.size >= minimum or reading.settled or loop.time() >= deadline:
             return reading.answer
-        parked = _park(reading, minimum, deadline)
+        parked = _park(reading, minimum, deadline, is_follower=_is_follower(request))
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -262,7 +270,7 @@ class _IncrementalReading:
                 name = _topic_name(topic_id, context)
             answer = _read(name, topic_id, cached.wanted, self._request, context, reading, budget)
             self._idle.pop(key, None)
-            if answer.error_code:
+            if answer.error_code or answer.diverging is not None:
                 cached.ignore()
                 live.append((cached, answer))
                 continue
@@ -369,11 +377,20 @@ def _read(
         )
         if context.api_version < FIRST_WITH_ZSTD and replica.compression_type == "zstd":
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
+        is_follower = _is_follower(request)
+        if is_follower:
+            diverging = replica.on_follower_fetch(_follower_fetch(request, wanted, context))
+            if diverging is not None:
+                reading.settled = True
+                return FetchedPartition(wanted.partition, diverging=diverging)
         # The marks are taken before the read, so that a client never sees records beyond them.
         high_watermark = replica.high_watermark
         last_stable_offset = replica.last_stable_offset
         committed = request.isolation_level == READ_COMMITTED
-        up_to = last_stable_offset if committed else high_watermark
+        if is_follower:
+            up_to = replica.log_end_offset
+        else:
+            up_to = last_stable_offset if committed else high_watermark
         remaining = budget - reading.size
         records = replica.read(
             wanted.fetch_offset,
@@ -400,6 +417,23 @@ def _read(
         replica.log_start_offset,
         () if committed else None,
         records,
+    )
+
+
+def _follower_fetch(
+    request: FetchRequest, wanted: FetchPartition, context: RequestContext
+) -> FollowerFetch:
+    """Raises NotLeaderOrFollower: from before the follower's latest registration (KIP-903)."""
+    state = request.replica_state
+    node_id = max(request.replica_id, state.replica_id)
+    known = context.node.image.nodes.get(node_id)
+    if known is not None and -1 < state.replica_epoch < known.epoch:
+        raise NotLeaderOrFollower(
+            f"node {node_id} was registered anew in epoch {known.epoch}, "
+            f"and asks in epoch {state.replica_epoch}"
+        )
+    return FollowerFetch(
+        node_id, state.replica_epoch, wanted.fetch_offset, wanted.last_fetched_epoch
     )
 
 

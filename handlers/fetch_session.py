@@ -73,7 +73,7 @@ class CachedPartition:
         if self.replica is not replica and not self._session.is_closed:
             self.ignore()
             self.replica = replica
-            replica.park(self)
+            replica.park(self, is_follower=self._session.is_follower)
 
     def ignore(self) -> None:
         if self.replica is not None:

@@ -8,6 +8,9 @@ Source: KafkaApis.getCoordinator.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable
+
 from ..cluster.metadata_image import NO_LEADER, MetadataImage, NodeImage
 from ..cluster.topic_name import OFFSETS_TOPIC
 from ..protocol.error_code import ErrorCode
@@ -23,13 +26,34 @@ from ..protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from ..protocol.partitioner import partition_for_group
+from . import offsets_topic
 from .context import RequestContext
+
+logger = logging.getLogger("bradbury.groups")
 
 GROUP = 0
 TRANSACTION = 1
 
 
-def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    if request.key_type == GROUP and offsets_topic.is_missing(context.node.image):
+        return _handle_first(request, context)
+    return _answer(request, context)
+
+
+async def _handle_first(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    try:
+        await offsets_topic.create(context)
+    except CoordinatorNotAvailable as error:
+        logger.info("no group can be coordinated yet: %s", error)
+    return _answer(request, context)
+
+
+def _answer(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     image = context.node.image
     if context.api_version < 4:
         found = _find(request.key, request.key_type, image)

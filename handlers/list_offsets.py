@@ -5,6 +5,8 @@ Timestamps below zero are questions: -1 latest, -2 earliest, -3 the largest time
 transactions is answered from the last stable offset. A look-up by time reads the disk, so it runs
 in a thread.
 
+To a follower the latest offset is the end of the log, committed or not.
+
 Version 0 (before Kafka 0.10.1) is answered with the end of the log and base offsets of segments,
 newest first, at most as many as asked: for -1 from the end on, for -2 the first one, for a time
 those from before it. Unlike Kafka: the time of a segment is its newest record's, not the file's.
@@ -86,7 +88,11 @@ async def _answer(
             answer.old_style_offsets = await _old_style(replica, wanted, context.node.now_ms())
         else:
             found = await _find(
-                replica, wanted.timestamp, request.isolation_level, context.api_version
+                replica,
+                wanted.timestamp,
+                request.isolation_level,
+                context.api_version,
+                is_follower=request.replica_id >= 0,
             )
     except KafkaError as error:
         answer.error_code = error.code
@@ -114,10 +120,17 @@ async def _old_style(
 
 
 async def _find(
-    replica: LeaderReplica, timestamp: int, isolation_level: int, version: int
+    replica: LeaderReplica,
+    timestamp: int,
+    isolation_level: int,
+    version: int,
+    *,
+    is_follower: bool,
 ) -> FoundOffset:
     if timestamp < 0 and SINCE.get(timestamp, 99) > version:
         raise UnsupportedVersion(f"timestamp {timestamp} cannot be asked in version {version}")
+    if is_follower and timestamp == LATEST:
+        return FoundOffset(replica.log_end_offset, -1, replica.leader_epoch)
     committed = isolation_level == READ_COMMITTED
     up_to = replica.last_stable_offset if committed else replica.high_watermark
     if up_to < replica.epoch_start_offset and timestamp not in (EARLIEST, EARLIEST_LOCAL):

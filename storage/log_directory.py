@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
 from os.path import dirname
 from uuid import UUID
@@ -520,22 +521,21 @@ class LogDirectory:
         """
         if self._lock is None:
             return
+        remaining = deque(self.logs.values())
         try:
             if clean and self._is_loaded and self.health.failure is None:
-                self._close_cleanly(broker_epoch)
-            else:
-                for log in self.logs.values():
-                    log.close(clean=False)
-            for log in self.future_logs.values():
-                log.close(clean=False)
+                self._close_cleanly(remaining, broker_epoch)
         finally:
+            for log in (*remaining, *self.future_logs.values()):
+                log.close(clean=False)
             self._lock.close()
             self._lock = None
 
-    def _close_cleanly(self, broker_epoch: int) -> None:
+    def _close_cleanly(self, remaining: deque[PartitionLog], broker_epoch: int) -> None:
         # Flushed logs first, then what is claimed about them, then the mark that says it is all so.
-        for log in self.logs.values():
-            log.close(clean=True)
+        while remaining:
+            remaining[0].close(clean=True)
+            remaining.popleft()
         self.checkpoint()
         mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         try:

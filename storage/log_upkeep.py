@@ -37,6 +37,7 @@ from .storage_failure import (
     NO_SPACE,
     ClosedLog,
     DirectoryHealth,
+    refused_or_failed,
 )
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
@@ -200,12 +201,20 @@ class LogUpkeep:
         """Begin `leader_epoch` at the log end offset, durably, before a batch carries it.
 
         A new leader may call this (one fsync) in good time; else its first append does.
-        Raises StorageFailure.
+        Raises KafkaStorageError if the disk is full, else StorageFailure.
         """
         self._assign_epochs([(leader_epoch, self.log_end_offset)])
 
+    def assign_epochs(self, entries: list[tuple[int, int]]) -> None:
+        """(epoch, first offset) of records that a follower is about to append, durably.
+
+        It waits for the disk, so it may run in a thread, while nothing is appended or truncated.
+        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        """
+        self._assign_epochs(entries)
+
     def copy_epochs(self, epochs: LeaderEpochCache) -> None:
-        """Take over what the log that this one is a copy of knows. Raises StorageFailure."""
+        """Take over what the log that this one is a copy of knows. Raises as assign_epoch."""
         self._assign_epochs(epochs.entries)
 
     @property
@@ -218,7 +227,7 @@ class LogUpkeep:
             self.epochs.assign_all(entries)
             self._is_directory_dirty = True
         except OSError as error:
-            raise self._health.fail(f"writing {self.epochs.path}", error) from error
+            raise refused_or_failed(self._health, f"writing {self.epochs.path}", error) from error
 
     def roll(self, *, now_ms: int, at_offset: int = 0) -> None:
         """Close the active segment and begin one at max(log_end_offset, at_offset).

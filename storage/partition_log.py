@@ -30,11 +30,13 @@ from ..protocol.errors import (
     OffsetOutOfRange,
 )
 from ..protocol.record_batch import (
+    HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     Buffer,
     RecordBatchHeader,
     check_batch,
+    read_header,
     read_size,
     stamp,
 )
@@ -208,6 +210,29 @@ class PartitionLog(LogCompaction):
             self._append_run(view[start : start + size], headers[:count], now_ms)
             start += size
             headers = headers[count:]
+
+    def new_epochs(self, batches: Buffer, *, up_to: int) -> list[tuple[int, int]]:
+        """(epoch, first offset) of the leader epochs that these batches bring; see assign_epochs.
+
+        Raises InvalidRecord if one is greater than `up_to`, in which the leader leads.
+        """
+        view = memoryview(batches)
+        found: list[tuple[int, int]] = []
+        latest = self.epochs.latest_epoch
+        position = 0
+        while position + HEADER_SIZE <= len(view):
+            header = read_header(view, position)
+            if header.size <= 0:
+                break  # append_as_follower says what is wrong with it
+            if header.leader_epoch > up_to:
+                raise InvalidRecord(
+                    f"the leader of epoch {up_to} sent a batch of epoch {header.leader_epoch}"
+                )
+            if header.leader_epoch > latest:
+                latest = header.leader_epoch
+                found.append((latest, header.base_offset))
+            position += header.size
+        return found
 
     def _run_that_fits(self, headers: list[RecordBatchHeader], now_ms: int) -> tuple[int, int]:
         """(number, bytes) of the leading batches for the active segment; it may be a new one."""

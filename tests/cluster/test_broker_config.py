@@ -20,7 +20,7 @@ def test_names_are_kafkas_and_values_may_be_text() -> None:
         {"num.partitions": "many"},
         {"num.partitions": "0"},
         {"auto.create.topics.enable": "perhaps"},
-        {"default.replication.factor": "3"},
+        {"replica.lag.time.max.ms": "400"},
         {"queued.max.request.bytes": "-1"},
         {"bradbury.metrics.port": "-2"},
         {"max.connections.per.ip.overrides": "10.0.0.1"},

@@ -78,12 +78,12 @@ def test_an_assignment_is_followed() -> None:
         (topic("t", partitions=-2), ErrorCode.INVALID_PARTITIONS),
         (topic("t", partitions=100_001), ErrorCode.INVALID_PARTITIONS),
         (topic("t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (topic("t", replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("t", replication_factor=3), ErrorCode.INVALID_REPLICATION_FACTOR),
         (topic("t", assignments={1: (1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("t", assignments={0: ()}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("t", assignments={0: (1, 1)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("t", assignments={0: (77,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (topic("t", assignments={0: (1, 2)}), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("t", assignments={0: (1, 2), 1: (1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (topic("t", configs={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
         (topic("t", configs={"segment.bytes": "x"}), ErrorCode.INVALID_CONFIG),
         (topic("t", configs={"preallocate": "true"}), ErrorCode.INVALID_CONFIG),
@@ -197,7 +197,7 @@ def test_an_assignment_of_added_partitions_is_followed() -> None:
         (NewPartitions("t", 4, ((1,),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (NewPartitions("t", 3, ()), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (NewPartitions("t", 3, ((9,),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewPartitions("t", 3, ((1, 2),)), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewPartitions("t", 3, ((1, 2),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_partitions_that_cannot_be_added(wanted: NewPartitions, error: ErrorCode) -> None:

@@ -10,6 +10,7 @@ import pytest
 from bradbury.actors.conversion_queue import ConversionPool
 from bradbury.actors.replica import Replica
 from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.handlers import fetch
 from bradbury.handlers.context import RequestContext
 from bradbury.handlers.fetch_session import FetchSessionCache
@@ -41,7 +42,7 @@ class Node:
             conversions=self.pool,
             on_failure=lambda: None,
         )
-        self.replica.become_leader(0, 0)
+        self.replica.become_leader(PartitionImage((-1,), (-1,), -1, 0, 0))
 
     def now_ms(self) -> int:
         return 1000

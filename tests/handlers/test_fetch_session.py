@@ -189,7 +189,7 @@ class Replica:
     def __init__(self) -> None:
         self.waiters = []
 
-    def park(self, waiter) -> None:
+    def park(self, waiter, *, is_follower) -> None:
         self.waiters.append(waiter)
 
     def unpark(self, waiter) -> None:

@@ -202,6 +202,7 @@ def test_a_commit_that_was_acknowledged_outlives_a_kill_in_the_middle_of_the_nex
 def committing(broker: Broker, *, first: int) -> Iterator[int]:
     """Commits one offset after another; gives each that was acknowledged."""
     with RawClient(broker.servers) as client:
+        client.find_coordinator("commits")
         for offset in itertools.count(first):
             partitions = [OffsetCommitRequestPartition(0, offset)]
             topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
@@ -234,6 +235,7 @@ def test_a_leader_that_dies_between_join_and_sync_holds_the_others_for_its_sessi
     broker: Broker,
 ) -> None:
     with RawClient(broker.servers) as leader:
+        leader.find_coordinator("g")
         member_id = leader.call(join(), JoinGroupResponse, 9).member_id
         answer = leader.call(join(member_id), JoinGroupResponse, 9)
         assert (answer.error_code, answer.leader) == (0, member_id)
@@ -282,6 +284,7 @@ def test_requests_of_one_connection_are_answered_in_their_order_with_what_came_b
 ) -> None:
     """A client need not wait for the answer to its join to send its heartbeat behind it."""
     with RawClient(broker.servers) as client:
+        client.find_coordinator("g")
         answer = client.call(join(instance_id="one"), JoinGroupResponse, 9)
         given = [SyncGroupRequestAssignment(answer.member_id, b"mine")]
         sent = [

@@ -291,7 +291,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(cluster: LocalCluster, topic: str) -> tuple[int, list[KafkaError]]:
-    """Produce 100 MB or until it is refused; (how many were acknowledged, the errors)."""
+    """Produce 150 MB or until it is refused; (how many were acknowledged, the errors)."""
     acknowledged = 0
     errors: list[KafkaError] = []
 
@@ -311,7 +311,7 @@ def fill(cluster: LocalCluster, topic: str) -> tuple[int, list[KafkaError]]:
             "queue.buffering.max.messages": 200_000,
         }
     )
-    for _ in range(1000):
+    for _ in range(1500):
         for _ in range(10):
             producer.produce(topic, b"f" * 10_000, partition=0, on_delivery=on_delivery)
         producer.poll(0)

@@ -26,6 +26,17 @@ from bradbury.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
+from bradbury.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from bradbury.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from bradbury.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from bradbury.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -35,6 +46,7 @@ from bradbury.protocol.messages.produce import (
 from bradbury.protocol.records import encode_records
 from tests.support.raw_client import RawClient
 
+LOADING = 14
 BATCH = bytes(encode_records([(1_700_000_000_000, None, b"x" * 100, ())] * 3))
 
 
@@ -103,6 +115,42 @@ def test_what_was_produced_fetched_and_refused_is_counted(cluster) -> None:
     assert after["kafka_log_log_numlogsegments", "0", "measured"] == 1
     assert after["bradbury_connections",] == before["bradbury_connections",] + 1
     assert after["bradbury_unexpected_errors_total",] == 0
+
+
+def test_what_groups_are_and_do_is_counted(cluster) -> None:
+    asked = OffsetCommitRequest(
+        group_id="counted",
+        topics=[
+            OffsetCommitRequestTopic(
+                name="measured", partitions=[OffsetCommitRequestPartition(0, 7)]
+            )
+        ],
+    )
+    join = JoinGroupRequest(
+        group_id="entered",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )
+    with RawClient(cluster.bootstrap_servers) as client, RawClient(cluster.bootstrap_servers) as m:
+        while client.call(FindCoordinatorRequest(key="x"), FindCoordinatorResponse, 3).error_code:
+            pass
+        before = scrape(cluster)
+        code = LOADING
+        while code == LOADING:
+            answer = client.call(asked, OffsetCommitResponse, 7)
+            code = answer.topics[0].partitions[0].error_code
+        assert code == 0
+        m.send(join, 3)  # answered after group.initial.rebalance.delay.ms
+        name = "kafka_coordinator_group_groupmetadatamanager_"
+        while scrape(cluster)[name + "numgroupspreparingrebalance",] == 0:
+            pass
+        now = scrape(cluster)
+    added = {key[0]: now[key] - before[key] for key in now if key in before and "group" in key[0]}
+    assert (added[name + "numgroups"], added[name + "numgroupsempty"]) == (2, 1)
+    assert (added[name + "numoffsets"], added["bradbury_group_offset_commits_total"]) == (1, 1)
+    assert (added["bradbury_group_members"], added["bradbury_group_memory_bytes"] > 0) == (1, True)
 
 
 def test_a_request_that_waits_is_seen_waiting(cluster) -> None:

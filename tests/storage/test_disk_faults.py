@@ -96,11 +96,24 @@ def test_a_full_disk_refuses_and_leaves_no_torn_batch_and_resumes() -> None:
         assert log.log_end_offset == 3
 
 
+def test_a_full_disk_begins_no_leader_epoch_and_does_so_once_there_is_room() -> None:
+    disk = MemoryFileSystem()
+    log = opened(disk)
+    append(log)
+    disk.space = 0
+    with pytest.raises(KafkaStorageError) as caught:
+        log.assign_epoch(7)
+    assert not isinstance(caught.value, StorageFailure)
+    assert log.epochs.entries == [(0, 0)]
+    disk.space = None
+    log.assign_epoch(7)
+    assert log.epochs.entries == [(0, 0), (7, 1)]
+
+
 def test_a_full_disk_at_any_point_of_appends_and_rolls_loses_nothing_acknowledged() -> None:
     for space in range(0, 1400, 7):
         disk = MemoryFileSystem()
         log = opened(disk)
-        log.assign_epoch(0)
         disk.space = space
         refused = False
         for _ in range(20):

@@ -40,6 +40,7 @@ def registration(name: str, *, roles: tuple[str, ...] = ("partition",), incarnat
         host="127.0.0.1",
         port=9092,
         rack=name[:1],
+        machine=name,
     )
 
 

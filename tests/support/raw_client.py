@@ -5,7 +5,13 @@ import struct
 from typing import TypeVar
 
 from bradbury.protocol.codec import read_message, write_message
+from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.header import close_frame, has_flexible_response_header, write_request_header
+from bradbury.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from bradbury.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from bradbury.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
@@ -67,6 +73,15 @@ class RawClient:
         number, answer = self.receive(cls, version)
         assert number == sent
         return answer
+
+    def find_coordinator(self, group: str) -> None:
+        """As every client does first: the offsets topic is there, and read, when this returns."""
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        while code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            found = self.call(FindCoordinatorRequest(key=group), FindCoordinatorResponse, 3)
+            assert found.error_code == 0, found
+            asked = OffsetFetchRequest(group_id=group, topics=None)
+            code = self.call(asked, OffsetFetchResponse, 7).error_code
 
     def is_closed_by_peer(self) -> bool:
         """Waits for the end of the connection; whatever still comes is read away."""

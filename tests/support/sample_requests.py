@@ -56,6 +56,7 @@ class Sample:
         with RawClient(servers) as client:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
             sample.topic_id = client.call(asked, MetadataResponse, 12).topics[0].topic_id
+            client.find_coordinator(sample.group)
             joined = client.call(join(sample.group), JoinGroupResponse, 3)
             assert joined.error_code == 0, joined
             sample.member, sample.generation = joined.member_id, joined.generation_id

@@ -1,0 +1,116 @@
+"""One socket from a node to another: a request, its answer, the next request.
+
+Followers use it. The codec is the wire's own; a frame is received straight into one buffer, of
+which the decoded answer's records are views. Any failure ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from struct import Struct
+from typing import TypeVar
+
+from ..protocol.codec import read_message, write_message
+from ..protocol.errors import ConnectionFailed, MalformedRequest
+from ..protocol.header import (
+    close_frame,
+    has_flexible_response_header,
+    skip_tags,
+    write_request_header,
+)
+from ..protocol.schema import Message
+
+R = TypeVar("R", bound=Message)
+CONNECT_SECONDS = 5.0
+_SIZE = Struct(">i")
+_CORRELATION = Struct(">i")
+
+
+class PeerConnection:
+    """Made by `open`. One request at a time."""
+
+    def __init__(self, sock: socket.socket, client_id: str, max_answer_bytes: int) -> None:
+        self._socket = sock
+        self._client_id = client_id
+        self._max_answer_bytes = max_answer_bytes
+        self._correlation_id = 0
+        self._size = bytearray(4)
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str, max_answer_bytes: int
+    ) -> PeerConnection:
+        """Raises ConnectionFailed."""
+        loop = asyncio.get_running_loop()
+        sock: socket.socket | None = None
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = found[0]
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.wait_for(loop.sock_connect(sock, address), CONNECT_SECONDS)
+        except (OSError, TimeoutError) as error:
+            if sock is not None:
+                sock.close()
+            raise ConnectionFailed(f"{host}:{port}: {error}") from None
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
+        return cls(sock, client_id, max_answer_bytes)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    async def request(
+        self, message: Message, response: type[R], version: int, *, timeout_seconds: float
+    ) -> R:
+        """Send, and receive the answer. Records in it are views of a buffer that is theirs alone.
+
+        Raises:
+            ConnectionFailed: the peer is gone, silent or sends nonsense; the connection is over.
+        """
+        try:
+            return await asyncio.wait_for(
+                self._exchange(message, response, version), timeout_seconds
+            )
+        except (OSError, TimeoutError, MalformedRequest) as error:
+            self.close()
+            raise ConnectionFailed(f"the peer does not answer: {error!r}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    async def _exchange(self, message: Message, response: type[R], version: int) -> R:
+        loop = asyncio.get_running_loop()
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        flexible = version >= type(message).FLEXIBLE
+        frame = write_request_header(
+            message.API_KEY, version, self._correlation_id, self._client_id, flexible=flexible
+        )
+        frame += write_message(message, version)
+        close_frame(frame)
+        await loop.sock_sendall(self._socket, frame)
+        await self._receive(memoryview(self._size))
+        (size,) = _SIZE.unpack(self._size)
+        if not 4 <= size <= self._max_answer_bytes:
+            raise ConnectionFailed(f"the peer announces an answer of {size} bytes")
+        view = memoryview(bytearray(size))
+        await self._receive(view)
+        if _CORRELATION.unpack_from(view)[0] != self._correlation_id:
+            raise ConnectionFailed("the peer answers another request")
+        position = 4
+        if has_flexible_response_header(message.API_KEY, version, type(message).FLEXIBLE):
+            position = skip_tags(view, position)
+        return read_message(response, version, view, position)
+
+    async def _receive(self, view: memoryview) -> None:
+        loop = asyncio.get_running_loop()
+        received = 0
+        while received < len(view):
+            count = await loop.sock_recv_into(self._socket, view[received:])
+            if not count:
+                raise ConnectionFailed("the peer has closed the connection")
+            received += count

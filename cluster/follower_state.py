@@ -1,0 +1,80 @@
+"""One partition as its follower sees it: what a leader's answer makes it do. Pure functions.
+
+A follower asks from its log end offset on and says in which epoch its last record was written. A
+leader whose log parts from ours before that says where (KIP-595); the follower drops what comes
+after and asks again, each time dropping at least one epoch, until the logs are the same up to its
+end (KIP-101, KIP-279). It never drops records for any other reason but one: a leader whose log ends
+below ours and knows our last epoch is there only after an unclean election.
+
+What always holds: the fetch offset is an acknowledgement, so only what is durable as far as the
+topic asks is claimed; the high watermark is the lesser of the leader's and our own end.
+Source: AbstractFetcherThread.getOffsetTruncationState, fetchOffsetAndTruncate in apache/kafka.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+UNKNOWN = -1
+
+
+class FollowerLog(Protocol):
+    """The log of a follower, as far as decisions look at it."""
+
+    log_start_offset: int
+
+    @property
+    def log_end_offset(self) -> int: ...
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(the greatest epoch up to `leader_epoch`, where it ended); (-1, -1): there is none."""
+        ...
+
+
+class FetchPosition(NamedTuple):
+    """What a fetch says of one partition. An answer counts only while all of it is still so."""
+
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+
+
+class Truncate(NamedTuple):
+    """Drop the records from `offset` on; then ask again."""
+
+    offset: int
+
+
+class StartAt(NamedTuple):
+    """The leader has nothing that joins on: drop everything, the next record gets `offset`."""
+
+    offset: int
+
+
+def on_diverging(log: FollowerLog, epoch: int, end_offset: int) -> Truncate:
+    """The leader's log parts from ours: of `epoch`, the last that both may know, it has all records
+    below `end_offset`.
+    """
+    own_epoch, own_end = log.end_offset_for_epoch(epoch)
+    end = min(end_offset, log.log_end_offset)
+    if own_epoch == UNKNOWN:
+        return Truncate(end)  # all that we have is of later epochs
+    return Truncate(min(end, own_end))
+
+
+def on_out_of_range(
+    log: FollowerLog, leader_start: int, leader_end: int
+) -> Truncate | StartAt | None:
+    """Our end is outside of the leader's log, which reaches from `leader_start` to `leader_end`.
+
+    None: it no longer is; ask again.
+    """
+    end = log.log_end_offset
+    if leader_end < end:
+        return Truncate(leader_end)
+    if leader_start > end:
+        return StartAt(leader_start)
+    return None
+
+
+def next_high_watermark(log: FollowerLog, leader_high_watermark: int) -> int:
+    return min(leader_high_watermark, log.log_end_offset)
