@@ -7,7 +7,7 @@ half done must not, and a lock or a file must not be given up while a thread sti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -39,3 +39,13 @@ def _on_done(task: asyncio.Task[Any]) -> None:
     _under_way.discard(task)
     if not task.cancelled():
         task.exception()  # retrieved, in case nobody waits any more
+
+
+async def within(seconds: float, work: Awaitable[T]) -> T:
+    """What `work` gives. Raises TimeoutError.
+
+    Not asyncio.wait_for, which up to Python 3.11 forgets a cancellation that comes at the same
+    moment as the answer: whoever waits for the end of the cancelled task then waits for ever.
+    """
+    async with asyncio.timeout(seconds):
+        return await work

@@ -47,7 +47,7 @@ from ..protocol.errors import (
 )
 from ..protocol.record_batch import stamp
 from ..protocol.records import encode_records, iterate_records
-from .carry_through import carry_through
+from .carry_through import carry_through, within
 from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded, Voter
 from .voter_host import VoterState
 
@@ -168,7 +168,7 @@ class Controller:
         """How many brokers there are, and those that have answered, by name."""
         found = list(self._find_voters())
         answers = await asyncio.gather(
-            *(asyncio.wait_for(voter.state(), ANSWER_SECONDS) for voter in found),
+            *(within(ANSWER_SECONDS, voter.state()) for voter in found),
             return_exceptions=True,
         )
         states = [
@@ -356,7 +356,7 @@ class Controller:
         await self._hear(node_id, incarnation, applied)
         if applied >= self._image.offset:
             try:
-                await asyncio.wait_for(self._news.wait(), self._poll_seconds)
+                await within(self._poll_seconds, self._news.wait())
             except TimeoutError:
                 pass
             self._require_active()
@@ -402,7 +402,7 @@ class Controller:
         while any(self._applied.get(node_id, 0) < offset for node_id in node_ids):
             progress = self._progress
             try:
-                await asyncio.wait_for(progress.wait(), deadline - loop.time())
+                await within(deadline - loop.time(), progress.wait())
             except TimeoutError:
                 return
 

@@ -21,6 +21,7 @@ from ..cluster.metadata_image import MetadataImage
 from ..handlers.context import Controller
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
+from .carry_through import within
 from .replica import Replica
 
 logger = logging.getLogger("bradbury.replication")
@@ -92,7 +93,7 @@ class InsyncManager:
         while True:
             try:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._work.wait(), max(0, self._sweep_at - loop.time()))
+                    await within(self._sweep_at - loop.time(), self._work.wait())
                 self._work.clear()
                 found: Iterable[Replica]
                 found, self._candidates = self._candidates, set()

@@ -34,6 +34,7 @@ from ..storage.cleaner_rows import SEED_BYTES
 from ..storage.partition_log import PartitionLog
 from ..storage.storage_failure import StorageFailure
 from ..storage.throttler import Throttler
+from .carry_through import within
 
 logger = logging.getLogger("bradbury.cleaner")
 
@@ -117,7 +118,7 @@ class LogCleaner:
 
     async def _back_off(self) -> None:
         try:
-            await asyncio.wait_for(self._woken.wait(), self._backoff_seconds)
+            await within(self._backoff_seconds, self._woken.wait())
         except TimeoutError:
             return
 

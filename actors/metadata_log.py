@@ -23,6 +23,7 @@ from ..cluster.metadata_quorum import MetadataQuorum
 from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.record_batch import read_header, read_size
+from .carry_through import within
 from .voter_host import AppendAnswer, VoterState
 
 logger = logging.getLogger("bradbury.controller")
@@ -98,10 +99,7 @@ class MetadataLog:
             ConnectionFailed: too few answered.
         """
         answers = await asyncio.gather(
-            *(
-                asyncio.wait_for(voter.prepare(self._me), ANSWER_SECONDS)
-                for voter in holders.values()
-            ),
+            *(within(ANSWER_SECONDS, voter.prepare(self._me)) for voter in holders.values()),
             return_exceptions=True,
         )
         for name, answer in zip(holders, answers, strict=True):
@@ -155,7 +153,7 @@ class MetadataLog:
         self._waiting.append((end_offset, committed))
         self._tell_voters()
         try:
-            await asyncio.wait_for(committed, COMMIT_SECONDS)
+            await within(COMMIT_SECONDS, committed)
         except TimeoutError:
             self._end(f"no majority of the voters has answered for {COMMIT_SECONDS:g} s")
             raise Superseded(self._end_reason) from None
@@ -205,9 +203,9 @@ class MetadataLog:
                 break
             batches.append(batch)
             size += len(batch)
-        answer = await asyncio.wait_for(
-            voter.append(self._me, quorum.before(start), b"".join(batches), quorum.committed),
+        answer = await within(
             ANSWER_SECONDS,
+            voter.append(self._me, quorum.before(start), b"".join(batches), quorum.committed),
         )
         if not answer.is_there:
             quorum.on_mismatch(name, answer.offset)

@@ -52,6 +52,7 @@ from ..storage.checkpoint_file import write_atomically
 from ..storage.file_system import FileSystem, OsFileSystem, read_file
 from ..storage.log_directories import LogDirectories
 from ..storage.log_directory import LogDirectory
+from .carry_through import within
 from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost
 from .heap import Heap
@@ -318,9 +319,7 @@ class Node:
             return
         self._following.cancel()  # or we would be heard of again
         with contextlib.suppress(KafkaError, ConnectionFailed, TimeoutError):
-            await asyncio.wait_for(
-                self.controller.leave(self.node_id, self._incarnation), LEAVE_SECONDS
-            )
+            await within(LEAVE_SECONDS, self.controller.leave(self.node_id, self._incarnation))
 
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""

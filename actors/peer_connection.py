@@ -20,6 +20,7 @@ from ..protocol.header import (
     write_request_header,
 )
 from ..protocol.schema import Message
+from .carry_through import within
 
 R = TypeVar("R", bound=Message)
 CONNECT_SECONDS = 5.0
@@ -50,7 +51,7 @@ class PeerConnection:
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.wait_for(loop.sock_connect(sock, address), CONNECT_SECONDS)
+            await within(CONNECT_SECONDS, loop.sock_connect(sock, address))
         except (OSError, TimeoutError) as error:
             if sock is not None:
                 sock.close()
@@ -73,9 +74,7 @@ class PeerConnection:
             ConnectionFailed: the peer is gone, silent or sends nonsense; the connection is over.
         """
         try:
-            return await asyncio.wait_for(
-                self._exchange(message, response, version), timeout_seconds
-            )
+            return await within(timeout_seconds, self._exchange(message, response, version))
         except (OSError, TimeoutError, MalformedRequest) as error:
             self.close()
             raise ConnectionFailed(f"the peer does not answer: {error!r}") from None

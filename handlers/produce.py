@@ -210,7 +210,8 @@ async def _complete(
                 committed = appended.committed
             if committed is not None and request.acks == ACKS_ALL:
                 # Late: the batch stays in the log.
-                await asyncio.wait_for(committed, max(deadline - loop.time(), 0.001))
+                async with asyncio.timeout_at(deadline):
+                    await committed
         except TimeoutError:
             one.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         except KafkaError as error:

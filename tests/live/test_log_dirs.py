@@ -362,8 +362,13 @@ def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(small_disk: Path) 
     data = str(small_disk / "data")
     with bradbury.local(data, config=config) as cluster:
         create(cluster, "full", 1, **{"segment.bytes": str(4 * 1024**2)})
+        produce(cluster, "full", [b"first"])
+        with RawClient(cluster.bootstrap_servers) as client:
+            client.find_coordinator("r")  # with it come the offsets topic and its files
+        assert len(admin_of(cluster).list_topics(timeout=10).topics) == 2
         acknowledged, errors = fill(cluster, "full")
         assert errors
+        acknowledged += 1
         assert shutil.disk_usage(small_disk).free < 1024**2
         assert len(consume(cluster, "full", acknowledged)) == acknowledged
         with contextlib.suppress(Exception):
