@@ -30,7 +30,11 @@ from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from bradbury.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from bradbury.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from bradbury.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -133,8 +137,10 @@ def test_what_groups_are_and_do_is_counted(cluster) -> None:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol("range", b"")],
     )
-    with RawClient(cluster.bootstrap_servers) as client, RawClient(cluster.bootstrap_servers) as m:
+    with RawClient(cluster.bootstrap_servers) as client:
         while client.call(FindCoordinatorRequest(key="x"), FindCoordinatorResponse, 3).error_code:
+            pass
+        while client.call(join, JoinGroupResponse, 3).error_code == LOADING:
             pass
         before = scrape(cluster)
         code = LOADING
@@ -142,15 +148,19 @@ def test_what_groups_are_and_do_is_counted(cluster) -> None:
             answer = client.call(asked, OffsetCommitResponse, 7)
             code = answer.topics[0].partitions[0].error_code
         assert code == 0
-        m.send(join, 3)  # answered after group.initial.rebalance.delay.ms
-        name = "kafka_coordinator_group_groupmetadatamanager_"
-        while scrape(cluster)[name + "numgroupspreparingrebalance",] == 0:
+        join.group_id = "also-entered"
+        while client.call(join, JoinGroupResponse, 3).error_code == LOADING:
             pass
         now = scrape(cluster)
-    added = {key[0]: now[key] - before[key] for key in now if key in before and "group" in key[0]}
+    added = {key[0]: now[key] - before[key] for key in now if key in before}
+    name = "kafka_coordinator_group_groupmetadatamanager_"
     assert (added[name + "numgroups"], added[name + "numgroupsempty"]) == (2, 1)
+    assert added[name + "numgroupscompletingrebalance"] == 1
     assert (added[name + "numoffsets"], added["bradbury_group_offset_commits_total"]) == (1, 1)
-    assert (added["bradbury_group_members"], added["bradbury_group_memory_bytes"] > 0) == (1, True)
+    assert (
+        added["bradbury_group_members"] == added["bradbury_group_completed_rebalances_total"] == 1
+    )
+    assert added["bradbury_group_memory_bytes"] > 0
 
 
 def test_a_request_that_waits_is_seen_waiting(cluster) -> None:
