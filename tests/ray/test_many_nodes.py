@@ -2,69 +2,19 @@
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-import ray
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.tests.support.ray_nodes import RayNode, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROLE = {"log-role": "many"}
-
-
-class RayNode:
-    """A further Ray node on this machine, as `ray start` makes it. Ended with its children."""
-
-    def __init__(self, address: str, label: str) -> None:
-        ray_command = str(Path(sys.executable).parent / "ray")
-        labels = f"log-node={label},log-role=many"
-        command = [ray_command, "start", f"--address={address}", f"--labels={labels}"]
-        self.process = psutil.Popen(
-            [*command, "--num-cpus=1", "--block"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self.label = label
-
-    def wait_until_alive(self) -> "RayNode":
-        wait_for(lambda: self.label in alive_labels())
-        return self
-
-    def kill(self) -> None:
-        """kill -9 of everything on the node, as a power cut would end it."""
-        processes = [self.process]
-        with suppress(psutil.NoSuchProcess):
-            processes += self.process.children(recursive=True)
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=20)
-
-    def wait_until_dead(self) -> None:
-        """Until Ray has noticed."""
-        wait_for(lambda: self.label not in alive_labels())
-
-
-def alive_labels() -> set[str]:
-    return {node["Labels"].get("log-node", "") for node in ray.nodes() if node["Alive"]}
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -73,7 +23,7 @@ def two_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayN
     nodes = []
     try:
         for label in ("n1", "n2"):  # one after the other: at once, they would take the same sockets
-            nodes.append(RayNode(ray_cluster, label))
+            nodes.append(RayNode(ray_cluster, label, "many"))
             nodes[-1].wait_until_alive()
         yield nodes
     finally:
@@ -112,7 +62,7 @@ def test_partitions_spread_over_nodes_and_survive_the_death_of_one(
         two_nodes[1].kill()
         wait_for(lambda: -1 in leaders(admin, "spread"))
         assert sorted(leaders(admin, "spread"))[:2] == [-1, -1]
-        two_nodes[1] = RayNode(ray_cluster, "n2")
+        two_nodes[1] = RayNode(ray_cluster, "n2", "many")
         two_nodes[1].wait_until_alive()
         wait_for(lambda: leaders(admin, "spread") == owners)
 
@@ -153,7 +103,7 @@ def test_topics_are_made_while_a_node_with_the_metadata_is_away_and_it_catches_u
     two_nodes: list[RayNode], ray_cluster: str, tmp_path: Path
 ) -> None:
     """Three brokers: the metadata is on the disks of all of them, and two are enough."""
-    third = RayNode(ray_cluster, "n3")
+    third = RayNode(ray_cluster, "n3", "many")
     two_nodes.append(third)
     third.wait_until_alive()
     with bradbury.up(str(tmp_path / "data"), port=0, namespace="three", node_label=ROLE) as cluster:
@@ -162,7 +112,7 @@ def test_topics_are_made_while_a_node_with_the_metadata_is_away_and_it_catches_u
         third.kill()
         wait_for(lambda: sum(node["fenced"] for node in cluster.status()["nodes"]) > 0)
         admin.create_topics([NewTopic("meanwhile", 4, 1)])["meanwhile"].result(20)
-        two_nodes[2] = RayNode(ray_cluster, "n3")
+        two_nodes[2] = RayNode(ray_cluster, "n3", "many")
         two_nodes[2].wait_until_alive()
 
         def all_have_everything() -> bool:

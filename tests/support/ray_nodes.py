@@ -1,0 +1,82 @@
+"""Further Ray nodes on this machine, beside the one that the test's process has started.
+
+Start them one after the other: at once, they would take the same sockets.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import ray
+
+
+class RayNode:
+    """One, as `ray start` makes it. Ended with its children.
+
+    Args:
+        address: of the Ray cluster's head.
+        label: its log-node, by which actors are pinned to it.
+        role: its log-role, by which a cluster of ours finds its nodes.
+    """
+
+    def __init__(self, address: str, label: str, role: str) -> None:
+        self._address = address
+        self._role = role
+        self.label = label
+        self.process = self._start()
+
+    def _start(self) -> psutil.Popen:
+        ray_command = str(Path(sys.executable).parent / "ray")
+        labels = f"log-node={self.label},log-role={self._role}"
+        command = [ray_command, "start", f"--address={self._address}", f"--labels={labels}"]
+        return psutil.Popen(
+            [*command, "--num-cpus=1", "--block"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "RAY_worker_niceness": "0"},
+        )
+
+    def start_again(self) -> None:
+        """After `kill`: to Ray it is another node, with the same labels."""
+        self.process = self._start()
+
+    def wait_until_alive(self) -> "RayNode":
+        wait_for(lambda: self.label in alive_labels())
+        return self
+
+    def raylet(self) -> psutil.Process:
+        """The process that Ray takes for the node."""
+        return next(one for one in self.process.children(recursive=True) if one.name() == "raylet")
+
+    def kill(self) -> None:
+        """kill -9 of everything on the node, as a power cut would end it."""
+        processes = [self.process]
+        with suppress(psutil.NoSuchProcess):
+            processes += self.process.children(recursive=True)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=20)
+
+    def wait_until_dead(self) -> None:
+        """Until Ray has noticed."""
+        wait_for(lambda: self.label not in alive_labels())
+
+
+def alive_labels() -> set[str]:
+    return {node["Labels"].get("log-node", "") for node in ray.nodes() if node["Alive"]}
+
+
+def wait_for(
+    condition: Callable[[], bool], seconds: float = 60, what: str = "it did not come about"
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
