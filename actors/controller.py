@@ -49,6 +49,7 @@ from ..protocol.record_batch import stamp
 from ..protocol.records import encode_records, iterate_records
 from .carry_through import carry_through, within
 from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded, Voter
+from .peer_connection import is_port_closed
 from .voter_host import VoterState
 
 logger = logging.getLogger("bradbury.controller")
@@ -110,6 +111,7 @@ class Controller:
         self._progress = asyncio.Event()
         # A question is a heartbeat, too: several in a session.
         self._poll_seconds = min(POLL_SECONDS, server.broker.broker_session_timeout_ms / 3000)
+        self._probing: set[int] = set()
         self._sessions = Sessions(server.broker.broker_session_timeout_ms)
         self._active = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
@@ -371,6 +373,26 @@ class Controller:
         self._require_active()
         controller_state.check_session(self._image, node_id, incarnation)
         await self._fence(node_id, fenced=True)
+
+    async def suspect(self, node_id: int) -> None:
+        """Another node cannot reach this one. If nobody listens on its port its process is dead:
+        then others lead at once, and not after broker.session.timeout.ms.
+
+        No more than a hint: a node that is fenced by mistake is heard of again, and serves on.
+        """
+        self._require_active()
+        node = self._image.nodes.get(node_id)
+        if node is None or node.fenced or node_id in self._probing:
+            return
+        self._probing.add(node_id)
+        try:
+            is_dead = await is_port_closed(node.host, node.port)
+        finally:
+            self._probing.discard(node_id)
+        now = self._image.nodes.get(node_id)
+        if is_dead and now is not None and now.epoch == node.epoch:
+            logger.warning("nobody listens on the port of node %d: fencing it", node_id)
+            await self._fence(node_id, fenced=True)
 
     async def _hear(self, node_id: int, incarnation: str, applied: int) -> None:
         node = controller_state.check_session(self._image, node_id, incarnation)

@@ -75,6 +75,9 @@ class ControllerHandle:
     async def leave(self, node_id: int, incarnation: str) -> None:
         await self._call("leave", node_id, incarnation)
 
+    async def suspect(self, node_id: int) -> None:
+        await self._call("suspect", node_id)
+
     async def _insist(self, method: str, *arguments: Any, timeout_ms: int, **keywords: Any) -> Any:
         """The answer, after waiting out a controller's restart.
 

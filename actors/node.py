@@ -78,6 +78,7 @@ class ControllerLink(Protocol):
     async def register(self, request: NodeRegistration) -> Registered: ...
     async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate: ...
     async def leave(self, node_id: int, incarnation: str) -> None: ...
+    async def suspect(self, node_id: int) -> None: ...
     async def allocate_producer_ids(self) -> tuple[int, int]: ...
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A: ...
 
@@ -275,7 +276,7 @@ class Node:
         """
         await self._register()
         if self._host is not None:
-            self._host.start(self.node_id, self.controller)
+            self._host.start(self.node_id, self.controller, suspect=self.controller.suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.group_config, self.now_ms)
                 self._host.listener = self.groups
@@ -299,6 +300,8 @@ class Node:
                 machine=config.machine,
                 node_id=directory.node_id,
                 cluster_id=directory.cluster_id,
+                has_all_data=self._host is None or self._host.logs.has_all_data,
+                name="/".join((*config.roles, config.name, config.directory)),
             )
             try:
                 registered = await self.controller.register(request)

@@ -15,8 +15,9 @@ beside the requests (partition_upkeep), moves to other directories (replica_move
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, TypeVar
@@ -28,8 +29,10 @@ from ..handlers.context import Controller, LeaderReplica
 from ..handlers.request_metrics import Histogram
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
+    ConnectionFailed,
     FencedLeaderEpoch,
     InvalidConfig,
+    KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
     PolicyViolation,
@@ -104,6 +107,7 @@ class PartitionHost:
         self.cleaner: LogCleaner | None = None
         self._mover: ReplicaMover | None = None
         self._insync: InsyncManager | None = None
+        self._telling: set[asyncio.Task[None]] = set()
         self.fetchers = ReplicaFetchers(
             lambda leader_id: ReplicaFetcher(self, leader_id, self.in_thread)
         )
@@ -134,8 +138,17 @@ class PartitionHost:
         assert self._mover is not None, "start() comes first"
         return self._mover
 
-    def start(self, node_id: int, controller: Controller) -> None:
+    def start(
+        self,
+        node_id: int,
+        controller: Controller,
+        *,
+        suspect: Callable[[int], Coroutine[None, None, None]],
+    ) -> None:
+        """`suspect`: tells the controller of a node that cannot be reached."""
         self._node_id = node_id
+        self._suspect = suspect
+        self.logs.begin()
         self._insync = InsyncManager(self, controller, monotonic_ms=_monotonic_ms)
         self._insync.start()
         self._upkeep = PartitionUpkeep(
@@ -420,6 +433,7 @@ class PartitionHost:
                 continue
             self._failed.add(directory.path)
             logger.error("%s is offline until restart: %s", directory.path, failure)
+            self.logs.on_failure_of_disk()
             self._take_offline(directory, failure)
         if not directories.online:
             self._on_all_offline(
@@ -467,6 +481,17 @@ class PartitionHost:
         """See replica_fetcher.FollowingNode."""
         node = self._image.nodes.get(node_id)
         return None if node is None else (node.host, node.port)
+
+    def on_unreachable(self, node_id: int) -> None:
+        """See replica_fetcher.FollowingNode."""
+
+        async def tell() -> None:
+            with contextlib.suppress(KafkaError, ConnectionFailed):
+                await self._suspect(node_id)
+
+        task = asyncio.get_running_loop().create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def truncate(self, replica: Replica, offset: int) -> None:
         """See replica_fetcher.FollowingNode."""

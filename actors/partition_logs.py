@@ -27,6 +27,7 @@ from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_dir
 from ..storage.partition_log import PartitionLog
 from ..storage.replica_directories import ReplicaId
 from ..storage.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
+from .intact_token import IntactToken
 from .replica import InThread
 
 logger = logging.getLogger("bradbury.partitions")
@@ -84,6 +85,9 @@ class PartitionLogs:
         self._on_failure = on_failure
         self._directories: LogDirectories | None = None
         self._unclaimed: set[PartitionLog] = set()
+        self._token: IntactToken | None = None
+        self.has_all_data = True
+        """Whether all that this node ever acknowledged is here: see intact_token."""
         self._noting = asyncio.Lock()
 
     # --- life ------------------------------------------------------------------------------------
@@ -111,6 +115,13 @@ class PartitionLogs:
             if isinstance(error, DataDirectoryError):
                 raise
             raise DirectoryUnusable(f"no data directory can be read: {error}") from error
+        self._token = IntactToken(each.directory_id for each in directories.all)
+        self.has_all_data = directories.has_all_data(self._token.is_valid)
+        if not self.has_all_data:
+            logger.warning(
+                "the last stop was neither clean nor the death of a process alone: what this node "
+                "leads is given to others that are in sync"
+            )
         for sentence in said:
             logger.warning("%s", sentence)
         for directory in directories.online:
@@ -132,6 +143,8 @@ class PartitionLogs:
         """Flush everything, write the checkpoints and the clean marks."""
         if self._directories is not None:
             directories, self._directories = self._directories, None
+            if self._token is not None:
+                self._token.remove()  # from here on the clean marks say it
             try:
                 await self._in_thread(partial(directories.close, clean=True))
             except KafkaStorageError as error:
@@ -179,6 +192,16 @@ class PartitionLogs:
             )
         )
         return taken
+
+    def begin(self) -> None:
+        """The directories are this node's from now on; the death of its process loses nothing."""
+        if self._token is not None:
+            self._token.put()
+
+    def on_failure_of_disk(self) -> None:
+        """What a disk that failed still has is not known: the next life catches up first."""
+        if self._token is not None:
+            self._token.remove()
 
     async def write_note(self) -> None:
         """Where the partitions are, durably. Raises KafkaStorageError."""

@@ -24,8 +24,22 @@ from .carry_through import within
 
 R = TypeVar("R", bound=Message)
 CONNECT_SECONDS = 5.0
+PROBE_SECONDS = 1.0
 _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
+
+
+async def is_port_closed(host: str, port: int) -> bool:
+    """Whether the machine answers, and says that nobody listens there."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
 
 
 class PeerConnection:

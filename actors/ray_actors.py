@@ -259,6 +259,9 @@ class ControllerActor(_Shell):
     async def leave(self, node_id: int, incarnation: str) -> None:
         await self._controller.leave(node_id, incarnation)
 
+    async def suspect(self, node_id: int) -> None:
+        await self._controller.suspect(node_id)
+
     async def change(self, request: ControllerRequest[Any], timeout_ms: int) -> Any:
         return await self._controller.change(request, timeout_ms=timeout_ms)
 

@@ -120,6 +120,10 @@ class FollowingNode(Protocol):
         """A disk may have failed."""
         ...
 
+    def on_unreachable(self, node_id: int) -> None:
+        """A leader has hung up, or does not accept connections."""
+        ...
+
 
 @dataclass(slots=True)
 class _Delayed:
@@ -199,6 +203,7 @@ class ReplicaFetcher:
                 if self._failure is None:
                     logger.warning("node %d cannot be followed: %s", self._leader_id, error)
                 self._failure = str(error)
+                self._node.on_unreachable(self._leader_id)
             except Exception:
                 logger.exception("following node %d failed", self._leader_id)
             await asyncio.sleep(self._backoff)

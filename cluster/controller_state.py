@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from ..protocol.errors import (
     BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
     InconsistentClusterId,
     StaleBrokerEpoch,
 )
@@ -43,6 +44,8 @@ class NodeRegistration:
     port: int
     rack: str | None
     machine: str = ""
+    name: str = ""
+    """What it is started as. One with a new directory takes the place of the former one."""
     node_id: int | None = None
     cluster_id: str | None = None
     has_all_data: bool = True
@@ -69,6 +72,7 @@ def register_node(
     Raises:
         InconsistentClusterId: the directory belongs to another cluster.
         BrokerIdNotRegistered: the directory says it is a node this cluster never knew.
+        DuplicateBrokerRegistration: a node of this name is in service, with another directory.
     """
     if request.cluster_id not in (None, image.cluster_id):
         raise InconsistentClusterId(
@@ -80,12 +84,18 @@ def register_node(
         if node.directory_id == request.directory_id:
             node_id = node.node_id
     if node_id is None:
+        node_id = _successor_of(image, request.name)
+    has_all_data = request.has_all_data
+    if node_id is None:
         node_id = max(image.nodes, default=0) + 1
     elif node_id not in image.nodes:
         raise BrokerIdNotRegistered(
             f"the data directory says node {node_id}, which this cluster's metadata does not know; "
             "the metadata is older than the data: start the node that holds the newest metadata"
         )
+    else:
+        # Another directory has been this node meanwhile, or was it before.
+        has_all_data &= image.nodes[node_id].directory_id == request.directory_id
     records: list[MetadataRecord] = [
         RegisterNodeRecord(
             node_id=node_id,
@@ -96,6 +106,7 @@ def register_node(
             port=request.port,
             rack=request.rack,
             machine=request.machine,
+            name=request.name,
             epoch=image.offset,
         )
     ]
@@ -106,9 +117,23 @@ def register_node(
         is_active=active.__contains__,
         min_insync=min_insync,
         begins_anew=True,
-        has_all_data=request.has_all_data,
+        has_all_data=has_all_data,
     )
     return node_id, records
+
+
+def _successor_of(image: MetadataImage, name: str) -> int | None:
+    """The node that a process of this name was before its directories were lost."""
+    for node in image.nodes.values():
+        if not name or node.name != name:
+            continue
+        if not node.fenced:
+            raise DuplicateBrokerRegistration(
+                f"node {node.node_id} is {name!r} and in service, with another directory; wait "
+                "until it has been silent for broker.session.timeout.ms"
+            )
+        return node.node_id
+    return None
 
 
 def _follow_change(

@@ -47,6 +47,7 @@ class NodeImage:
     epoch: int
     fenced: bool = False
     machine: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class MetadataImage:
                     rack=node.rack,
                     epoch=node.epoch,
                     machine=node.machine,
+                    name=node.name,
                 )
             )
             if node.fenced:
@@ -222,6 +224,7 @@ class _Change:
                     record.rack,
                     record.epoch,
                     machine=record.machine,
+                    name=record.name,
                 )
             case FenceNodeRecord():
                 node = self._read("nodes").get(record.node_id)

@@ -52,6 +52,7 @@ class RegisterNodeRecord:
     rack: str | None
     epoch: int
     machine: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ VERIFY_CHUNK_BYTES = 1024 * 1024
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """The largest offset of a segment is its base offset and this."""
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+CUT_HEADER = "cut header"
+CUT_BATCH = "cut batch"
 
 
 def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, RecordBatchHeader]]:
@@ -98,16 +100,21 @@ class BatchScan:
             self.next_offset = header.next_offset
             self.leader_epoch = header.leader_epoch
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the valid part ended at a batch that was not written to its end."""
+        return self.reason in (CUT_HEADER, CUT_BATCH)
+
     def _read(self) -> memoryview:
         return memoryview(self._file.read_at(VERIFY_CHUNK_BYTES, self.position))
 
     def _implausible(self, header: RecordBatchHeader | None) -> str | None:
         if header is None:
-            return "cut header"
+            return CUT_HEADER
         if header.batch_length < MIN_BATCH_LENGTH:
             return f"batch length {header.batch_length}"
         if self.position + header.size > self._end:
-            return "cut batch"
+            return CUT_BATCH
         if header.magic != MAGIC:
             return f"magic {header.magic}"
         gap = header.base_offset - self.next_offset

@@ -148,6 +148,17 @@ class LogDirectory:
             self._file_system.unlink(mark)
             sync_directory(self._file_system, self.path)
 
+    def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
+        """Whether nothing that was ever acknowledged is missing, as far as one directory can tell.
+
+        Args:
+            is_intact: whether the page cache of a directory's last life is still there, by its id.
+        """
+        if self.was_clean or self.node_id is None:
+            return True
+        is_damaged = any(log.recovery.is_damaged for log in self.logs.values())
+        return is_intact(self.directory_id) and not is_damaged
+
     @property
     def directory_id(self) -> str:
         return self._identity.directory_id

@@ -50,6 +50,8 @@ class RecoveryReport:
     indexes_rebuilt: int = 0
     batches_replayed: int = 0
     """Headers read to bring the producer state up to date."""
+    is_damaged: bool = False
+    """Something else than one cut batch at the end was not as it was written."""
     reasons: tuple[str, ...] = ()
     """One sentence per thing that was not as a clean stop leaves it."""
 
@@ -92,6 +94,7 @@ class LogLoader:
         self._bytes_scanned = 0
         self._bytes_truncated = 0
         self._segments_deleted = 0
+        self._is_damaged = False
         self._indexes_rebuilt = 0
 
     def load(self) -> LoadedLog:
@@ -134,6 +137,7 @@ class LogLoader:
             bytes_scanned=self._bytes_scanned,
             bytes_truncated=self._bytes_truncated,
             segments_deleted=self._segments_deleted,
+            is_damaged=self._is_damaged,
             indexes_rebuilt=self._indexes_rebuilt,
             batches_replayed=replayed,
             reasons=tuple(self._reasons),
@@ -272,6 +276,7 @@ class LogLoader:
             gap = segment.base_offset > expected and not self._may_have_gaps
             if segment.base_offset < expected or gap:
                 self._note(f"{segment.path} begins where {expected} was expected")
+                self._is_damaged = True
                 return self._delete(segments, number)
             epoch, whole = self._scan(segment, epoch, found_epochs)
             if not whole:
@@ -303,6 +308,7 @@ class LogLoader:
         if scan.reason is None:
             return scan.leader_epoch, True
         self._bytes_truncated += size - segment.size
+        self._is_damaged = self._is_damaged or not scan.is_cut
         self._note(f"{segment.path} cut from {size} to {segment.size} bytes: {scan.reason}")
         return scan.leader_epoch, False
 
@@ -317,6 +323,7 @@ class LogLoader:
         doomed = segments[start:]
         self._bytes_truncated += sum(segment.size for segment in doomed)
         self._segments_deleted += len(doomed)
+        self._is_damaged = self._is_damaged or any(segment.size for segment in doomed)
         if doomed:
             removed = SegmentList(self._file_system, doomed)
             removed.mark_deleted(doomed, self._now_ms)

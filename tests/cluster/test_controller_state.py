@@ -1,5 +1,7 @@
 """What does the controller decide about nodes? Requests and an image in, records out."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -16,6 +18,7 @@ from bradbury.cluster.partition_control import CreatePartitions, NewPartitions
 from bradbury.cluster.topic_control import DeleteTopics, TopicKey
 from bradbury.protocol.errors import (
     BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
     InconsistentClusterId,
     KafkaError,
     StaleBrokerEpoch,
@@ -204,3 +207,34 @@ def test_a_record_of_unknown_type_is_an_error_and_an_unknown_field_is_not() -> N
     )
     assert isinstance(record, RegisterNodeRecord)
     assert record.roles == ("broker",)
+
+
+def test_a_directory_that_was_lost_is_replaced_by_an_empty_one_of_the_same_name() -> None:
+    image = cluster("a1", "b1")
+    node_id, records = controller_state.register_node(image, named("old"))
+    image = applied(image, records)
+    with pytest.raises(DuplicateBrokerRegistration, match="in service"):
+        controller_state.register_node(image, named("new"))
+    image = applied(image, controller_state.fence_node(image, node_id, fenced=True))
+    again, records = controller_state.register_node(image, named("new"))
+    assert again == node_id
+    image = applied(image, records)
+    assert image.nodes[node_id].directory_id == "new"
+
+
+def test_what_an_empty_directory_takes_the_place_of_is_in_sync_nowhere() -> None:
+    image = cluster("a1", "b1")
+    node_id, records = controller_state.register_node(image, named("old"))
+    image = applied(image, records)
+    image = applied(image, create(image, "t", assignments={0: (node_id, 1)}))
+    image = applied(image, controller_state.fence_node(image, node_id, fenced=True))
+    for directory in ("new", "old"):  # the old one comes back, but was another one meanwhile
+        _, records = controller_state.register_node(image, named(directory))
+        image = applied(image, records)
+        [partition] = image.topics["t"].partitions
+        assert (partition.isr, partition.elr, partition.leader) == ((1,), (), 1)
+        image = applied(image, controller_state.fence_node(image, node_id, fenced=True))
+
+
+def named(directory: str) -> NodeRegistration:
+    return replace(registration(directory), machine="c", name="partitions/c/0")

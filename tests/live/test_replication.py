@@ -268,3 +268,16 @@ def test_a_group_goes_on_with_its_commits_when_its_coordinator_dies(nodes: Three
 def test_more_replicas_than_machines_are_refused(nodes: ThreeNodes) -> None:
     with nodes.cluster.admin() as admin, pytest.raises(InvalidReplicationFactor, match="4"):
         admin.create_topic("t", 1, replication_factor=4)
+
+
+def test_the_death_of_a_process_is_noticed_long_before_its_session_ends(tmp_path: Path) -> None:
+    """Followers find its port closed; a session of an hour would have the test time out."""
+    with ThreeNodes(tmp_path, {"broker.session.timeout.ms": 3_600_000}) as nodes:
+        nodes.create("t")
+        with Producing(nodes.servers, "t") as producing:
+            producing.more(100)
+            leader = nodes.leader("t")
+            nodes.kill(leader)
+            until(lambda: nodes.leader("t") not in (leader, -1))
+            producing.more(100)
+        check_nothing_is_lost(producing, read_all(nodes.servers, "t"))

@@ -26,6 +26,8 @@ class ThreeNodes:
 
     def __exit__(self, *_: object) -> None:
         self.cluster.close()
+        for node in self.cluster.nodes:
+            node.host.logs._token.remove()  # of those that were killed
 
     @property
     def servers(self) -> str:
