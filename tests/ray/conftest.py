@@ -11,7 +11,9 @@ import bradbury
 def cluster(
     ray_cluster: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[bradbury.Cluster]:
-    running = bradbury.up(str(tmp_path_factory.mktemp("ray") / "data"), port=0)
+    data = str(tmp_path_factory.mktemp("ray") / "data")
+    # Members of a group start some 0.1 s apart; the default of 3 s is for machines that do.
+    running = bradbury.up(data, port=0, config={"group.initial.rebalance.delay.ms": 500})
     yield running
     running.down()
 

@@ -4,6 +4,7 @@ import os
 import time
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 import ray
@@ -134,6 +135,45 @@ def test_tables_are_polled_by_handle_and_committed_by_it(topic: str) -> None:
     with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
         found += [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
     assert sorted(found) == list(range(600))
+
+
+def test_a_member_of_another_client_has_its_share(topic: str, cluster: bradbury.Cluster) -> None:
+    other = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+        }
+    )
+    other.subscribe([topic])
+    group = bradbury.ConsumerGroup(
+        topic,
+        topic,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        revoke_timeout_ms=500,  # what is polled last is not committed when the other one leaves
+    )
+    seen: dict[str, list[int]] = {"ours": [], "theirs": []}
+
+    def poll() -> None:
+        seen["theirs"] += [int(each.value()) for each in other.consume(500, 0.1)]
+        seen["ours"] += numbers_in(ray.get(group.poll.remote(timeout_ms=100), timeout=60))
+
+    poll()
+    while not len(other.assignment()) == len(group.status().members[0].partitions) == 2:
+        poll()
+    fill(topic, 400)
+    while len(seen["ours"]) + len(seen["theirs"]) < 400:
+        poll()
+    assert sorted(seen["ours"] + seen["theirs"]) == list(range(400))
+    assert all(seen.values())
+    other.close()
+    fill(topic, 400, start=400)
+    while len(seen["ours"]) + len(seen["theirs"]) < 800:
+        seen["ours"] += numbers_in(ray.get(group.poll.remote(timeout_ms=100), timeout=60))
+    assert sorted(seen["ours"] + seen["theirs"]) == list(range(800))
+    assert group.stop() == []
 
 
 def test_stopping_leaves_the_group_at_once(topic: str, cluster: bradbury.Cluster) -> None:

@@ -167,7 +167,12 @@ def test_the_coordinators_death_costs_neither_records_nor_a_rebalance(topic: str
 def test_resizing_while_it_runs_moves_partitions_and_loses_nothing(topic: str) -> None:
     fill(topic, 2000)
     with bradbury.ConsumerGroup(
-        topic, topic, actors=1, batch_records=20, auto_offset_reset="earliest"
+        topic,
+        topic,
+        actors=1,
+        batch_records=20,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
     ) as group:
         results = group.map(numbers_in)
         found = list(next(results))
@@ -240,7 +245,11 @@ def test_the_next_group_takes_the_places_of_one_that_went_without_a_word(topic: 
 
 def test_two_groups_of_one_name_are_told_apart_by_their_prefix_or_fenced(topic: str) -> None:
     fill(topic, 100)
-    options: dict[str, Any] = {"auto_offset_reset": "earliest"}
+    options: dict[str, Any] = {
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 200,
+        "revoke_timeout_ms": 500,  # nobody asks for the next result while they share
+    }
     with bradbury.ConsumerGroup(topic, topic, **options) as first:
         results = first.map(numbers_in)
         found = list(next(results))
