@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,6 +73,30 @@ class Function:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     constructor_arguments: tuple[Any, ...] = ()
     constructor_keywords: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        fn: Callable[..., Any],
+        batch_format: BatchFormat,
+        fn_args: Iterable[Any],
+        fn_kwargs: Mapping[str, Any] | None,
+        fn_constructor_args: Iterable[Any],
+        fn_constructor_kwargs: Mapping[str, Any] | None,
+    ) -> Self:
+        """As ConsumerGroup.map is given it.
+
+        Raises:
+            TypeError, ValueError: it is none.
+        """
+        return cls(
+            fn=fn,
+            batch_format=batch_format,
+            arguments=tuple(fn_args),
+            keywords=dict(fn_kwargs or {}),
+            constructor_arguments=tuple(fn_constructor_args),
+            constructor_keywords=dict(fn_constructor_kwargs or {}),
+        )
 
     def __post_init__(self) -> None:
         if not callable(self.fn):

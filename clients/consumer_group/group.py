@@ -164,13 +164,8 @@ class ConsumerGroup:
         Raises:
             RuntimeError: the group is doing something already.
         """
-        function = Function(
-            fn=fn,
-            batch_format=batch_format,
-            arguments=tuple(fn_args),
-            keywords=dict(fn_kwargs or {}),
-            constructor_arguments=tuple(fn_constructor_args),
-            constructor_keywords=dict(fn_constructor_kwargs or {}),
+        function = Function.of(
+            fn, batch_format, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
         )
         return self._begin(function, deliver=True, stop_at_end=stop_at_end)
 
@@ -189,13 +184,8 @@ class ConsumerGroup:
 
         It goes on without this process doing anything; `wait` for its end, and for errors.
         """
-        function = Function(
-            fn=fn,
-            batch_format=batch_format,
-            arguments=tuple(fn_args),
-            keywords=dict(fn_kwargs or {}),
-            constructor_arguments=tuple(fn_constructor_args),
-            constructor_keywords=dict(fn_constructor_kwargs or {}),
+        function = Function.of(
+            fn, batch_format, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
         )
         return Run(self._begin(function, deliver=False, stop_at_end=stop_at_end))
 

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 import bradbury
+from bradbury.tests.support.group_members import Make, group_of
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +43,9 @@ def new_topic(admin: bradbury.Admin) -> Callable[..., str]:
         return name
 
     return create
+
+
+@pytest.fixture
+def consumer(bootstrap: str) -> Iterator[Make]:
+    with group_of(bootstrap) as make:
+        yield make

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,18 +16,11 @@ from bradbury.tests.support.group_members import (
     Told,
     all_read,
     fill,
-    group_of,
     numbers,
     poll_until,
 )
 
 NewTopic = Callable[..., str]
-
-
-@pytest.fixture
-def consumer(bootstrap: str) -> Iterator[Make]:
-    with group_of(bootstrap) as make:
-        yield make
 
 
 # --- listeners and protocols -------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,18 +20,11 @@ from bradbury.tests.support.group_members import (
     Told,
     all_read,
     fill,
-    group_of,
     numbers,
     poll_until,
 )
 
 NewTopic = Callable[..., str]
-
-
-@pytest.fixture
-def consumer(bootstrap: str) -> Iterator[Make]:
-    with group_of(bootstrap) as make:
-        yield make
 
 
 # --- commits -----------------------------------------------------------------------------------

@@ -37,6 +37,22 @@ class Member(Protocol):
     def close(self) -> None: ...
 
 
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What kafka-python and aiokafka call by the same names."""
+    return {
+        "bootstrap_servers": options.servers,
+        "client_id": options.name,
+        "group_id": options.group,
+        "group_instance_id": options.instance,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
+        "metadata_max_age_ms": 10_000,
+    }
+
+
 class KafkaPythonMember:
     def __init__(self, options: argparse.Namespace, lines: Lines) -> None:
         from kafka import ConsumerRebalanceListener, KafkaConsumer
@@ -44,17 +60,7 @@ class KafkaPythonMember:
 
         self._topic = options.topic
         self._consumer = consumer = KafkaConsumer(
-            bootstrap_servers=options.servers,
-            client_id=options.name,
-            group_id=options.group,
-            group_instance_id=options.instance,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            partition_assignment_strategy=[RangePartitionAssignor],
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
-            metadata_max_age_ms=10_000,
+            partition_assignment_strategy=[RangePartitionAssignor], **_settings(options)
         )
 
         class Listener(ConsumerRebalanceListener):
@@ -173,17 +179,7 @@ class AiokafkaMember:
 
         async def start() -> Any:
             consumer = AIOKafkaConsumer(
-                bootstrap_servers=options.servers,
-                client_id=options.name,
-                group_id=options.group,
-                group_instance_id=options.instance,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                partition_assignment_strategy=[RangePartitionAssignor],
-                session_timeout_ms=SESSION_MS,
-                heartbeat_interval_ms=HEARTBEAT_MS,
-                max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
-                metadata_max_age_ms=10_000,
+                partition_assignment_strategy=[RangePartitionAssignor], **_settings(options)
             )
             self._consumer = consumer
             consumer.subscribe([options.topic], listener=Listener())

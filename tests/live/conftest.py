@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.tests.support.raw_client import RawClient
 
 _numbers = itertools.count(1)
 
@@ -24,3 +25,9 @@ def topic(servers: str) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
     return name
+
+
+@pytest.fixture
+def client(servers: str) -> Iterator[RawClient]:
+    with RawClient(servers) as client:
+        yield client

@@ -9,12 +9,6 @@ from kafka.record.memory_records import MemoryRecords
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.message_set import convert_down, encode_message
-from bradbury.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from bradbury.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -36,37 +30,9 @@ from bradbury.protocol.messages.produce import (
 from bradbury.protocol.record_batch import check_batch
 from bradbury.protocol.records import encode_records, iterate_records
 from bradbury.tests.support.raw_client import RawClient
+from bradbury.tests.support.raw_topics import make_topic, produce
 
 NOW = 1_700_000_000_000
-_names = itertools.count(1)
-
-
-@pytest.fixture
-def client(servers: str):
-    with RawClient(servers) as client:
-        yield client
-
-
-def make_topic(client: RawClient, **configs: str) -> str:
-    name = f"old-{next(_names)}"
-    settings = [
-        CreatableTopicConfig(name=key.replace("_", "."), value=value)
-        for key, value in configs.items()
-    ]
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    answer = client.call(request, CreateTopicsResponse, 7)
-    assert answer.topics[0].error_code == 0, answer.topics[0].error_message
-    return name
-
-
-def produce(client: RawClient, topic: str, records: bytes, *, version: int, acks: int = 1):
-    data = TopicProduceData(
-        name=topic, partition_data=[PartitionProduceData(index=0, records=records)]
-    )
-    request = ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[data])
-    answer = client.call(request, ProduceResponse, version)
-    return answer.responses[0].partition_responses[0]
 
 
 def fetch(client: RawClient, topic: str, offset: int, *, version: int, max_bytes: int = 1 << 20):

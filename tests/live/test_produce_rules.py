@@ -6,12 +6,6 @@ import pytest
 from confluent_kafka import Producer
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from bradbury.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -31,50 +25,16 @@ from bradbury.protocol.messages.list_offsets import (
 )
 from bradbury.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from bradbury.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from bradbury.protocol.record_batch import build_batch, check_batch, read_size
 from bradbury.protocol.records import encode_records, iterate_records
 from bradbury.tests.support.raw_client import RawClient
+from bradbury.tests.support.raw_topics import make_topic, produce, produce_request
 
 NOW = 1_700_000_000_000
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _names = itertools.count(1)
-
-
-@pytest.fixture
-def client(servers: str):
-    with RawClient(servers) as client:
-        yield client
-
-
-def make_topic(client: RawClient, **configs: str) -> str:
-    name = f"rules-{next(_names)}"
-    settings = [
-        CreatableTopicConfig(name=key.replace("_", "."), value=value)
-        for key, value in configs.items()
-    ]
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)
-    answer = client.call(
-        CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse, 7
-    )
-    assert answer.topics[0].error_code == 0, answer.topics[0].error_message
-    return name
-
-
-def request(topic: str, records: bytes, *, acks: int = -1) -> ProduceRequest:
-    data = TopicProduceData(
-        name=topic, partition_data=[PartitionProduceData(index=0, records=records)]
-    )
-    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[data])
-
-
-def produce(client: RawClient, topic: str, records: bytes, *, version: int = 9, acks: int = -1):
-    answer = client.call(request(topic, records, acks=acks), ProduceResponse, version)
-    return answer.responses[0].partition_responses[0]
 
 
 def stored(client: RawClient, topic: str) -> list[bytes]:
@@ -122,7 +82,7 @@ def test_pipelined_batches_of_an_idempotent_producer_stay_in_order(client: RawCl
             producer_epoch=0,
             base_sequence=number,
         )
-        sent.append(client.send(request(topic, records), 9))
+        sent.append(client.send(produce_request(topic, records), 9))
     for number, expected in enumerate(sent):
         correlation_id, answer = client.receive(ProduceResponse, 9)
         part = answer.responses[0].partition_responses[0]
@@ -153,13 +113,13 @@ def test_librdkafka_fills_a_topic_that_recompresses(client: RawClient, servers: 
 def test_without_acks_a_conversion_that_fails_ends_the_connection(servers: str) -> None:
     with RawClient(servers) as client:
         topic = make_topic(client, compression_type="gzip")
-        client.send(request(topic, batch(b"a"), acks=0), 9)
+        client.send(produce_request(topic, batch(b"a"), acks=0), 9)
         sent = client.send(MetadataRequest(topics=[]), 12)
         assert client.receive(MetadataResponse, 12)[0] == sent
         nonsense = bytes(
             build_batch(b"\xff" * 9, record_count=1, base_timestamp=0, max_timestamp=0)
         )
-        client.send(request(topic, nonsense, acks=0), 9)
+        client.send(produce_request(topic, nonsense, acks=0), 9)
         assert client.is_closed_by_peer()
     with RawClient(servers) as client:
         assert len(stored(client, topic)) == 1

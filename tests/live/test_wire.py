@@ -6,12 +6,6 @@ import pytest
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from bradbury.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from bradbury.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -45,56 +39,19 @@ from bradbury.protocol.messages.offset_for_leader_epoch import (
 )
 from bradbury.protocol.messages.produce import (
     PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from bradbury.protocol.record_batch import check_batch, read_header
 from bradbury.protocol.records import encode_records
-from tests.support.raw_client import RawClient
+from bradbury.tests.support.raw_client import RawClient
+from bradbury.tests.support.raw_topics import make_topic, produce, produce_request
 
 _names = itertools.count(1)
 NOW = 1_700_000_000_000
 
 
-@pytest.fixture
-def client(servers: str):
-    with RawClient(servers) as client:
-        yield client
-
-
-def make_topic(client: RawClient, partitions: int = 1, **configs: str) -> str:
-    name = f"wire-{next(_names)}"
-    settings = [
-        CreatableTopicConfig(name=key.replace("_", "."), value=value)
-        for key, value in configs.items()
-    ]
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, configs=settings
-    )
-    answer = client.call(
-        CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse, 7
-    )
-    assert answer.topics[0].error_code == 0, answer.topics[0].error_message
-    return name
-
-
 def batch(*values: bytes, **options) -> bytes:
     return bytes(encode_records([(NOW, None, value, ()) for value in values], **options))
-
-
-def produce_request(topic: str, records: bytes, *, acks: int = -1, partition: int = 0):
-    data = [PartitionProduceData(index=partition, records=records)]
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=5000,
-        topic_data=[TopicProduceData(name=topic, partition_data=data)],
-    )
-
-
-def produce(client: RawClient, topic: str, records: bytes, *, version: int = 9, **options):
-    answer = client.call(produce_request(topic, records, **options), ProduceResponse, version)
-    return answer.responses[0].partition_responses[0]
 
 
 def fetch_request(topic: str, offset: int, *, partition: int = 0, **options):
