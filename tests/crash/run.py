@@ -1,0 +1,163 @@
+"""python -m bradbury.tests.crash.run --seconds 60 --nemeses B1,B6: crashes on a Ray of its own.
+
+A cluster for each nemesis, one after the other, on three Ray nodes. Prints a table of what was found.
+Exit code 0: nothing wrong; 1: something is, and its history is kept, with the actors' logs.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bradbury.tests.groups_soak import checker as group_checker
+from bradbury.tests.groups_soak.history import read_history as read_group_history
+from bradbury.tests.support.ray_nodes import RayNode
+
+from .checker import check, excerpt, report
+from .cluster import CrashCluster, crash_nodes, keep_logs, ray_of_its_own
+from .figures import Figures, measure
+from .harness import GROUP_FOLDER, RATE, REPLICATION_FACTOR, TOPIC, CrashRun
+from .history import read_history, write_json
+from .nemesis import NEMESES
+from .replicas import compare, read_replicas
+
+COLUMNS = {
+    "nemesis": "nemesis",
+    "faults": "injected",
+    "acknowledged": "acknowledged",
+    "lost": "lost",
+    "duplicated": "duplicated",
+    "reordered": "reordered",
+    "divergent": "divergent",
+    "other": "other",
+    "group_faults": "of groups",
+    "produce_gap": "longest produce gap, s",
+    "produce_gap_confluent": "of librdkafka, s",
+    "gap_per_fault": "median per fault, s",
+    "consume_gap": "longest consume gap, s",
+    "heal_seconds": "all in sync after, s",
+    "elections": "elections",
+}
+
+
+def run_one(
+    nodes: list[RayNode],
+    folder: Path,
+    name: str,
+    seconds: float,
+    *,
+    on_progress=lambda seconds, text: None,
+    **options,
+) -> tuple[Figures, list[str]]:
+    """A cluster, a run on it, the cluster's end, and what is wrong: figures and lines for people."""
+    began = time.time()
+    on_progress(-1, "the cluster starts")
+    with CrashCluster(nodes, folder / "data") as cluster:
+        run = CrashRun(cluster, folder, NEMESES[name], on_progress=on_progress, **options)
+        outcome = run.run(seconds)
+    on_progress(-1, "checking")
+    history = read_history(folder)
+    faults = check(history)
+    group_faults = group_checker.check(read_group_history(folder / GROUP_FOLDER))
+    comparison = compare(read_replicas(folder / "data", TOPIC), history, REPLICATION_FACTOR)
+    figures = measure(name, seconds, history, faults, len(group_faults), comparison, outcome)
+    lines = [*report(faults), *group_checker.report(group_faults), *outcome.problems]
+    for what in ("divergent", "misplaced", "missing", "behind"):
+        found = getattr(comparison, what)
+        lines += [f"{what}: {len(found)}", *(f"    {one}" for one in found[:5])] if found else []
+    for fault in faults[:3]:
+        lines += [f"around {fault.where}:", *(f"    {one}" for one in excerpt(history, fault))]
+    write_json(folder / "figures.json", figures.to_json())
+    if lines:
+        (folder / "found.txt").write_text("\n".join(lines) + "\n")
+        keep_logs(folder, began)
+    return figures, lines
+
+
+def show(all_figures: list[Figures]) -> Table:
+    table = Table(*COLUMNS.values(), title="crashes", title_justify="left")
+    for one in all_figures:
+        values = one.to_json()
+        table.add_row(*(f"{values[name]}" for name in COLUMNS))
+    return table
+
+
+def as_markdown(all_figures: list[Figures]) -> str:
+    """The table as it stands in docs/reliability.md."""
+    rows = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
+    rows += [[str(one.to_json()[name]) for name in COLUMNS] for one in all_figures]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="of faults, for each nemesis")
+    parser.add_argument("--nemeses", default=",".join(NEMESES), help="of them: %(default)s")
+    parser.add_argument("--seed", type=int, default=random.randrange(100_000))
+    parser.add_argument("--rate", type=int, default=RATE, help="records a second, of each writer")
+    parser.add_argument("--keep", type=Path, default=None, help="keep the histories here, always")
+    parser.add_argument("--json", action="store_true", help="figures as JSON, one run a line")
+    parser.add_argument("--markdown", action="store_true", help="the table for the docs")
+    options = parser.parse_args()
+    names = [name for name in options.nemeses.split(",") if name]
+    if unknown := sorted(set(names) - set(NEMESES)):
+        parser.error(f"no nemesis is called {', '.join(unknown)}; there are {', '.join(NEMESES)}")
+    base = options.keep or Path(tempfile.mkdtemp(prefix="crash-"))
+    console = Console(stderr=True)
+    console.print(f"seed {options.seed}; histories are written to {base}", highlight=False)
+    done: list[Figures] = []
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with ray_of_its_own() as address, crash_nodes(address) as nodes:
+        with Progress(*columns, console=console) as progress:
+            for name in names:
+                task = progress.add_task(name, total=options.seconds, text="")
+
+                def on_progress(seconds: float, text: str, task=task) -> None:
+                    known = {} if seconds < 0 else {"completed": seconds}
+                    progress.update(task, text=text, **known)
+
+                folder = base / f"{name}-{options.seed}"
+                folder.mkdir(parents=True)
+                figures, lines = run_one(
+                    nodes,
+                    folder,
+                    name,
+                    options.seconds,
+                    seed=options.seed,
+                    rate=options.rate,
+                    on_progress=on_progress,
+                )
+                done.append(figures)
+                text = "nothing wrong" if figures.is_good else "SOMETHING IS WRONG"
+                progress.update(task, completed=options.seconds, text=text)
+                for line in lines:
+                    progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if options.json:
+        print("\n".join(json.dumps(one.to_json()) for one in done))
+    elif options.markdown:
+        print(as_markdown(done))
+    else:
+        Console().print(show(done))
+    if not all(one.is_good for one in done):
+        console.print(f"seed {options.seed}; the histories are in {base}", highlight=False)
+        return 1
+    if options.keep is None:
+        shutil.rmtree(base)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
