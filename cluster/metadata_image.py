@@ -61,6 +61,13 @@ class PartitionImage:
     last_known_leader: int = NO_LEADER
     recovering: bool = False
     """The leader may lack records that were promised: it was elected uncleanly."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment brings; when all are in sync, `removing` go."""
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
 
     def with_recovering(self, *, recovering: bool) -> PartitionImage:
         return self if recovering == self.recovering else replace(self, recovering=recovering)
@@ -80,6 +87,8 @@ class PartitionImage:
             elr=self.elr,
             last_known_leader=self.last_known_leader,
             recovering=self.recovering,
+            adding=self.adding,
+            removing=self.removing,
         )
 
 
@@ -255,6 +264,8 @@ class _Change:
             record.elr,
             record.last_known_leader,
             record.recovering,
+            record.adding,
+            record.removing,
         )
         if record.partition == len(partitions):
             partitions.append(image)

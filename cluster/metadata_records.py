@@ -89,6 +89,8 @@ class PartitionRecord:
     elr: tuple[int, ...] = ()
     last_known_leader: int = -1
     recovering: bool = False
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

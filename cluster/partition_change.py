@@ -6,9 +6,10 @@
     last known leader   who led when the last of them was lost; better than nobody
 
 What always holds: a leader is in the ISR; isr and elr are disjoint parts of the replicas; every
-change has a greater partition epoch, every new leader (or new life of the old one) a greater leader
-epoch. A replica outside of isr and elr leads only if nobody else can ever know more (the last known
-leader), or if it was asked for (unclean); `recovering` then says that records may be missing.
+change has a greater partition epoch, every new leader a greater leader epoch; so has a new life of
+the old one, and the removal of a replica, which might not hear of it. A replica outside of isr and
+elr leads only if nobody else can ever know more (the last known leader), or if it was asked for
+(unclean); `recovering` then says that records may be missing.
 Source: apache/kafka metadata/.../controller/PartitionChangeBuilder.java, KIP-966.
 """
 
@@ -43,11 +44,15 @@ def next_partition(
         prefers_first: the first replica is to lead, if it can.
         is_unclean: anybody may lead if nobody else can.
     """
-    replicas = partition.replicas
     target = [node for node in isr or partition.isr if node not in lost and is_active(node)]
+    replicas = partition.replicas
+    is_complete = _is_reassignment_complete(partition, target)
+    if is_complete:
+        replicas = tuple(node for node in replicas if node not in partition.removing)
+        target = [node for node in target if node not in partition.removing]
     eligible: list[int] = []
     if len(target) < min(min_insync_replicas, len(replicas)):
-        known = {*partition.elr, *partition.isr} - {*target, *lost}
+        known = {*partition.elr, *partition.isr} & {*replicas} - {*target, *lost}
         eligible = [node for node in replicas if node in known]
     recovering = partition.recovering
     leader = partition.leader if partition.leader in target else NO_LEADER
@@ -69,6 +74,9 @@ def next_partition(
             eligible = []
     changed = replace(
         partition,
+        replicas=replicas,
+        adding=() if is_complete else partition.adding,
+        removing=() if is_complete else partition.removing,
         isr=tuple(target),
         elr=tuple(eligible),
         leader=leader,
@@ -80,6 +88,13 @@ def next_partition(
         return partition
     return replace(
         changed,
-        leader_epoch=partition.leader_epoch + (leader != partition.leader or is_new_life),
+        leader_epoch=partition.leader_epoch
+        + (leader != partition.leader or is_new_life or replicas != partition.replicas),
         partition_epoch=partition.partition_epoch + 1,
     )
+
+
+def _is_reassignment_complete(partition: PartitionImage, insync: Collection[int]) -> bool:
+    """Whether all that were to come are in sync, and somebody who stays."""
+    staying = {*insync} - {*partition.removing}
+    return partition.is_reassigned and bool(staying) and {*partition.adding} <= {*insync}

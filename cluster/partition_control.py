@@ -1,6 +1,6 @@
-"""More partitions, other leaders, other replicas for topics that exist.
+"""More partitions, other leaders for topics that exist.
 
-Moving a replica is refused until replicas can copy.
+Not here: other replicas for partitions that exist (reassignment).
 Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
 """
 
@@ -14,10 +14,8 @@ from ..protocol.errors import (
     EligibleLeadersNotAvailable,
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidRequest,
     KafkaError,
-    NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
@@ -130,7 +128,7 @@ def min_insync_replicas(image: MetadataImage, rules: ConfigRules, topic: TopicIm
     return int(topic.configs.get(MIN_INSYNC) or rules.default_of(image, TOPIC, MIN_INSYNC))
 
 
-def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
+def partition_of(image: MetadataImage, topic: str, index: int) -> PartitionImage:
     partition = image.partition(topic, index)
     if partition is None:
         raise UnknownTopicOrPartition(f"there is no {topic}-{index}")
@@ -177,7 +175,7 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
     def _elect(
         self, image: MetadataImage, rules: ConfigRules, name: str, index: int, active: set[int]
     ) -> MetadataRecord:
-        partition = _partition(image, name, index)
+        partition = partition_of(image, name, index)
         topic = image.topics[name]
         where = f"{name}-{index}"
         is_preferred = self.election_type == PREFERRED
@@ -202,56 +200,3 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
                 f"no replica of {where} is in service: {partition.replicas}"
             )
         return changed.to_record(topic.topic_id, index)
-
-
-class Reassignment(NamedTuple):
-    """replicas None: give up the reassignment that is under way."""
-
-    partition: int
-    replicas: tuple[int, ...] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
-    """Answered for every partition asked."""
-
-    topics: tuple[tuple[str, tuple[Reassignment, ...]], ...]
-
-    def decide(
-        self, image: MetadataImage, rules: ConfigRules
-    ) -> tuple[list[MetadataRecord], TopicOutcomes]:
-        return [], tuple(
-            (
-                topic,
-                tuple(
-                    PartitionOutcome(wanted.partition, self._reassign(image, topic, wanted))
-                    for wanted in partitions
-                ),
-            )
-            for topic, partitions in self.topics
-        )
-
-    def _reassign(self, image: MetadataImage, topic: str, wanted: Reassignment) -> Outcome:
-        try:
-            partition = _partition(image, topic, wanted.partition)
-            where = f"{topic}-{wanted.partition}"
-            if wanted.replicas is None:
-                raise NoReassignmentInProgress(f"no reassignment of {where} is under way")
-            replicas = wanted.replicas
-            if not replicas or len(set(replicas)) != len(replicas):
-                raise InvalidReplicaAssignment(f"{where} would have none or repeated replicas")
-            unknown = sorted(set(replicas) - set(image.nodes))
-            if unknown:
-                raise InvalidReplicaAssignment(f"{where} would be on unknown nodes: {unknown}")
-            if replicas == partition.replicas:
-                return DONE
-            if len(replicas) != len(partition.replicas):
-                raise InvalidReplicationFactor(
-                    f"{where} would have {len(replicas)} replicas; Bradbury keeps one for now"
-                )
-            raise InvalidReplicaAssignment(
-                f"{where} stays on node {partition.replicas[0]}: replicas cannot be moved before "
-                "the next release; make a topic with an assignment and replay the records into it"
-            )
-        except KafkaError as error:
-            return Outcome.of(error)

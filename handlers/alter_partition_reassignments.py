@@ -1,11 +1,11 @@
 """AlterPartitionReassignments (API key 45): other replicas for partitions (KIP-455).
 
-Rules, and what cannot be done yet: cluster/partition_control.
+Rules: cluster/reassignment.
 """
 
 from __future__ import annotations
 
-from ..cluster.partition_control import AlterPartitionReassignments, Reassignment
+from ..cluster.reassignment import AlterPartitionReassignments, Reassignment
 from ..protocol.errors import KafkaError
 from ..protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -34,7 +34,8 @@ async def handle(
     allowed = request.allow_replication_factor_change
     try:
         answer = await context.node.controller.change(
-            AlterPartitionReassignments(topics=wanted), timeout_ms=request.timeout_ms
+            AlterPartitionReassignments(topics=wanted, allows_other_factor=allowed),
+            timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(

@@ -1,18 +1,42 @@
-"""ListPartitionReassignments (API key 46): moves of replicas under way. There are none yet.
+"""ListPartitionReassignments (API key 46): replicas that come and go at this moment (KIP-455).
 
-Unknown partitions are left out of the answer, as Apache Kafka does.
+Without topics: all. Unknown partitions are left out of the answer, as Apache Kafka does.
 """
 
 from __future__ import annotations
 
+from ..cluster.reassignment import ListPartitionReassignments
+from ..protocol.errors import KafkaError
 from ..protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from .context import RequestContext
 
 
-def handle(
-    _request: ListPartitionReassignmentsRequest, _context: RequestContext
+async def handle(
+    request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_message=None)
+    asked = ListPartitionReassignments(
+        topics=None
+        if request.topics is None
+        else tuple((topic.name, tuple(topic.partition_indexes)) for topic in request.topics)
+    )
+    try:
+        found = await context.node.controller.change(asked, timeout_ms=request.timeout_ms)
+    except KafkaError as error:
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for name, number, partition in found:
+        topic = topics.setdefault(name, OngoingTopicReassignment(name=name))
+        topic.partitions.append(
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding),
+                removing_replicas=list(partition.removing),
+            )
+        )
+    return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))

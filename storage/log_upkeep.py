@@ -229,6 +229,13 @@ class LogUpkeep:
         except OSError as error:
             raise refused_or_failed(self._health, f"writing {self.epochs.path}", error) from error
 
+    def _drop_epochs_from(self, offset: int) -> None:
+        try:
+            self.epochs.truncate_from_end(offset)
+            self._is_directory_dirty = True
+        except OSError as error:
+            raise refused_or_failed(self._health, f"writing {self.epochs.path}", error) from error
+
     def roll(self, *, now_ms: int, at_offset: int = 0) -> None:
         """Close the active segment and begin one at max(log_end_offset, at_offset).
 
@@ -421,6 +428,8 @@ class LogUpkeep:
         """
         self._health.check()
         if offset >= self.log_end_offset:
+            # An epoch that began here, but of which no record was appended, is not the leader's.
+            self._drop_epochs_from(self.log_end_offset)
             return 0
         if offset <= self._segments.segments[0].base_offset:
             dropped = self.size_in_bytes

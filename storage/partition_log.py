@@ -188,7 +188,9 @@ class PartitionLog(LogCompaction):
         is_empty = self.log_start_offset == self.log_end_offset
         if is_empty and first.base_offset < self.log_end_offset <= first.last_offset:
             self.truncate_fully_and_start_at(first.base_offset)
-        expected, epoch = self.log_end_offset, self.epochs.latest_epoch
+        # Of the last record: epochs of these batches may be assigned already.
+        expected = self.log_end_offset
+        epoch = self.epochs.epoch_at(expected - 1)
         for header in headers:
             if header.base_offset < expected:
                 raise OffsetOutOfRange(

@@ -11,11 +11,9 @@ from bradbury.cluster.metadata_image import NO_LEADER
 from bradbury.cluster.partition_control import (
     PREFERRED,
     UNCLEAN,
-    AlterPartitionReassignments,
     CreatePartitions,
     ElectLeaders,
     NewPartitions,
-    Reassignment,
 )
 from bradbury.cluster.topic_control import CreateTopics, DeleteTopics, NewTopic, TopicKey
 from bradbury.protocol.error_code import ErrorCode
@@ -245,25 +243,3 @@ def test_one_replica_leads_or_nobody_does(election_type: int, without_leader: Er
 def test_there_is_no_third_kind_of_election() -> None:
     with pytest.raises(InvalidRequest):
         decide(cluster("a1"), ElectLeaders(election_type=2, partitions=None))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "error"),
-    [
-        (Reassignment(0, None), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
-        (Reassignment(0, (1,)), ErrorCode.NONE),
-        (Reassignment(0, (2,)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (Reassignment(0, (9,)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (Reassignment(0, ()), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (Reassignment(0, (1, 1)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (Reassignment(0, (1, 2)), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (Reassignment(1, (1,)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    ],
-)
-def test_a_single_replica_stays_where_it_is(wanted: Reassignment, error: ErrorCode) -> None:
-    image = cluster("a1", "b1")
-    image = applied(image, create(image, "t", assignments={0: (1,)}))
-    records, ((_, (answer,)),) = decide(
-        image, AlterPartitionReassignments(topics=(("t", (wanted,)),))
-    )
-    assert (records, ErrorCode(answer.outcome.code)) == ([], error)

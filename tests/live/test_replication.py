@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
@@ -281,3 +282,22 @@ def test_the_death_of_a_process_is_noticed_long_before_its_session_ends(tmp_path
             until(lambda: nodes.leader("t") not in (leader, -1))
             producing.more(100)
         check_nothing_is_lost(producing, read_all(nodes.servers, "t"))
+
+
+def test_replicas_move_while_producers_and_consumers_go_on(nodes: ThreeNodes) -> None:
+    """From one node to another, to more and to fewer of them: kafka-python says where."""
+    with nodes.cluster.admin() as admin:
+        admin.create_topic("t", 1, replication_factor=1)
+    admin = kafka.KafkaAdminClient(bootstrap_servers=nodes.servers)
+    partition = kafka.TopicPartition("t", 0)
+    with Producing(nodes.servers, "t") as producing:
+        producing.more(2000)
+        for replicas in ([2], [3, 1], [1, 2, 3], [3], [2, 3]):
+            admin.alter_partition_reassignments({partition: replicas})
+            until(lambda: not admin.list_partition_reassignments())
+            assert list(nodes.partition("t").replicas) == replicas
+            producing.more(200)
+    admin.close()
+    until(lambda: set(nodes.contents("t")) == {2, 3})
+    assert len(set(nodes.contents("t").values())) == 1
+    check_nothing_is_lost(producing, read_all(nodes.servers, "t"))

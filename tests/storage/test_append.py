@@ -17,7 +17,7 @@ from bradbury.protocol.errors import (
     OffsetOutOfRange,
     RecordListTooLarge,
 )
-from bradbury.protocol.record_batch import build_batch, check_batch, compute_crc
+from bradbury.protocol.record_batch import build_batch, check_batch, compute_crc, stamp
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all
@@ -266,3 +266,36 @@ def test_the_high_watermark_never_goes_back_nor_beyond_the_end(tmp_path: Path) -
     assert log.last_stable_offset == 5
     again = open_log(tmp_path, high_watermark=99)
     assert again.high_watermark == 5
+
+
+def test_a_follower_takes_batches_of_several_epochs_that_were_assigned_before(
+    tmp_path: Path,
+) -> None:
+    leader = open_log(str(tmp_path / "leader"))
+    for epoch in (0, 3, 7):
+        for _ in range(2):
+            leader.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=1000)
+    follower = open_log(str(tmp_path / "follower"))
+    batches = read_all(leader)
+    epochs = follower.new_epochs(batches, up_to=7)
+    assert epochs == [(0, 0), (3, 2), (7, 4)]
+    follower.assign_epochs(epochs)
+    follower.append_as_follower(batches, now_ms=1000)
+    assert read_all(follower) == batches
+    assert follower.epochs.entries == leader.epochs.entries
+    with pytest.raises(InvalidRecord, match="epoch 8"):
+        follower.new_epochs(make_batch_of_epoch(8), up_to=7)
+
+
+def make_batch_of_epoch(epoch: int) -> bytearray:
+    batch = make_batch()
+    stamp(batch, base_offset=6, leader_epoch=epoch)
+    return batch
+
+
+def test_an_epoch_without_records_goes_with_a_truncation_at_the_end(tmp_path: Path) -> None:
+    log = open_log(str(tmp_path))
+    log.append_as_leader(make_batch(), leader_epoch=0, now_ms=1000)
+    log.assign_epoch(5)
+    assert log.truncate_to(1) == 0
+    assert (log.log_end_offset, log.epochs.entries) == (1, [(0, 0)])
