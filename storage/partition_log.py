@@ -191,6 +191,7 @@ class PartitionLog(LogCompaction):
         # Of the last record: epochs of these batches may be assigned already.
         expected = self.log_end_offset
         epoch = self.epochs.epoch_at(expected - 1)
+        begun: list[tuple[int, int]] = []
         for header in headers:
             if header.base_offset < expected:
                 raise OffsetOutOfRange(
@@ -202,10 +203,12 @@ class PartitionLog(LogCompaction):
                 )
             if header.base_offset > expected:
                 self.note_gap()
+            # Only where one begins: assigned again at a later offset, the epoch that goes on would
+            # begin there, and the one before it seem to end there.
+            if header.leader_epoch != epoch:
+                begun.append((header.leader_epoch, header.base_offset))
             expected, epoch = header.next_offset, header.leader_epoch
-        self._assign_epochs(
-            [(header.leader_epoch, header.base_offset) for header in headers],
-        )
+        self._assign_epochs(begun)
         start = 0
         while headers:
             count, size = self._run_that_fits(headers, now_ms)

@@ -287,6 +287,22 @@ def test_a_follower_takes_batches_of_several_epochs_that_were_assigned_before(
         follower.new_epochs(make_batch_of_epoch(8), up_to=7)
 
 
+def test_an_epoch_that_goes_on_before_a_new_one_begins_keeps_its_beginning(tmp_path: Path) -> None:
+    """Or the epoch before it would seem to end too late, and where logs part would not be seen."""
+    leader = open_log(str(tmp_path / "leader"))
+    for epoch in (2, 2, 4, 4, 4, 5):
+        leader.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=1000)
+    batches = read_all(leader)
+    size = len(batches) // 6
+    follower = open_log(str(tmp_path / "follower"))
+    follower.append_as_follower(batches[: 3 * size], now_ms=1000)
+    news = batches[3 * size :]
+    follower.assign_epochs(follower.new_epochs(news, up_to=5))
+    follower.append_as_follower(news, now_ms=1000)
+    assert follower.epochs.entries == leader.epochs.entries == [(2, 0), (4, 2), (5, 5)]
+    assert follower.end_offset_for_epoch(2) == (2, 2)
+
+
 def make_batch_of_epoch(epoch: int) -> bytearray:
     batch = make_batch()
     stamp(batch, base_offset=6, leader_epoch=epoch)
