@@ -60,9 +60,13 @@ def run_one(
     """A cluster, a run on it, the cluster's end, and what is wrong: figures and lines for people."""
     began = time.time()
     on_progress(-1, "the cluster starts")
-    with CrashCluster(nodes, folder / "data") as cluster:
-        run = CrashRun(cluster, folder, NEMESES[name], on_progress=on_progress, **options)
-        outcome = run.run(seconds)
+    try:
+        with CrashCluster(nodes, folder / "data") as cluster:
+            run = CrashRun(cluster, folder, NEMESES[name], on_progress=on_progress, **options)
+            outcome = run.run(seconds)
+    except BaseException:
+        keep_logs(folder, began)
+        raise
     on_progress(-1, "checking")
     history = read_history(folder)
     faults = check(history)
@@ -114,6 +118,7 @@ def main() -> int:
     console = Console(stderr=True)
     console.print(f"seed {options.seed}; histories are written to {base}", highlight=False)
     done: list[Figures] = []
+    broken: list[str] = []
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -131,15 +136,20 @@ def main() -> int:
 
                 folder = base / f"{name}-{options.seed}"
                 folder.mkdir(parents=True)
-                figures, lines = run_one(
-                    nodes,
-                    folder,
-                    name,
-                    options.seconds,
-                    seed=options.seed,
-                    rate=options.rate,
-                    on_progress=on_progress,
-                )
+                try:
+                    figures, lines = run_one(
+                        nodes,
+                        folder,
+                        name,
+                        options.seconds,
+                        seed=options.seed,
+                        rate=options.rate,
+                        on_progress=on_progress,
+                    )
+                except Exception:  # the other nemeses are worth their time
+                    console.print_exception()
+                    broken.append(name)
+                    continue
                 done.append(figures)
                 text = "nothing wrong" if figures.is_good else "SOMETHING IS WRONG"
                 progress.update(task, completed=options.seconds, text=text)
@@ -151,7 +161,8 @@ def main() -> int:
         print(as_markdown(done))
     else:
         Console().print(show(done))
-    if not all(one.is_good for one in done):
+    if broken or not all(one.is_good for one in done):
+        console.print(f"came to no end: {', '.join(broken) or 'none'}", highlight=False)
         console.print(f"seed {options.seed}; the histories are in {base}", highlight=False)
         return 1
     if options.keep is None:
