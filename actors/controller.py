@@ -35,7 +35,7 @@ from ..cluster.metadata_records import (
     decode_metadata_record,
     encode_metadata_record,
 )
-from ..cluster.partition_control import min_insync_replicas
+from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
 from ..cluster.voter import Promise
 from ..handlers.config_rules import ServerConfigRules
 from ..handlers.server_config import ServerConfig
@@ -58,6 +58,8 @@ A = TypeVar("A")
 POLL_SECONDS = 2.0
 KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
+UNCLEAN_SECONDS = 5.0
+"""How often leaderless partitions of topics with unclean.leader.election.enable are looked for."""
 MOST_VOTERS = 3
 """Of a new cluster: one of them may be lost."""
 
@@ -309,7 +311,10 @@ class Controller:
 
         def decide(image: MetadataImage) -> Decision[int]:
             node_id, records = controller_state.register_node(
-                image, request, min_insync=partial(self._min_insync, image)
+                image,
+                request,
+                min_insync=partial(self._min_insync, image),
+                is_unclean=partial(self._is_unclean, image),
             )
             return Decision(records, node_id)
 
@@ -432,14 +437,31 @@ class Controller:
 
     async def _tick(self) -> None:
         """Fence nodes that have been silent for a session. Never ends by an error of its own."""
+        loop = asyncio.get_running_loop()
+        unclean_at = loop.time() + UNCLEAN_SECONDS
+        interval = self._config.leader_imbalance_check_interval_seconds
+        balance_at = loop.time() + interval
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
                 await self._fence_silent()
+                if loop.time() >= unclean_at:
+                    unclean_at = loop.time() + UNCLEAN_SECONDS
+                    await self._settle_leaders(is_balancing=False)
+                if loop.time() >= balance_at:
+                    balance_at = loop.time() + interval
+                    if self._config.auto_leader_rebalance_enable:
+                        await self._settle_leaders(is_balancing=True)
             except (NotController, StaleControllerEpoch):
                 return
             except Exception:
                 logger.exception("the controller's tick failed")
+
+    async def _settle_leaders(self, *, is_balancing: bool) -> None:
+        changed = await self.change(SettleLeaders(is_balancing=is_balancing), timeout_ms=0)
+        if changed:
+            how = "their first replicas lead" if is_balancing else "led by replicas out of sync"
+            logger.warning("%d partitions: %s now", changed, how)
 
     async def _fence_silent(self) -> None:
         for node_id in self._sessions.expired(self._image, now_ms=_clock_ms()):
@@ -449,10 +471,17 @@ class Controller:
     def _min_insync(self, image: MetadataImage, topic: TopicImage) -> int:
         return min_insync_replicas(image, self._rules, topic)
 
+    def _is_unclean(self, image: MetadataImage, topic: TopicImage) -> bool:
+        return may_be_unclean(image, self._rules, topic)
+
     async def _fence(self, node_id: int, *, fenced: bool) -> None:
         def decide(image: MetadataImage) -> Decision[None]:
             records = controller_state.fence_node(
-                image, node_id, fenced=fenced, min_insync=partial(self._min_insync, image)
+                image,
+                node_id,
+                fenced=fenced,
+                min_insync=partial(self._min_insync, image),
+                is_unclean=partial(self._is_unclean, image),
             )
             return Decision(records, None)
 

@@ -50,7 +50,6 @@ class BrokerConfig(Config):
 
     kind: ClassVar[str] = "broker"
     refused: ClassVar[Mapping[str, str]] = {
-        "unclean.leader.election.enable": "a replica that is out of sync never becomes leader",
         "log.preallocate": "files grow as they are written",
         "log.flush.scheduler.interval.ms": "what is due for an fsync is looked for all the time",
         "log.message.format.version": "Kafka 4 has removed it",
@@ -65,7 +64,7 @@ class BrokerConfig(Config):
         "replica.fetch.backoff.ms": "a follower tries again after 50 ms, then 100, up to 1 s",
         "replica.socket.*": "followers use what the system gives",
         "replica.selector.class": "selectors are Java classes",
-        "leader.imbalance.*": "leaders go back when all are in sync; see auto.leader.rebalance",
+        "leader.imbalance.per.broker.percentage": "every leader goes back to its first replica",
         "leader.replication.*": NO_REPLICATION_THROTTLE,
         "follower.replication.*": NO_REPLICATION_THROTTLE,
         "group.consumer.*": CLASSIC_GROUPS,
@@ -108,6 +107,12 @@ class BrokerConfig(Config):
     )
     auto_create_topics_enable: bool = boolean(
         True, "Whether a client's question for a topic that is not there may create it."
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        True, "Whether partitions are led by their first replica again once it is in sync."
+    )
+    leader_imbalance_check_interval_seconds: int = integer(
+        300, 1, "How often partitions that another replica leads are looked for."
     )
     delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
     socket_request_max_bytes: int = integer(

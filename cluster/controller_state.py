@@ -53,6 +53,8 @@ class NodeRegistration:
 
 
 MinInsync = Callable[[TopicImage], int]
+IsUnclean = Callable[[TopicImage], bool]
+"""Whether a replica of the topic that is out of sync may lead when no other can."""
 
 
 def own_min_insync(topic: TopicImage) -> int:
@@ -60,8 +62,17 @@ def own_min_insync(topic: TopicImage) -> int:
     return int(topic.configs.get("min.insync.replicas", 1))
 
 
+def never_unclean(topic: TopicImage) -> bool:
+    del topic
+    return False
+
+
 def register_node(
-    image: MetadataImage, request: NodeRegistration, *, min_insync: MinInsync = own_min_insync
+    image: MetadataImage,
+    request: NodeRegistration,
+    *,
+    min_insync: MinInsync = own_min_insync,
+    is_unclean: IsUnclean = never_unclean,
 ) -> tuple[int, list[MetadataRecord]]:
     """The node's id and the records that put it (back) in service.
 
@@ -116,6 +127,7 @@ def register_node(
         node_id,
         is_active=active.__contains__,
         min_insync=min_insync,
+        is_unclean=is_unclean,
         begins_anew=True,
         has_all_data=has_all_data,
     )
@@ -142,6 +154,7 @@ def _follow_change(
     *,
     is_active: Callable[[int], bool],
     min_insync: MinInsync,
+    is_unclean: IsUnclean,
     begins_anew: bool = False,
     has_all_data: bool = True,
 ) -> list[MetadataRecord]:
@@ -157,6 +170,7 @@ def _follow_change(
                 min_insync_replicas=min_insync(topic),
                 lost=() if has_all_data else (node_id,),
                 begins_anew=node_id if begins_anew else None,
+                is_unclean=is_unclean(topic),
             )
             if changed is not partition:
                 records.append(changed.to_record(topic.topic_id, index))
@@ -184,6 +198,7 @@ def fence_node(
     *,
     fenced: bool,
     min_insync: MinInsync = own_min_insync,
+    is_unclean: IsUnclean = never_unclean,
 ) -> list[MetadataRecord]:
     """The node fell silent (or is heard again). Others lead where it did, if they can."""
     node = image.nodes[node_id]
@@ -193,7 +208,13 @@ def fence_node(
     active = active - {node_id} if fenced else active | {node_id}
     return [
         FenceNodeRecord(node_id=node_id, epoch=node.epoch, fenced=fenced),
-        *_follow_change(image, node_id, is_active=active.__contains__, min_insync=min_insync),
+        *_follow_change(
+            image,
+            node_id,
+            is_active=active.__contains__,
+            min_insync=min_insync,
+            is_unclean=is_unclean,
+        ),
     ]
 
 

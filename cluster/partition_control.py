@@ -33,8 +33,13 @@ from .topic_control import (
 )
 
 MIN_INSYNC: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+
+
+MOST_MOVES: Final = 1_000
+"""Leaders that go back to their first replica at once."""
 
 
 class PartitionOutcome(NamedTuple):
@@ -128,6 +133,12 @@ def min_insync_replicas(image: MetadataImage, rules: ConfigRules, topic: TopicIm
     return int(topic.configs.get(MIN_INSYNC) or rules.default_of(image, TOPIC, MIN_INSYNC))
 
 
+def may_be_unclean(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> bool:
+    """unclean.leader.election.enable of the topic, or of the brokers if it has none of its own."""
+    value = topic.configs.get(UNCLEAN_ELECTION) or rules.default_of(image, TOPIC, UNCLEAN_ELECTION)
+    return value == "true"
+
+
 def partition_of(image: MetadataImage, topic: str, index: int) -> PartitionImage:
     partition = image.partition(topic, index)
     if partition is None:
@@ -200,3 +211,47 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
                 f"no replica of {where} is in service: {partition.replicas}"
             )
         return changed.to_record(topic.topic_id, index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleLeaders(ControllerRequest[int]):
+    """What the controller asks of itself from time to time; answered with how many changed.
+
+    is_balancing: partitions go back to their first replica where that is in sync; without it, only
+    leaderless ones whose topic allows it get a leader that is not.
+    """
+
+    is_balancing: bool
+
+    def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], int]:
+        active = {node.node_id for node in image.live_nodes()}
+        records: list[MetadataRecord] = []
+        for topic in image.topics.values():
+            wanted = [
+                (index, partition)
+                for index, partition in enumerate(topic.partitions)
+                if self._is_wanted(partition)
+            ]
+            if not wanted:
+                continue
+            is_unclean = not self.is_balancing and may_be_unclean(image, rules, topic)
+            if not (is_unclean or self.is_balancing):
+                continue
+            minimum = min_insync_replicas(image, rules, topic)
+            for index, partition in wanted[: MOST_MOVES - len(records)]:
+                changed = next_partition(
+                    partition,
+                    is_active=active.__contains__,
+                    min_insync_replicas=minimum,
+                    prefers_first=self.is_balancing,
+                    is_unclean=is_unclean,
+                )
+                if changed is not partition:
+                    records.append(changed.to_record(topic.topic_id, index))
+        return records, len(records)
+
+    def _is_wanted(self, partition: PartitionImage) -> bool:
+        if self.is_balancing:
+            first = partition.replicas[0]
+            return partition.leader not in (first, NO_LEADER) and first in partition.isr
+        return partition.leader == NO_LEADER

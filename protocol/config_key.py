@@ -135,9 +135,15 @@ def _field(default: Any, **facts: Any) -> Any:
     return field(default=default, metadata={"key": ConfigKey(default=default, **facts)})
 
 
-def boolean(default: bool, documentation: str, *, dynamic: bool = False) -> Any:
-    """A field that is true or false."""
-    return _field(default, type=ConfigType.BOOLEAN, documentation=documentation, is_dynamic=dynamic)
+def boolean(default: bool, documentation: str, *, dynamic: bool = False, broker: str = "") -> Any:
+    """A field that is true or false. `broker`: see `integer`."""
+    return _field(
+        default,
+        type=ConfigType.BOOLEAN,
+        documentation=documentation,
+        is_dynamic=dynamic,
+        broker_names=tuple(broker.split()),
+    )
 
 
 def integer(

@@ -25,6 +25,7 @@ from ..protocol.config_key import (
     Config,
     ConfigKey,
     ConfigType,
+    boolean,
     integer,
     keys_of,
     long,
@@ -50,7 +51,6 @@ class LogConfig(Config):
 
     kind: ClassVar[str] = "topic"
     refused: ClassVar[Mapping[str, str]] = {
-        "unclean.leader.election.enable": "a replica that is out of sync never becomes leader",
         "preallocate": "files grow as they are written",
         "remote.*": NO_TIERED_STORAGE,
         "local.retention.*": NO_TIERED_STORAGE,
@@ -135,6 +135,11 @@ class LogConfig(Config):
         0,
         "How far a producer's timestamp may lie ahead of the broker's clock.",
         broker="log.message.timestamp.after.max.ms",
+    )
+    unclean_leader_election_enable: bool = boolean(
+        False,
+        "Whether a replica that is out of sync may lead when no other can; records are lost then.",
+        broker="unclean.leader.election.enable",
     )
     min_insync_replicas: int = integer(
         1,

@@ -94,7 +94,6 @@ def test_lists_grow_and_shrink_like_sets_in_order(present, words, operation) -> 
         (("segment.bytes", SET, "1"), ErrorCode.INVALID_CONFIG),
         (("segment.jitter.ms", SET, "6"), ErrorCode.INVALID_CONFIG),
         (("preallocate", SET, "true"), ErrorCode.INVALID_CONFIG),
-        (("unclean.leader.election.enable", SET, "true"), ErrorCode.INVALID_CONFIG),
         (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
         (("no.such", APPEND, "1"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),

@@ -301,3 +301,40 @@ def test_replicas_move_while_producers_and_consumers_go_on(nodes: ThreeNodes) ->
     until(lambda: set(nodes.contents("t")) == {2, 3})
     assert len(set(nodes.contents("t").values())) == 1
     check_nothing_is_lost(producing, read_all(nodes.servers, "t"))
+
+
+@pytest.mark.parametrize("is_unclean", [False, True])
+def test_who_is_out_of_sync_leads_only_where_the_topic_allows_it(
+    nodes: ThreeNodes, is_unclean: bool
+) -> None:
+    nodes.create("t", unclean_leader_election_enable=str(is_unclean).lower())
+    leader, *others = nodes.partition("t").replicas
+    with bradbury.Producer(nodes.servers) as producer:
+        producer.send("t", b"0").result(10)
+        for node in others:
+            nodes.stop_fetching(node)
+        producer.send("t", b"1")
+        until(lambda: nodes.partition("t").isr == (leader,))
+    nodes.kill(leader)
+    until(lambda: nodes.leader("t") != leader)
+    for node in others:
+        nodes.fetch_again(node)
+    if is_unclean:
+        until(lambda: nodes.leader("t") in others)
+        assert nodes.partition("t").recovering
+        assert [number for _, _, number in read_all(nodes.servers, "t")] == [0]
+    nodes.start(leader)
+    until(lambda: len(nodes.partition("t").isr) == 3)
+    until(lambda: same_everywhere(nodes, "t"))
+    left = [0] if is_unclean else [0, 1]
+    assert [number for _, _, number in read_all(nodes.servers, "t")] == left
+
+
+def test_leaders_go_back_to_the_first_replicas_by_themselves(tmp_path: Path) -> None:
+    with ThreeNodes(tmp_path, {"leader.imbalance.check.interval.seconds": 1}) as nodes:
+        nodes.create("t", 3)
+        first = [nodes.partition("t", index).replicas[0] for index in range(3)]
+        nodes.stop(first[0])
+        assert nodes.leader("t", 0) != first[0]
+        nodes.start(first[0])
+        until(lambda: [nodes.leader("t", index) for index in range(3)] == first)
