@@ -22,6 +22,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from ..cluster import controller_state
+from ..cluster.cluster_health import ClusterHealth, health_of
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration, Sessions
 from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
@@ -473,6 +474,10 @@ class Controller:
 
     def _is_unclean(self, image: MetadataImage, topic: TopicImage) -> bool:
         return may_be_unclean(image, self._rules, topic)
+
+    def health(self) -> ClusterHealth:
+        """How the partitions are, as far as the controller knows."""
+        return health_of(self._image, partial(self._min_insync, self._image))
 
     async def _fence(self, node_id: int, *, fenced: bool) -> None:
         def decide(image: MetadataImage) -> Decision[None]:

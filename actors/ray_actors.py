@@ -220,6 +220,7 @@ class ControllerActor(_Shell):
     async def describe(self) -> dict[str, Any]:
         """What `up` and `status` want to know: settings, epoch, nodes, counts."""
         image = self._controller.image
+        health = self._controller.health()
         return {
             "settings": self.settings,
             "cluster_id": image.cluster_id,
@@ -229,12 +230,12 @@ class ControllerActor(_Shell):
             "active": self._controller.is_active,
             "pid": os.getpid(),
             "topics": len(image.topics),
-            "partitions": sum(len(topic.partitions) for topic in image.topics.values()),
-            "leaderless": sum(
-                partition.leader == -1
-                for topic in image.topics.values()
-                for partition in topic.partitions
-            ),
+            "partitions": health.partitions,
+            "leaderless": health.leaderless,
+            "under_replicated": health.under_replicated,
+            "under_min_isr": health.under_min_isr,
+            "at_min_isr": health.at_min_isr,
+            "reassigned": health.reassigned,
             "nodes": [
                 {
                     "node_id": node.node_id,
@@ -242,6 +243,8 @@ class ControllerActor(_Shell):
                     "address": f"{node.host}:{node.port}",
                     "rack": node.rack,
                     "fenced": node.fenced,
+                    "leaders": health.leaders[node.node_id],
+                    "replicas": health.replicas[node.node_id],
                 }
                 for node in image.nodes.values()
             ],

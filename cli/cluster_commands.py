@@ -338,6 +338,15 @@ def _problems(described: dict[str, Any]) -> list[str]:
         problems.append("the controller is not active; it waits for its voters")
     if described["leaderless"]:
         problems.append(f"{described['leaderless']} partitions have no leader; see the actors")
+    if described["under_min_isr"]:
+        problems.append(
+            f"{described['under_min_isr']} partitions have fewer replicas in sync than "
+            "min.insync.replicas: producers with acks=all wait"
+        )
+    if described["under_replicated"]:
+        problems.append(
+            f"{described['under_replicated']} partitions have replicas that are out of sync"
+        )
     behind = [name for name, lag in _voter_lags(described).items() if lag > VOTER_LAG]
     if behind:
         problems.append(
@@ -373,8 +382,12 @@ def _print_status(described: dict[str, Any]) -> None:
     typer.echo(f"data        {_paths(described['settings'].get('data_dir', ''))}")
     typer.echo(
         f"topics      {described['topics']} with {described['partitions']} partitions, "
-        f"{described['leaderless']} of them without a leader"
+        f"{described['leaderless']} of them without a leader, "
+        f"{described['under_replicated']} under-replicated, "
+        f"{described['under_min_isr']} under min.insync.replicas, "
+        f"{described['reassigned']} being reassigned"
     )
+    leaders = {node["node_id"]: node["leaders"] for node in described["nodes"]}
     print_table(
         (
             "actor",
@@ -383,6 +396,7 @@ def _print_status(described: dict[str, Any]) -> None:
             "address",
             "pid",
             "partitions",
+            "leads",
             "size",
             "connections",
             "metrics",
@@ -395,6 +409,7 @@ def _print_status(described: dict[str, Any]) -> None:
                 actor.get("address"),
                 actor.get("pid"),
                 actor.get("partitions"),
+                leaders.get(actor.get("node_id", -1)),
                 size_text(actor["size_bytes"]) if "size_bytes" in actor else None,
                 actor.get("connections"),
                 actor.get("metrics"),

@@ -29,6 +29,7 @@ def test_defaults_are_kafkas() -> None:
         "message.timestamp.before.max.ms": "9223372036854775807",
         "message.timestamp.type": "CreateTime",
         "min.insync.replicas": "1",
+        "unclean.leader.election.enable": "false",
         "retention.bytes": "-1",
         "retention.ms": "604800000",
         "segment.bytes": "1073741824",
@@ -89,7 +90,6 @@ def test_every_setting_has_a_sentence_and_a_brokers_setting_for_its_default() ->
         ({"preallocate": "true"}, "preallocate is not available: files grow"),
         ({"remote.storage.enable": "true"}, "not available: there is no tiered storage"),
         ({"remote.log.copy.disable": "true"}, "not available: there is no tiered storage"),
-        ({"unclean.leader.election.enable": "true"}, "not available: a replica that is out"),
         ({"segment.jitter.ms": "2", "segment.ms": "1"}, "segment.jitter.ms, 2, is more than"),
     ],
 )
