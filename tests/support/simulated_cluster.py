@@ -1,0 +1,276 @@
+"""The whole replicated cluster in one thread under a virtual clock; a seed says all that happens.
+
+    run()      faults for a while, then calm: whatever was broken is mended, and everything must
+               come to rest: partitions led, ISR full, high watermark = log end, replicas the same
+    swarm      what this seed's cluster is like and which faults it meets (simulated_faults)
+    oracle     what must always hold (simulated_oracle)
+
+The decisions are cluster/'s and storage/'s; the simulated parts only join them, as actors/ does.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from uuid import UUID
+
+from bradbury.cluster.metadata_records import (
+    ClusterRecord,
+    ConfigRecord,
+    EpochRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RegisterNodeRecord,
+    TopicRecord,
+)
+from bradbury.cluster.voter import Promise
+from bradbury.storage.log_config import LogConfig
+
+from .simulated_clients import Producer, Reader
+from .simulated_controller import SimulatedController
+from .simulated_faults import Faults, Swarm
+from .simulated_network import Network, VirtualClock
+from .simulated_node import SimulatedNode
+from .simulated_oracle import Oracle, Violation
+from .simulated_replica import PartitionId, SimulatedReplica
+from .simulated_voter import MetadataEntry
+
+TOPIC = "t"
+TOPIC_ID = UUID(int=7)
+SETTLE_MS = 20_000
+FIRST_CLIENT = 100
+
+
+class SimulatedCluster:
+    """One seed. Raises Violation."""
+
+    def __init__(self, seed: object, swarm: Swarm | None = None) -> None:
+        self.seed = seed
+        self.random = Random(f"cluster {seed}")
+        self.swarm = swarm or Swarm.draw(Random(f"swarm {seed}"))
+        swarm = self.swarm
+        self.clock = VirtualClock()
+        self.network = Network(self.clock, self.random, swarm.weather())
+        self.log_config = LogConfig(
+            min_insync_replicas=swarm.min_insync,
+            flush_messages=1 if swarm.flushes else 2**63 - 1,
+            segment_bytes=swarm.segment_bytes,
+        )
+        self.partitions: list[PartitionId] = [(TOPIC, n) for n in range(swarm.partitions)]
+        self._replicas = {
+            partition_id: tuple(
+                1 + (partition_id[1] + n) % swarm.nodes for n in range(swarm.replication_factor)
+            )
+            for partition_id in self.partitions
+        }
+        self.oracle = Oracle(self, self.partitions)
+        self.nodes = {n: SimulatedNode(self, n) for n in range(1, swarm.nodes + 1)}
+        self.known_nodes = set(self.nodes)
+        self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
+        self.controllers: list[SimulatedController] = []
+        self.current: SimulatedController | None = None
+        self.is_calm = False
+        self._format()
+        self.start_controller()
+        for node in self.nodes.values():
+            node.start()
+        self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
+        self._start_clients()
+        self.faults = Faults(self)
+
+    def _format(self) -> None:
+        """The first entry of the metadata log, at every voter: nodes and topic are there."""
+        records: list[MetadataRecord] = [
+            EpochRecord(epoch=0, owner="format"),
+            ClusterRecord(cluster_id="simulated", voters=self.voter_ids),
+        ]
+        records += [
+            RegisterNodeRecord(
+                node_id=node_id,
+                directory_id=node.voter.directory_id,
+                incarnation="",
+                roles=("broker", "partition"),
+                host="",
+                port=0,
+                rack=None,
+                epoch=0,
+            )
+            for node_id, node in self.nodes.items()
+        ]
+        records.append(TopicRecord(topic_id=str(TOPIC_ID), name=TOPIC))
+        records.append(
+            ConfigRecord(
+                resource="topic",
+                name=TOPIC,
+                key="min.insync.replicas",
+                value=str(self.swarm.min_insync),
+            )
+        )
+        records += [
+            PartitionRecord(
+                topic_id=str(TOPIC_ID),
+                partition=index,
+                replicas=replicas,
+                isr=replicas,
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+            for (_, index), replicas in self._replicas.items()
+        ]
+        entry = MetadataEntry(0, len(records), 0, tuple(records))
+        for node in self.nodes.values():
+            if node.voter.directory_id in self.voter_ids:
+                node.voter.promise = Promise(epoch=0, owner="format")
+                node.voter.entries.append(entry)
+                node.voter.keep_promise()
+                node.voter.sync()
+
+    def _start_clients(self) -> None:
+        swarm = self.swarm
+        for number in range(swarm.producers + swarm.careless_producers):
+            partition_id = self.partitions[number % len(self.partitions)]
+            producer_id = number if number < swarm.producers else -1
+            machine = FIRST_CLIENT + number
+            self.producers.append(Producer(self, machine, partition_id, producer_id))
+        for number in range(swarm.readers):
+            partition_id = self.partitions[number % len(self.partitions)]
+            machine = FIRST_CLIENT + len(self.producers) + number
+            self.readers.append(Reader(self, machine, partition_id))
+
+    def replicas_of(self, partition_id: PartitionId) -> tuple[int, ...]:
+        return self._replicas[partition_id]
+
+    # --- controllers, as Ray has them ------------------------------------------------------------
+
+    def start_controller(self) -> None:
+        """The one that Ray knows from now on; a former one may live on."""
+        up = [node.node_id for node in self.nodes.values() if node.process.is_up]
+        machine = self.random.choice(up or list(self.nodes))
+        self.current = SimulatedController(self, len(self.controllers), machine)
+        self.controllers.append(self.current)
+        self.oracle.note(None, f"controller {self.current.name} starts on machine {machine}")
+
+    def _restart_controller(self, ended: SimulatedController) -> None:
+        if ended is not self.current:
+            return
+        delay = 20 + self.random.randrange(self.swarm.controller_restart_ms)
+
+        def start() -> None:
+            if self.current is ended:
+                self.start_controller()
+
+        self.clock.after(delay, start)
+
+    def kill_controller(self, controller: SimulatedController) -> None:
+        if controller.process.is_up:
+            self.oracle.note(None, f"controller {controller.name} dies")
+            controller.kill()
+            self._restart_controller(controller)
+
+    def on_controller_end(self, controller: SimulatedController, reason: str) -> None:
+        self.oracle.note(None, f"controller {controller.name} ends: {reason}")
+        controller.process.end_life()
+        self._restart_controller(controller)
+
+    def on_controller(self, controller: SimulatedController) -> None:
+        self.oracle.note(
+            None, f"controller {controller.name} is active in epoch {controller.me.epoch}"
+        )
+
+    def controller_for(self, node: SimulatedNode) -> SimulatedController:
+        """Whom this node takes for the controller now."""
+        assert self.current is not None
+        stale = self.swarm.stale_controller
+        if stale and not self.is_calm and self.random.random() < stale:
+            alive = [each for each in self.controllers[-4:] if each.process.is_up]
+            if alive:
+                return self.random.choice(alive)
+        return self.current
+
+    def holder_of(self, directory_id: str) -> SimulatedNode | None:
+        for node in self.nodes.values():
+            if node.voter.directory_id == directory_id:
+                return node
+        return None
+
+    # --- moments at which faults may come --------------------------------------------------------
+
+    def on_promises(self, controller: SimulatedController) -> None:
+        self.faults.on_promises(controller)
+
+    def on_proposal(self, replica: SimulatedReplica, isr: tuple[tuple[int, int], ...]) -> None:
+        assert replica.leader is not None
+        self.oracle.note(replica.partition_id, f"node {replica.node.node_id} proposes ISR {isr}")
+        self.faults.on_proposal(replica, {node_id for node_id, _ in isr} - replica.leader.isr)
+
+    def on_truncated(self, node: SimulatedNode) -> None:
+        self.faults.on_truncated(node)
+
+    def on_committed(self, replica: SimulatedReplica) -> None:
+        self.faults.on_committed(replica)
+
+    def on_fenced(self, node: SimulatedNode) -> None:
+        """It was told that a newer life of it is registered: it ends, and Ray starts another."""
+        self.faults.kill(node)
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All of it. Raises Violation."""
+        self.faults.start()
+        for until in range(1_000, self.swarm.duration_ms + 1, 1_000):
+            self.clock.run(until)
+            self.oracle.check_all()
+        self.settle()
+
+    def settle(self) -> None:
+        """No more faults: does everything come to rest, and is it all there?"""
+        self.is_calm = True
+        self.oracle.note(None, "calm")
+        self.faults.heal()
+        for producer in self.producers:
+            producer.is_stopped = True
+        self.clock.run(self.clock.now_ms + SETTLE_MS, is_done=lambda: not self.unsettled())
+        if reason := self.unsettled():
+            raise Violation("liveness", *reason)
+        self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
+        self.oracle.check_end()
+        for ledger in self.oracle.ledgers.values():
+            self.clock.note(ledger.committed_end)
+
+    def unsettled(self) -> tuple[str, PartitionId | None] | None:
+        """What is not as it should be at rest."""
+        if self.current is None or not self.current.is_active:
+            return "there is no controller", None
+        image = self.current.image
+        for partition_id, replicas in self._replicas.items():
+            state = image.partition(*partition_id)
+            assert state is not None
+            if set(state.isr) != set(replicas) or state.leader not in replicas:
+                return f"{state}", partition_id
+            leader = self.nodes[state.leader].replicas.get(partition_id)
+            if leader is None or leader.leader is None:
+                return f"node {state.leader} does not lead", partition_id
+            end = leader.log.log_end_offset
+            for node_id in replicas:
+                replica = self.nodes[node_id].replicas.get(partition_id)
+                if replica is None:
+                    return f"node {node_id} has no replica", partition_id
+                log = replica.log
+                if log.log_end_offset != end or log.high_watermark != end:
+                    return (
+                        f"node {node_id} ends at {log.log_end_offset}, high watermark "
+                        f"{log.high_watermark}; the leader ends at {end}"
+                    ), partition_id
+        for producer in self.producers:
+            ledger = self.oracle.ledgers[producer.partition_id]
+            if producer.acks_all and producer.waiting and not ledger.is_damaged:
+                return (
+                    f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
+                ), producer.partition_id
+        return None
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(ledger.acknowledged for ledger in self.oracle.ledgers.values())

@@ -1,0 +1,428 @@
+"""A node of the simulation: its disk, its process, its replicas; composed as actors/node,
+actors/partition_host and actors/insync_manager are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bradbury.cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
+from bradbury.cluster.controller_request import DONE
+from bradbury.cluster.controller_state import NodeRegistration
+from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    StaleBrokerEpoch,
+    UnknownLeaderEpoch,
+)
+from bradbury.storage.directory_identity import DirectoryIdentity, write_identity
+from bradbury.storage.log_directory import LogDirectory
+
+from .simulated_controller import MetadataUpdate, Registered
+from .simulated_disk import SimulatedDisk
+from .simulated_fetcher import Fetcher, Followed
+from .simulated_network import LOST, Process
+from .simulated_replica import PartitionId, SimulatedReplica
+from .simulated_voter import SimulatedVoter
+
+if TYPE_CHECKING:
+    from .simulated_cluster import SimulatedCluster
+
+DATA = "/data"
+RETRY_MS = 30
+CONTROLLER_MS = 250
+REFUSED = (
+    ErrorCode.INELIGIBLE_REPLICA,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+)
+OVERTAKEN = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+
+
+class SimulatedNode:
+    """One machine with one disk. What is set in `start` lives as long as the process."""
+
+    def __init__(self, cluster: SimulatedCluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.clock = cluster.clock
+        self.node_id = node_id
+        self.process = Process(cluster.clock, node_id, f"n{node_id}")
+        self.disk = SimulatedDisk()
+        self.voter = SimulatedVoter(f"d{node_id}.0")
+        self.disks_used = 1
+        self.has_all_data = True
+        """The token of RELIABILITY 1.2.9: False from a loss until a registration has said so."""
+        self.incarnation = ""
+        self.is_registered = False
+        self.image = MetadataImage()
+        self.replicas: dict[PartitionId, SimulatedReplica] = {}
+        self.directory: LogDirectory | None = None
+        self._controller_epoch = -1
+        self._fetchers: dict[int, Fetcher] = {}
+        self._leaders: dict[PartitionId, int] = {}
+        self.insync = SimulatedInsync(self)
+
+    @property
+    def broker_epoch(self) -> int:
+        node = self.image.nodes.get(self.node_id)
+        return -1 if node is None else node.epoch
+
+    # --- life and death --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.process.begin_life()
+        self.incarnation = f"{self.node_id}/{self.process.life}"
+        self.is_registered = False
+        self.image = MetadataImage()
+        self.replicas, self._fetchers, self._leaders = {}, {}, {}
+        self._controller_epoch = -1
+        self.insync = SimulatedInsync(self)
+        directory = LogDirectory.open(self.disk, DATA, directory_id=self.voter.directory_id)
+        directory.assign_identity(cluster_id="simulated", node_id=self.node_id)
+        config = self.cluster.log_config
+        for (name, index), log in directory.load_logs(
+            lambda topic: config, now_ms=self.clock.now_ms
+        ).items():
+            self.cluster.oracle.on_opened(self, (name, index), log)
+        self.directory = directory
+        self._register()
+        self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
+
+    def kill(self) -> None:
+        """The process dies; its machine, and with it the page cache, lives on."""
+        self.process.end_life()
+        self.voter.on_process_death()
+        self.disk = self.disk.after_death()
+        self.is_registered = False
+        self.replicas, self._fetchers = {}, {}
+
+    def lose_power(self) -> None:
+        self.kill()
+        self.disk = self.disk.lose_power(self.cluster.random)
+        self.voter.on_power_loss()
+        self.has_all_data = False
+
+    def replace_disk(self) -> None:
+        """An empty disk with the node's id on it, as whoever restores the node writes it there."""
+        self.kill()
+        self.disk = SimulatedDisk()
+        self.voter = SimulatedVoter(f"d{self.node_id}.{self.disks_used}")
+        self.disks_used += 1
+        self.disk.make_directory(DATA)
+        write_identity(
+            self.disk,
+            DATA,
+            DirectoryIdentity(
+                directory_id=self.voter.directory_id, cluster_id="simulated", node_id=self.node_id
+            ),
+        )
+        self.has_all_data = False
+
+    def stop(self) -> None:
+        """A clean stop: others lead, all is flushed, the mark is written."""
+        if not self.is_registered:
+            return
+
+        def left(_: Any) -> None:
+            if self.process.is_up and self.directory is not None:
+                self.directory.close(clean=True)
+                self.kill()
+
+        controller = self.cluster.controller_for(self)
+        self.cluster.network.call(
+            self.process,
+            controller.process,
+            lambda answer: controller.leave(self.node_id, self.incarnation, answer),
+            left,
+            timeout_ms=CONTROLLER_MS,
+        )
+
+    def _checkpoint(self) -> None:
+        assert self.directory is not None
+        for replica in self.replicas.values():
+            log = replica.log
+            if log.recovery_point < log.segments[-1].base_offset:
+                replica.flush(lambda: None)
+        self.directory.checkpoint()
+        self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
+
+    # --- the controller --------------------------------------------------------------------------
+
+    def _register(self) -> None:
+        assert self.directory is not None
+        request = NodeRegistration(
+            directory_id=self.directory.directory_id,
+            incarnation=self.incarnation,
+            roles=("broker", "partition"),
+            host="host",
+            port=1000 + self.node_id,
+            rack=None,
+            node_id=self.node_id if self.node_id in self.cluster.known_nodes else None,
+            cluster_id=None,
+            has_all_data=self.has_all_data,
+        )
+        controller = self.cluster.controller_for(self)
+
+        def registered(result: Any) -> None:
+            if not isinstance(result, Registered):
+                self.process.after(RETRY_MS, self._register)
+                return
+            if self.is_registered:
+                return
+            assert result.node_id == self.node_id, "ids are given in order of the first start"
+            self._controller_epoch = max(self._controller_epoch, result.controller_epoch)
+            self.has_all_data = True
+            self.is_registered = True
+            self._poll()
+
+        self.cluster.network.call(
+            self.process,
+            controller.process,
+            lambda answer: controller.register(request, answer),
+            registered,
+            timeout_ms=CONTROLLER_MS,
+        )
+
+    def _poll(self) -> None:
+        controller = self.cluster.controller_for(self)
+        self.cluster.network.call(
+            self.process,
+            controller.process,
+            lambda answer: controller.poll(
+                self.node_id, self.incarnation, self.image.offset, answer
+            ),
+            self._on_update,
+            timeout_ms=self.cluster.swarm.session_ms // 3 + CONTROLLER_MS,
+            what="poll",
+        )
+
+    def _on_update(self, result: Any) -> None:
+        if isinstance(result, StaleBrokerEpoch):  # a newer life: this one ends
+            self.cluster.on_fenced(self)
+            return
+        if not isinstance(result, MetadataUpdate) or result.controller_epoch < (
+            self._controller_epoch
+        ):
+            self.process.after(RETRY_MS, self._poll)
+            return
+        self._controller_epoch = result.controller_epoch
+        if result.image.offset != self.image.offset:
+            self._apply(result.image)
+        self._poll()
+
+    # --- following the metadata ------------------------------------------------------------------
+
+    def _apply(self, image: MetadataImage) -> None:
+        before, self.image = self.image, image
+        self.cluster.oracle.on_applied(self, before)
+        changed = []
+        for name, topic in image.topics.items():
+            old = before.topics.get(name)
+            for index, state in enumerate(topic.partitions):
+                known = old.partitions[index] if old and index < len(old.partitions) else None
+                if known is not state and self.node_id in state.replicas:
+                    changed.append(((name, index), topic, state))
+        for partition_id, topic, state in changed:
+            if partition_id not in self.replicas:
+                self._open_replica(partition_id, topic.topic_id)
+            if state.leader == self.node_id:
+                self._leave(partition_id)
+                log = self.replicas[partition_id].log
+                if log.epochs.latest_epoch < state.leader_epoch:
+                    log.assign_epoch(state.leader_epoch)
+        for partition_id, _, state in changed:
+            self._act_on(partition_id, state)
+        if image.nodes is not before.nodes:
+            self.insync.look_at_all()
+
+    def _open_replica(self, partition_id: PartitionId, topic_id: Any) -> None:
+        assert self.directory is not None
+        log = self.directory.logs.get(partition_id)
+        config = self.cluster.log_config
+        if log is None:
+            log = self.directory.create_log(*partition_id, topic_id, config)
+        log.reconfigure(config)
+        self.replicas[partition_id] = SimulatedReplica(self, partition_id, log)
+
+    def _act_on(self, partition_id: PartitionId, state: Any) -> None:
+        replica = self.replicas[partition_id]
+        if state.leader == self.node_id:
+            replica.become_leader(state)
+            return
+        if replica.leader is not None:
+            replica.resign()
+        if state.leader != NO_LEADER:
+            self._follow(Followed(replica, state.leader_epoch), state.leader)
+
+    def _follow(self, followed: Followed, leader_id: int) -> None:
+        partition_id = followed.replica.partition_id
+        if self._leaders.get(partition_id, leader_id) != leader_id:
+            self._leave(partition_id)
+        if leader_id not in self._fetchers:
+            self._fetchers[leader_id] = Fetcher(self, leader_id)
+        self._leaders[partition_id] = leader_id
+        self._fetchers[leader_id].follow(followed)
+
+    def _leave(self, partition_id: PartitionId) -> None:
+        leader_id = self._leaders.pop(partition_id, None)
+        if leader_id is not None:
+            self._fetchers[leader_id].leave(partition_id)
+
+    # --- what is asked of it ---------------------------------------------------------------------
+
+    def leader_of(self, partition_id: PartitionId, leader_epoch: int = -1) -> SimulatedReplica:
+        replica = self.replicas.get(partition_id)
+        if replica is None or replica.leader is None:
+            raise NotLeaderOrFollower("not led here")
+        epoch = replica.leader.leader_epoch
+        if -1 < leader_epoch < epoch:
+            raise FencedLeaderEpoch("over")
+        if leader_epoch > epoch:
+            raise UnknownLeaderEpoch("news")
+        return replica
+
+    def told_end(self, partition_id: PartitionId) -> int:
+        """Of a leader's log, as ListOffsets tells a follower."""
+        return self.replicas[partition_id].log.log_end_offset
+
+    def truncate(self, replica: SimulatedReplica, offset: int) -> None:
+        assert self.directory is not None
+        self.cluster.oracle.on_truncate(replica, offset)
+        self.directory.truncate_log(*replica.partition_id, offset)
+        self.cluster.on_truncated(self)
+
+
+class SimulatedInsync:
+    """As actors/insync_manager: one AlterPartition at a time, repeated until it is answered."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+        self._candidates: dict[SimulatedReplica, None] = {}
+        self._is_asking = False
+        self._sweep_at = 0
+        self._is_waiting = False
+
+    def look_at(self, replica: SimulatedReplica) -> None:
+        self._candidates[replica] = None
+        self._wake(0)
+
+    def look_at_all(self) -> None:
+        self._sweep_at = 0
+        self._wake(0)
+
+    def _wake(self, delay_ms: int) -> None:
+        if not self._is_waiting and not self._is_asking:
+            self._is_waiting = True
+            self._node.process.after(delay_ms, self._look)
+
+    def _look(self) -> None:
+        self._is_waiting = False
+        if self._is_asking:
+            return
+        node = self._node
+        found, self._candidates = list(self._candidates), {}
+        if node.clock.now_ms >= self._sweep_at:
+            self._sweep_at = node.clock.now_ms + node.cluster.swarm.lag_ms // 2
+            node.process.after(node.cluster.swarm.lag_ms // 2, lambda: self._wake(0))
+            found = list(node.replicas.values())
+        proposals = self._proposals(found)
+        if proposals:
+            self._is_asking = True
+            self._ask(proposals)
+
+    def _proposals(
+        self, replicas: list[SimulatedReplica]
+    ) -> list[tuple[SimulatedReplica, ProposedIsr]]:
+        node, image = self._node, self._node.image
+
+        def is_eligible(node_id: int, broker_epoch: int) -> bool:
+            known = image.nodes.get(node_id)
+            return known is not None and not known.fenced and broker_epoch in (-1, known.epoch)
+
+        found = []
+        for replica in replicas:
+            leader = replica.leader
+            topic = image.topics.get(replica.partition_id[0])
+            if leader is None or topic is None or not leader.followers:
+                continue
+            isr = leader.propose(
+                now_ms=node.clock.now_ms,
+                lag_time_max_ms=node.cluster.swarm.lag_ms,
+                is_eligible=is_eligible,
+            )
+            if isr is None:
+                continue
+            node.cluster.on_proposal(replica, isr)
+            proposed = ProposedIsr(
+                topic.topic_id,
+                replica.partition_id[1],
+                leader.leader_epoch,
+                leader.partition_epoch,
+                tuple(Insync(*each) for each in isr),
+            )
+            found.append((replica, proposed))
+        return found
+
+    def _ask(self, proposals: list[tuple[SimulatedReplica, ProposedIsr]]) -> None:
+        node = self._node
+        request = AlterPartition(
+            node_id=node.node_id,
+            broker_epoch=node.broker_epoch,
+            partitions=tuple(proposed for _, proposed in proposals),
+        )
+        controller = node.cluster.controller_for(node)
+
+        def answered(result: Any) -> None:
+            if not isinstance(result, tuple):  # lost, or an error for all of them
+                node.process.after(RETRY_MS, lambda: self._ask(proposals))
+                return
+            again = [
+                (replica, proposed)
+                for (replica, proposed), answer in zip(proposals, result, strict=True)
+                if not self._settle(replica, proposed, answer)
+            ]
+            if again:
+                node.process.after(RETRY_MS, lambda: self._ask(again))
+                return
+            self._is_asking = False
+            self._look()
+
+        node.cluster.network.call(
+            node.process,
+            controller.process,
+            lambda answer: controller.change(request, answer),
+            answered,
+            timeout_ms=CONTROLLER_MS,
+            what="alter",
+        )
+
+    def _settle(
+        self, replica: SimulatedReplica, proposed: ProposedIsr, answer: PartitionState
+    ) -> bool:
+        leader = replica.leader
+        if leader is None or leader.leader_epoch != proposed.leader_epoch:
+            return True
+        if answer.outcome == DONE and answer.partition is not None:
+            partition = answer.partition
+            if partition.partition_epoch <= leader.partition_epoch:
+                replica.on_isr_refused()
+            elif partition.leader_epoch == leader.leader_epoch:
+                replica.on_isr(partition.isr, partition.partition_epoch)
+            return True
+        if answer.outcome.code in REFUSED:
+            if leader.partition_epoch == proposed.partition_epoch:
+                replica.on_isr_refused()
+            return True
+        return answer.outcome.code in OVERTAKEN
+
+
+def is_error(result: object) -> bool:
+    return result is LOST or isinstance(result, KafkaError)

@@ -1,0 +1,272 @@
+"""One replica of the simulation: a real PartitionLog and LeaderState, joined as actors/replica does.
+
+Where the actor awaits, this one keeps what is to be called. An fsync is an event: between its
+begin and its end anything may happen, also the end of the process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from bradbury.cluster.follower_state import next_high_watermark
+from bradbury.cluster.leader_state import LeaderState
+from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.protocol.errors import (
+    KafkaError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from bradbury.protocol.record_batch import read_header
+from bradbury.storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from .simulated_node import SimulatedNode
+
+PartitionId = tuple[str, int]
+
+
+class Batch(NamedTuple):
+    """What a record batch is known by: its place, its epoch, and the checksum of the rest."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    crc: int
+    producer_id: int
+    base_sequence: int
+
+
+def batches_of(data: bytes) -> list[Batch]:
+    found, position = [], 0
+    while position < len(data):
+        header = read_header(data, position)
+        found.append(
+            Batch(
+                header.base_offset,
+                header.next_offset,
+                header.leader_epoch,
+                header.crc,
+                header.producer_id,
+                header.base_sequence,
+            )
+        )
+        position += header.size
+    return found
+
+
+def read_batches(log: PartitionLog, start: int, up_to: int) -> list[Batch]:
+    """The batches of [start, up_to)."""
+    found: list[Batch] = []
+    while start < up_to:
+        data = read_bytes(log, start, up_to)
+        if not data:
+            break
+        found += batches_of(data)
+        start = found[-1].next_offset
+    return found
+
+
+def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 20) -> bytes:
+    piece = log.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
+    return b"" if piece.file is None else piece.file.read_at(piece.size, piece.position)
+
+
+class Uncommitted(NamedTuple):
+    last_offset: int
+    answer: Callable[[KafkaError | None], None]
+
+
+class FollowerFetch(NamedTuple):
+    node_id: int
+    broker_epoch: int
+    offset: int
+    last_fetched_epoch: int
+
+
+class SimulatedReplica:
+    """Of one life of one node."""
+
+    def __init__(self, node: SimulatedNode, partition_id: PartitionId, log: PartitionLog) -> None:
+        self.node = node
+        self.partition_id = partition_id
+        self.log = log
+        self.leader: LeaderState | None = None
+        self._uncommitted: deque[Uncommitted] = deque()
+        self._is_flushing = False
+        self.on_readable: dict[Callable[[], None], None] = {}
+        """Fetches of followers that wait for records."""
+
+    def __str__(self) -> str:
+        return f"{self.partition_id[0]}-{self.partition_id[1]}@{self.node.node_id}"
+
+    # --- leading ---------------------------------------------------------------------------------
+
+    def become_leader(self, state: PartitionImage) -> None:
+        leader = self.leader
+        if leader is not None and state.partition_epoch < leader.partition_epoch:
+            return
+        if leader is not None and leader.leader_epoch == state.leader_epoch:
+            leader.on_replicas(state.replicas)
+            self.on_isr(state.isr, state.partition_epoch)
+            return
+        self._abandon_waiting()
+        self.leader = LeaderState(
+            state.leader_epoch,
+            state.partition_epoch,
+            self.log.high_watermark,
+            node_id=self.node.node_id,
+            replicas=state.replicas,
+            isr=state.isr,
+            start_offset=self.log.log_end_offset,
+            now_ms=self.node.clock.now_ms,
+        )
+        self.leader.min_insync_replicas = self.log.config.min_insync_replicas
+        self.node.cluster.oracle.on_leader(self, state)
+        self._advance()
+
+    def on_isr(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        if self.leader is not None and self.leader.on_isr(isr, partition_epoch):
+            self._commit()
+
+    def on_isr_refused(self) -> None:
+        if self.leader is not None and self.leader.on_refused():
+            self._commit()
+
+    def resign(self) -> None:
+        self.leader = None
+        self._abandon_waiting()
+
+    def _abandon_waiting(self) -> None:
+        waiting, self._uncommitted = self._uncommitted, deque()
+        for each in waiting:
+            each.answer(NotLeaderOrFollower("there is a new leader"))
+        self._wake()
+
+    def _wake(self) -> None:
+        for wake in list(self.on_readable):
+            wake()
+
+    def produce(
+        self, batch: bytearray, *, acks_all: bool, answer: Callable[[KafkaError | int], None]
+    ) -> None:
+        """Answers the base offset, or what is wrong."""
+        leader = self.leader
+        if leader is None:
+            answer(NotLeaderOrFollower("not led here"))
+            return
+        if acks_all and not leader.has_enough_insync:
+            answer(NotEnoughReplicas(f"{leader.isr_size} are in sync"))
+            return
+        try:
+            result = self.log.append_as_leader(
+                batch, leader_epoch=leader.leader_epoch, now_ms=self.node.clock.now_ms
+            )
+        except KafkaError as error:
+            answer(error)
+            return
+        if not result.duplicate:
+            if leader.followers:
+                leader.on_append(result.base_offset, self.node.clock.now_ms)
+                self._wake()
+            self._advance()
+        if not acks_all or result.last_offset < self.log.high_watermark:
+            answer(result.base_offset)
+            return
+
+        def committed(error: KafkaError | None) -> None:
+            answer(result.base_offset if error is None else error)
+
+        self._uncommitted.append(Uncommitted(result.last_offset, committed))
+
+    def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
+        """Where the follower's log parts from ours, if it does. Raises KafkaError."""
+        leader, log = self.leader, self.log
+        assert leader is not None
+        if fetch.node_id not in leader.followers:
+            raise UnknownLeaderEpoch("no such replica here")
+        end = log.log_end_offset
+        if fetch.last_fetched_epoch >= 0:
+            epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
+            if epoch < 0:
+                raise OffsetOutOfRange("no epoch up to this is left here")
+            if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
+                return epoch, end_of_epoch
+        if not log.log_start_offset <= fetch.offset <= end:
+            raise OffsetOutOfRange("outside of the log")
+        if leader.on_fetch(
+            fetch.node_id,
+            fetch.offset,
+            broker_epoch=fetch.broker_epoch,
+            leader_end=end,
+            now_ms=self.node.clock.now_ms,
+        ):
+            self._commit()
+        if leader.is_candidate(fetch.node_id):
+            self.node.insync.look_at(self)
+        return None
+
+    def _advance(self) -> None:
+        leader, log = self.leader, self.log
+        if leader is None:
+            return
+        if log.unflushed_records >= log.config.flush_messages:
+            durable = log.recovery_point
+            self._start_flush()
+        else:
+            durable = log.log_end_offset
+        if leader.on_local_append(durable):
+            self._commit()
+
+    def _commit(self) -> None:
+        leader, log = self.leader, self.log
+        assert leader is not None
+        log.high_watermark = leader.high_watermark
+        self.node.cluster.oracle.on_high_watermark(self)
+        while self._uncommitted and self._uncommitted[0].last_offset < leader.high_watermark:
+            each = self._uncommitted.popleft()
+            if leader.has_enough_insync:
+                each.answer(None)
+            else:
+                each.answer(NotEnoughReplicasAfterAppend("too few are in sync now"))
+
+    def _start_flush(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.flush(self._flushed)
+
+    def _flushed(self) -> None:
+        self._is_flushing = False
+        self._advance()
+
+    def flush(self, then: Callable[[], None]) -> None:
+        """Bring what is appended now to the disk; it takes a while."""
+        work = self.log.begin_flush()
+        if work is None:
+            then()
+            return
+
+        def done() -> None:
+            work.run()
+            self.log.complete_flush(work)
+            then()
+
+        self.node.process.after(self.node.cluster.swarm.fsync_ms, done)
+
+    # --- following -------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: bytes) -> None:
+        self.log.append_as_follower(records, now_ms=self.node.clock.now_ms)
+
+    def follow_marks(self, high_watermark: int, log_start_offset: int) -> None:
+        log = self.log
+        reached = next_high_watermark(log, high_watermark)
+        if reached > log.high_watermark:
+            log.high_watermark = reached
+            self.node.cluster.oracle.on_high_watermark(self)
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
