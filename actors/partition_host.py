@@ -235,8 +235,9 @@ class PartitionHost:
                 f"{topic}-{partition} is only compacted (cleanup.policy={log.config.cleanup_policy}"
                 "): its records go when their keys get newer ones"
             )
-        log.advance_log_start_offset(log.high_watermark if before_offset == -1 else before_offset)
-        return log.log_start_offset
+        return self._replicas[topic, partition].delete_records(
+            log.high_watermark if before_offset == -1 else before_offset
+        )
 
     async def keep_log_starts(self) -> None:
         """See handlers.context.Partitions."""

@@ -113,6 +113,8 @@ class Replica:
         self._waiters: set[FetchWaiter] = set()
         self._follower_waiters: set[FetchWaiter] = set()
         self._uncommitted: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._deletions: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits until all in sync have dropped what is below an offset."""
         self._flushing: asyncio.Task[None] | None = None
         self._pool = conversions
         self._conversions = ConversionQueue(conversions, self._append_opened)
@@ -175,6 +177,13 @@ class Replica:
         self._conversions.abandon(
             NotLeaderOrFollower(f"{self.topic}-{self.partition} has a new leader")
         )
+        waiting, self._deletions = self._deletions, []
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(
+                    NotLeaderOrFollower(f"{self.topic}-{self.partition} has a new leader")
+                )
+                done.exception()
         for waiter in [*self._waiters, *self._follower_waiters]:
             waiter.on_changed()
 
@@ -307,9 +316,40 @@ class Replica:
             now_ms=self._monotonic_ms(),
         ):
             self._commit()
+        leader.on_log_start(fetch.node_id, fetch.log_start_offset)
+        if self._deletions:
+            self._settle_deletions()
         if leader.is_candidate(fetch.node_id):
             self._on_insync_work(self)
         return None
+
+    def delete_records(self, before_offset: int) -> int:
+        """Returns the log start offset. Raises OffsetOutOfRange."""
+        self.log.advance_log_start_offset(before_offset)
+        for waiter in list(self._follower_waiters):
+            waiter.on_readable(0)
+        return self.log.log_start_offset
+
+    def when_deleted(self, offset: int) -> Awaitable[None] | None:
+        """See handlers.context.LeaderReplica."""
+        leader = self.leader
+        if leader is None or leader.low_watermark(self.log.log_start_offset) >= offset:
+            return None
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deletions.append((offset, done))
+        return done
+
+    def _settle_deletions(self) -> None:
+        assert self.leader is not None
+        reached = self.leader.low_watermark(self.log.log_start_offset)
+        waiting, self._deletions = self._deletions, []
+        for offset, done in waiting:
+            if done.done():
+                continue
+            if offset <= reached:
+                done.set_result(None)
+            else:
+                self._deletions.append((offset, done))
 
     # --- following -------------------------------------------------------------------------------
 
@@ -321,15 +361,20 @@ class Replica:
             self.log.health.headroom -= len(records)
             self._changed.add(self)
 
-    def follow_marks(self, high_watermark: int, log_start_offset: int) -> None:
-        """What the leader has committed, and what it still keeps."""
+    def follow_marks(self, high_watermark: int, log_start_offset: int) -> bool:
+        """What the leader has committed, and what it still keeps.
+
+        Returns whether the leader is to be told that our log begins later now.
+        """
         log = self.log
         reached = next_high_watermark(log, high_watermark)
         if reached > log.high_watermark:
             log.high_watermark = reached
             self._changed.add(self)
-        if log_start_offset > log.log_start_offset:
-            log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
+        if log_start_offset <= log.log_start_offset:
+            return False
+        log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
+        return True
 
     # --- reading ---------------------------------------------------------------------------------
 

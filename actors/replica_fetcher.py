@@ -379,7 +379,8 @@ class ReplicaFetcher:
                         return
             replica.append_as_follower(data.records)
             self._dirty[followed.partition_id] = None
-        replica.follow_marks(data.high_watermark, data.log_start_offset)
+        if replica.follow_marks(data.high_watermark, data.log_start_offset):
+            self._dirty[followed.partition_id] = None
 
     def _truncate(self, followed: Followed, step: Truncate | StartAt) -> None:
         log = followed.replica.log

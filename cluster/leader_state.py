@@ -24,6 +24,7 @@ class Follower:
     """What is known of another replica; nothing, when an epoch begins."""
 
     log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     last_caught_up_ms: int = 0
     """When it last had all that the leader had at that moment, or at its fetch before. While it has
@@ -152,6 +153,21 @@ class LeaderState:
         """
         self.followers[node_id].on_fetch(offset, broker_epoch, leader_end, now_ms)
         return node_id in self._maximal_isr and self._advance()
+
+    def on_log_start(self, node_id: int, log_start_offset: int) -> None:
+        """From where on a follower still has records, as its fetch says."""
+        self.followers[node_id].log_start_offset = log_start_offset
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Records below it are deleted on all that are in sync; ours begin at log_start_offset."""
+        return min(
+            (
+                self.followers[node].log_start_offset
+                for node in self._maximal_isr
+                if node != self._node_id
+            ),
+            default=log_start_offset,
+        )
 
     def is_candidate(self, node_id: int) -> bool:
         """Whether a follower that is not in sync has what it takes to be."""

@@ -63,6 +63,7 @@ class FollowerFetch(NamedTuple):
     offset: int
     last_fetched_epoch: int
     """In which its last record was written; -1: it has none."""
+    log_start_offset: int = -1
 
 
 class FoundSlice(FileSlice, Protocol):
@@ -171,6 +172,13 @@ class LeaderReplica(Protocol):
         Raises:
             OffsetOutOfRange: its log does not join ours at all.
             UnknownLeaderEpoch: it is no replica as far as is known here.
+        """
+        ...
+
+    def when_deleted(self, offset: int) -> Awaitable[None] | None:
+        """Done when all replicas in sync have dropped what is below `offset`; None: they have.
+
+        Raises NotLeaderOrFollower when another node leads before that.
         """
         ...
 

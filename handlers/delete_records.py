@@ -1,14 +1,17 @@
 """DeleteRecords (API key 21): records below an offset are no longer served (KIP-107).
 
 -1 stands for the high watermark. Whole segments below the new log start offset go with the next
-round of retention; the offset itself is on the disk before the answer. The answer is the low
-watermark, the least log start offset of the replicas: with one replica, its own.
+round of retention; the offset itself is on the leader's disk before the answer, and the replicas in
+sync have dropped the records, too. The answer is the low watermark, their least log start offset.
 Source: ReplicaManager.deleteRecords, Partition.deleteRecordsOnLeader.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from ..cluster.topic_name import INTERNAL_TOPICS
+from ..protocol.error_code import ErrorCode
 from ..protocol.errors import InvalidTopicException, KafkaError, OffsetOutOfRange
 from ..protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -30,9 +33,15 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     ]
     if any(not each.error_code for topic in topics for each in topic.partitions):
         await context.node.partitions.keep_log_starts()
-        for topic in topics:
-            for result in topic.partitions:
-                _check_kept(topic.name, result, context)
+        deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
+        await asyncio.gather(
+            *(
+                _await_replicas(topic.name, result, context, deadline)
+                for topic in topics
+                for result in topic.partitions
+                if not result.error_code
+            )
+        )
     return DeleteRecordsResponse(topics=topics)
 
 
@@ -53,12 +62,19 @@ def _delete(
     return result
 
 
-def _check_kept(topic: str, result: DeleteRecordsPartitionResult, context: RequestContext) -> None:
-    """A partition whose disk failed meanwhile is not led here any more."""
-    if result.error_code:
-        return
+async def _await_replicas(
+    topic: str, result: DeleteRecordsPartitionResult, context: RequestContext, deadline: float
+) -> None:
+    """A partition whose disk has failed, or that has another leader now, was not done."""
     try:
-        context.node.partitions.leader_of(topic, result.partition_index)
+        replica = context.node.partitions.leader_of(topic, result.partition_index)
+        copied = replica.when_deleted(result.low_watermark)
+        if copied is not None:
+            async with asyncio.timeout_at(deadline):
+                await copied
+    except TimeoutError:
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT
     except KafkaError as error:
         result.error_code = error.code
+    if result.error_code:
         result.low_watermark = -1

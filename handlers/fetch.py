@@ -433,7 +433,11 @@ def _follower_fetch(
             f"and asks in epoch {state.replica_epoch}"
         )
     return FollowerFetch(
-        node_id, state.replica_epoch, wanted.fetch_offset, wanted.last_fetched_epoch
+        node_id,
+        state.replica_epoch,
+        wanted.fetch_offset,
+        wanted.last_fetched_epoch,
+        wanted.log_start_offset,
     )
 
 

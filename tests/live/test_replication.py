@@ -85,7 +85,12 @@ class Producing:
 def read_all(servers: str, topic: str, partitions: int = 1) -> list[tuple[int, int, int]]:
     """(partition, offset, number) of all that is there."""
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: list[tuple[int, int, int]] = []
@@ -338,3 +343,17 @@ def test_leaders_go_back_to_the_first_replicas_by_themselves(tmp_path: Path) -> 
         assert nodes.leader("t", 0) != first[0]
         nodes.start(first[0])
         until(lambda: [nodes.leader("t", index) for index in range(3)] == first)
+
+
+def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered(nodes: ThreeNodes) -> None:
+    nodes.create("t")
+    with bradbury.Producer(nodes.servers) as producer:
+        for number in range(10):
+            producer.send("t", b"%d" % number)
+    with nodes.cluster.admin() as admin:
+        admin.delete_records({bradbury.TopicPartition("t", 0): 6})
+    starts = {node: each.log.log_start_offset for node, each in nodes.replicas("t").items()}
+    assert starts == {1: 6, 2: 6, 3: 6}
+    nodes.kill(nodes.leader("t"))
+    until(lambda: nodes.leader("t") != -1)
+    assert [number for _, _, number in read_all(nodes.servers, "t")] == [6, 7, 8, 9]
