@@ -6,14 +6,18 @@ from itertools import count
 import pytest
 
 import bradbury
+from bradbury.clients.cluster_client import ClusterClient
 from bradbury.tests.support.group_members import Make, group_of
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[bradbury.LocalCluster]:
-    with bradbury.local(
-        config={"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": "false"}
-    ) as running:
+    config = {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1_000,
+        "auto.create.topics.enable": "false",
+    }
+    with bradbury.local(config=config) as running:
         yield running
 
 
@@ -49,3 +53,9 @@ def new_topic(admin: bradbury.Admin) -> Callable[..., str]:
 def consumer(bootstrap: str) -> Iterator[Make]:
     with group_of(bootstrap) as make:
         yield make
+
+
+@pytest.fixture
+def unknown_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is not there is given up after 0.3 s instead of 5; test_producer waits for all."""
+    monkeypatch.setitem(ClusterClient.topic.__kwdefaults__, "grace_ms", 300)

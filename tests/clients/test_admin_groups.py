@@ -267,6 +267,7 @@ def test_lag_of_deleted_records_and_of_topics_that_are_gone(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unknown_soon")
 def test_a_topic_that_this_client_still_knows_may_be_gone(
     admin: bradbury.Admin, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:

@@ -571,6 +571,7 @@ def test_streams_are_made_once_and_at_least_one(new_topic: NewTopic, connect: Co
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unknown_soon")
 def test_a_topic_that_does_not_exist_is_named_and_nothing_stays(
     new_topic: NewTopic, connect: Connect
 ) -> None:

@@ -164,6 +164,7 @@ def test_what_cannot_be_placed_or_encoded_is_named_and_nothing_is_sent(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unknown_soon")
 def test_an_unknown_topic_is_an_error_of_send(producer: Producer[str, bytes]) -> None:
     with pytest.raises(UnknownTopicOrPartition):
         producer.send(ProducerData("no-such-topic", None, b"v"))

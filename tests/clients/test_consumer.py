@@ -393,6 +393,7 @@ def test_a_broker_is_told_whether_it_may_create_topics(allowed: bool) -> None:
     assert {one.allow_auto_topic_creation for one in asked} == {allowed}
 
 
+@pytest.mark.usefixtures("unknown_soon")
 def test_what_a_consumer_cannot_do_it_says(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     with bradbury.Consumer(bootstrap=bootstrap) as consumer:

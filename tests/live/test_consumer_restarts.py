@@ -92,7 +92,7 @@ VICTIM = """
     with bradbury.Consumer(
         "kept", bootstrap={servers!r}, group="g", auto_offset_reset="earliest",
         partition_assignment_strategy={strategy!r}, heartbeat_interval_ms=100,
-        session_timeout_ms=6_000, enable_auto_commit=False, max_poll_records=5,
+        session_timeout_ms=2_000, enable_auto_commit=False, max_poll_records=5,
     ) as consumer:
         while True:
             for value in consumer.poll(50)["value"].to_pylist():
@@ -105,7 +105,7 @@ VICTIM = """
 def test_what_a_killed_member_had_is_read_on_by_the_others_from_its_commit(
     strategy: str,
 ) -> None:
-    config = {**CONFIG, "group.min.session.timeout.ms": 6_000}
+    config = {**CONFIG, "group.min.session.timeout.ms": 1_000}
     with (
         bradbury.local(config=config) as cluster,
         bradbury.Admin(cluster.bootstrap_servers) as admin,

@@ -40,7 +40,11 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    config = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 5}
+    config = {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1_000,
+        "offsets.topic.num.partitions": 5,
+    }
     with bradbury.local(nodes=2, config=config) as cluster:
         yield cluster.bootstrap_servers
 
@@ -270,7 +274,7 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(
         from confluent_kafka import Consumer
         consumer = Consumer({{
             "bootstrap.servers": {servers!r}, "group.id": {group!r},
-            "session.timeout.ms": 6000, "partition.assignment.strategy": "range",
+            "session.timeout.ms": 2500, "partition.assignment.strategy": "range",
         }})
         consumer.subscribe([{topic!r}])
         while not consumer.assignment():
