@@ -39,6 +39,7 @@ from ..cluster.metadata_records import (
 from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
 from ..cluster.voter import Promise
 from ..handlers.config_rules import ServerConfigRules
+from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
     ConnectionFailed,
@@ -474,6 +475,13 @@ class Controller:
 
     def _is_unclean(self, image: MetadataImage, topic: TopicImage) -> bool:
         return may_be_unclean(image, self._rules, topic)
+
+    async def quorum(self) -> QuorumState:
+        """See handlers.context.Controller."""
+        self._require_active()
+        return QuorumState(
+            self._me.epoch, self._image.offset, dict(self.voters), dict(self._applied)
+        )
 
     def health(self) -> ClusterHealth:
         """How the partitions are, as far as the controller knows."""

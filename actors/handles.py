@@ -18,6 +18,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTa
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..handlers.context import QuorumState
 from ..protocol.errors import (
     ConnectionFailed,
     KafkaError,
@@ -101,6 +102,10 @@ class ControllerHandle:
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
         answer: A = await self._insist("change", request, timeout_ms, timeout_ms=timeout_ms)
         return answer
+
+    async def quorum(self) -> QuorumState:
+        state: QuorumState = await self._insist("quorum", timeout_ms=MIN_WAIT_MS)
+        return state
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = await self._insist("allocate_producer_ids", timeout_ms=MIN_WAIT_MS)

@@ -33,7 +33,7 @@ from ..cluster.controller_state import NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..groups.group_config import GroupCoordinatorConfig
-from ..handlers.context import LeaderReplica, LogDirs, LogDirState
+from ..handlers.context import LeaderReplica, LogDirs, LogDirState, QuorumState
 from ..handlers.fetch_session import FetchSessionCache
 from ..handlers.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
@@ -79,6 +79,7 @@ class ControllerLink(Protocol):
     async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate: ...
     async def leave(self, node_id: int, incarnation: str) -> None: ...
     async def suspect(self, node_id: int) -> None: ...
+    async def quorum(self) -> QuorumState: ...
     async def allocate_producer_ids(self) -> tuple[int, int]: ...
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A: ...
 
@@ -301,6 +302,9 @@ class Node:
                 node_id=directory.node_id,
                 cluster_id=directory.cluster_id,
                 has_all_data=self._host is None or self._host.logs.has_all_data,
+                metadata_directory_id=(
+                    "" if self.voter is None else self.voter.directory.directory_id
+                ),
                 name="/".join((*config.roles, config.name, config.directory)),
             )
             try:

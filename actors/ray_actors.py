@@ -25,6 +25,7 @@ import ray
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.voter import LogEnd, Promise
+from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
@@ -261,6 +262,9 @@ class ControllerActor(_Shell):
 
     async def leave(self, node_id: int, incarnation: str) -> None:
         await self._controller.leave(node_id, incarnation)
+
+    async def quorum(self) -> QuorumState:
+        return await self._controller.quorum()
 
     async def suspect(self, node_id: int) -> None:
         await self._controller.suspect(node_id)

@@ -44,6 +44,7 @@ class NodeRegistration:
     port: int
     rack: str | None
     machine: str = ""
+    metadata_directory_id: str = ""
     name: str = ""
     """What it is started as. One with a new directory takes the place of the former one."""
     node_id: int | None = None
@@ -98,7 +99,7 @@ def register_node(
         node_id = _successor_of(image, request.name)
     has_all_data = request.has_all_data
     if node_id is None:
-        node_id = max(image.nodes, default=0) + 1
+        node_id = image.next_node_id
     elif node_id not in image.nodes:
         raise BrokerIdNotRegistered(
             f"the data directory says node {node_id}, which this cluster's metadata does not know; "
@@ -118,6 +119,7 @@ def register_node(
             rack=request.rack,
             machine=request.machine,
             name=request.name,
+            metadata_directory_id=request.metadata_directory_id,
             epoch=image.offset,
         )
     ]

@@ -25,6 +25,7 @@ from .metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterNodeRecord,
+    RemoveNodeRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -48,6 +49,7 @@ class NodeImage:
     fenced: bool = False
     machine: str = ""
     name: str = ""
+    metadata_directory_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class MetadataImage:
     nodes: Mapping[int, NodeImage] = field(default_factory=lambda: _EMPTY)
     topics: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
     topic_names: Mapping[UUID, str] = field(default_factory=lambda: _EMPTY)
+    next_node_id: int = 1
+    """Greater than every id that a node ever had."""
     next_producer_id: int = 0
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Settings changed at run time, by node id as text; "" for all nodes."""
@@ -157,10 +161,13 @@ class MetadataImage:
                     epoch=node.epoch,
                     machine=node.machine,
                     name=node.name,
+                    metadata_directory_id=node.metadata_directory_id,
                 )
             )
             if node.fenced:
                 records.append(FenceNodeRecord(node_id=node.node_id, epoch=node.epoch, fenced=True))
+        if self.next_node_id > max(self.nodes, default=0) + 1:
+            records.append(RemoveNodeRecord(node_id=self.next_node_id - 1))
         for topic in self.topics.values():
             records.append(TopicRecord(topic_id=str(topic.topic_id), name=topic.name))
             records += [
@@ -223,6 +230,7 @@ class _Change:
                     del self._writable("topics")[name]
                     self._partitions.pop(name, None)
             case RegisterNodeRecord():
+                self._note_node_id(record.node_id)
                 self._writable("nodes")[record.node_id] = NodeImage(
                     record.node_id,
                     record.directory_id,
@@ -234,7 +242,11 @@ class _Change:
                     record.epoch,
                     machine=record.machine,
                     name=record.name,
+                    metadata_directory_id=record.metadata_directory_id,
                 )
+            case RemoveNodeRecord():
+                self._writable("nodes").pop(record.node_id, None)
+                self._note_node_id(record.node_id)
             case FenceNodeRecord():
                 node = self._read("nodes").get(record.node_id)
                 if node is not None and node.epoch == record.epoch:
@@ -246,6 +258,9 @@ class _Change:
             case ClusterRecord():
                 self._values["cluster_id"] = record.cluster_id
                 self._values["voters"] = record.voters
+
+    def _note_node_id(self, node_id: int) -> None:
+        self._values["next_node_id"] = max(self._read("next_node_id"), node_id + 1)
 
     def _apply_partition(self, record: PartitionRecord) -> None:
         name = self._read("topic_names").get(UUID(record.topic_id))

@@ -41,6 +41,7 @@ class RegisterNodeRecord:
     """A process with its own socket and log directory. `epoch` is this record's offset.
 
     machine: what dies together; two replicas of a partition are never on one.
+    metadata_directory_id: of a broker, whose directory of metadata may be a voter.
     """
 
     node_id: int
@@ -53,6 +54,14 @@ class RegisterNodeRecord:
     epoch: int
     machine: str = ""
     name: str = ""
+    metadata_directory_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNodeRecord:
+    """The node will not come back; its id is not given again."""
+
+    node_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +123,7 @@ MetadataRecord = (
     ClusterRecord
     | EpochRecord
     | RegisterNodeRecord
+    | RemoveNodeRecord
     | FenceNodeRecord
     | TopicRecord
     | RemoveTopicRecord

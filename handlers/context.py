@@ -256,6 +256,15 @@ class LogDirs(Protocol):
         ...
 
 
+class QuorumState(NamedTuple):
+    """Of the metadata log: voters by directory id, nodes by id, each with how far it is."""
+
+    epoch: int
+    high_watermark: int
+    voters: dict[str, int]
+    applied: dict[int, int]
+
+
 class Controller(Protocol):
     """The cluster's controller, wherever it runs. It answers after commit.
 
@@ -267,6 +276,10 @@ class Controller(Protocol):
 
         It stands also if timeout_ms go by before they do.
         """
+        ...
+
+    async def quorum(self) -> QuorumState:
+        """Who holds the metadata log, and how far."""
         ...
 
 

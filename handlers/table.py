@@ -26,6 +26,7 @@ from ..protocol.messages import (
     describe_groups as describe_groups_messages,
     describe_log_dirs as describe_log_dirs_messages,
     describe_producers as describe_producers_messages,
+    describe_quorum as describe_quorum_messages,
     describe_topic_partitions as describe_topic_partitions_messages,
     elect_leaders as elect_leaders_messages,
     fetch as fetch_messages,
@@ -46,6 +47,8 @@ from ..protocol.messages import (
     offset_for_leader_epoch as offset_for_leader_epoch_messages,
     produce as produce_messages,
     sync_group as sync_group_messages,
+    unregister_broker as unregister_broker_messages,
+    update_features as update_features_messages,
 )
 from ..protocol.schema import Message
 from . import (
@@ -63,6 +66,7 @@ from . import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     elect_leaders,
     fetch,
@@ -83,6 +87,8 @@ from . import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
+    update_features,
 )
 from .context import RequestContext
 
@@ -184,6 +190,9 @@ _ROWS = [
         list_partition_reassignments_messages.ListPartitionReassignmentsRequest,
         list_partition_reassignments.handle,
     ),
+    _row(0, 2, describe_quorum_messages.DescribeQuorumRequest, describe_quorum.handle),
+    _row(0, 2, update_features_messages.UpdateFeaturesRequest, update_features.handle),
+    _row(0, 0, unregister_broker_messages.UnregisterBrokerRequest, unregister_broker.handle),
 ]
 
 APIS: dict[int, Api] = {api.key: api for api in sorted(_ROWS, key=lambda api: api.key)}

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 # an API (docs/adding-an-api.md).
 API_KEYS = (
     *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 37),
-    *(42, 43, 44, 45, 46, 47, 60, 61, 74, 75),
+    *(42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 64, 74, 75),
 )
 
 # kio begins where Kafka 4 does; the layouts before it are those of Kafka 3.9:
@@ -205,12 +205,42 @@ def add_version_0_fields(struct: FoldedStruct) -> None:
             struct.order.insert(struct.order.index(after) + 1, name)
 
 
+def tell_apart(structs: dict[str, FoldedStruct], taken: dict[str, FoldedStruct]) -> None:
+    """Kafka gives structs of a request and of its response one name; those that differ get another.
+
+    So do the ones that hold them, as they would be taken for the request's else.
+    """
+    while True:
+        clashing = [
+            name
+            for name, struct in structs.items()
+            if name in taken
+            and struct.name == name
+            and (
+                struct.order != taken[name].order
+                or any(
+                    each.struct is not None and structs[each.struct].name != each.struct
+                    for each in struct.fields.values()
+                )
+            )
+        ]
+        if not clashing:
+            break
+        for name in clashing:
+            structs[name].name = f"{name}Response"
+    for struct in structs.values():
+        for each in struct.fields.values():
+            if each.struct is not None:
+                each.struct = structs[each.struct].name
+
+
 def generate_api(api_key: int) -> tuple[str, str]:
     from kio.schema.index import api_key_map, schema_name_map
     from kio.static.constants import EntityType
 
     api = api_key_map[api_key]
-    blocks = []
+    blocks: list[str] = []
+    taken: dict[str, FoldedStruct] = {}
     for kind in (EntityType.request, EntityType.response):
         structs: dict[str, FoldedStruct] = {}
         flexible = 1 << 14
@@ -222,6 +252,8 @@ def generate_api(api_key: int) -> tuple[str, str]:
             if root.__flexible__:
                 flexible = min(flexible, version)
         # A struct is defined before the one that holds it: nested ones first.
+        tell_apart(structs, taken)
+        taken |= structs
         for struct in structs.values():
             extend_to_legacy(struct, versions[0])
             add_version_0_fields(struct)

@@ -318,14 +318,43 @@ def test_reassignments_of_single_replicas(
         assert "completed" in ran.out
 
 
+def test_the_metadata_quorum(java: Java, servers: str, kafka_tools: Tool) -> None:
+    tool = TOOLS + "MetadataQuorumCommand"
+    with kafka_tools.call("kafka-metadata-quorum describe --status"):
+        ran = java(tool, "--bootstrap-server", servers, "describe", "--status")
+        assert ran.code == 0, ran
+        assert "LeaderId:" in ran.out
+        assert "MaxFollowerLag:         0" in ran.out
+    with kafka_tools.call("kafka-metadata-quorum describe --replication"):
+        ran = java(tool, "--bootstrap-server", servers, "describe", "--replication")
+        assert ran.code == 0, ran
+        assert "Leader" in ran.out
+
+
+def test_a_feature_is_refused_by_its_name(java: Java, servers: str, kafka_tools: Tool) -> None:
+    ran = java(
+        TOOLS + "FeatureCommand",
+        *("--bootstrap-server", servers, "upgrade", "--feature", "group.version=1"),
+    )
+    assert ran.code != 0
+    [line] = [line for line in (ran.out + ran.err).splitlines() if "no feature" in line]
+    kafka_tools.refused("kafka-features upgrade", line)
+
+
+def test_a_broker_in_service_is_not_unregistered(
+    java: Java, servers: str, kafka_tools: Tool
+) -> None:
+    with kafka_tools.call("kafka-cluster unregister"):
+        ran = java(TOOLS + "ClusterTool", "unregister", "--bootstrap-server", servers, "--id", "1")
+        assert "node 1 is in service; stop it first" in ran.out + ran.err
+
+
 @pytest.mark.parametrize(
     ("name", "tool", "arguments"),
     [
-        ("kafka-metadata-quorum describe", "MetadataQuorumCommand", ("describe", "--status")),
         ("kafka-transactions list", "TransactionsCommand", ("list",)),
         ("kafka-acls --list", "AclCommand", ("--list",)),
         ("kafka-delegation-tokens --describe", "DelegationTokenCommand", ("--describe",)),
-        ("kafka-features upgrade", "FeatureCommand", ("upgrade", "--feature", "group.version=1")),
     ],
 )
 def test_what_is_not_there_says_so_at_once(

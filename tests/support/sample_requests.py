@@ -319,6 +319,20 @@ def _alter_partition_reassignments(s: Sample, version: int) -> Message:
     )
 
 
+def _describe_quorum(s: Sample, version: int) -> Message:
+    part = make("describe_quorum", "PartitionData", partition_index=0)
+    topics = [
+        make("describe_quorum", "TopicData", topic_name=name, partitions=[part])
+        for name in ("__cluster_metadata", s.topic)
+    ]
+    return make("describe_quorum", "DescribeQuorumRequest", topics=topics)
+
+
+def _update_features(s: Sample, version: int) -> Message:
+    update = make("update_features", "FeatureUpdateKey", feature="no.such", max_version_level=1)
+    return make("update_features", "UpdateFeaturesRequest", feature_updates=[update])
+
+
 def _describe_producers(s: Sample, version: int) -> Message:
     topic = make("describe_producers", "TopicRequest", name=s.topic, partition_indexes=[0, 1])
     return make("describe_producers", "DescribeProducersRequest", topics=[topic])
@@ -378,8 +392,11 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     45: _alter_partition_reassignments,
     46: lambda s, v: make("list_partition_reassignments", "ListPartitionReassignmentsRequest"),
     47: _offset_delete,
+    55: _describe_quorum,
+    57: _update_features,
     60: lambda s, v: make("describe_cluster", "DescribeClusterRequest"),
     61: _describe_producers,
+    64: lambda s, v: make("unregister_broker", "UnregisterBrokerRequest", broker_id=77),
     74: lambda s, v: make("list_config_resources", "ListConfigResourcesRequest"),
     75: _describe_topic_partitions,
 }

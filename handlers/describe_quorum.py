@@ -1,0 +1,94 @@
+"""DescribeQuorum (API key 55): who holds the metadata log, and how far (KIP-595, KIP-836).
+
+The controller is no Kafka node here, and tools look for the leader among the voters: the first of
+them stands for it. A voter is shown as the node whose directory it is; observers are the other
+nodes, which apply the metadata. Times of fetches are not known: the controller sends to the voters.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ..cluster.topic_name import METADATA_TOPIC
+from ..protocol.errors import InvalidTopicException, KafkaError
+from ..protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicDataResponse,
+)
+from ..protocol.schema import ZERO_UUID
+from .context import QuorumState, RequestContext
+
+LISTENER = "PLAINTEXT"
+
+
+async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    try:
+        state = await context.node.controller.quorum()
+    except KafkaError as error:
+        return DescribeQuorumResponse(error_code=error.code, error_message=str(error))
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[
+            TopicDataResponse(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _answer(topic.topic_name, partition.partition_index, state, context)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        nodes=[
+            Node(node_id=node.node_id, listeners=[Listener(LISTENER, node.host, node.port)])
+            for node in context.node.image.nodes.values()
+            if node.metadata_directory_id in state.voters
+        ],
+    )
+
+
+def _answer(
+    topic: str, partition: int, state: QuorumState, context: RequestContext
+) -> PartitionDataResponse:
+    if (topic, partition) != (METADATA_TOPIC, 0):
+        error = InvalidTopicException(f"{topic}-{partition} is not the metadata log")
+        return PartitionDataResponse(
+            partition_index=partition, error_code=error.code, error_message=str(error)
+        )
+    nodes = context.node.image.nodes.values()
+    voting = {node.node_id: node for node in nodes if node.metadata_directory_id in state.voters}
+    return PartitionDataResponse(
+        partition_index=0,
+        error_message=None,
+        leader_id=min(voting, default=-1),
+        leader_epoch=state.epoch,
+        high_watermark=state.high_watermark,
+        current_voters=[
+            ReplicaState(
+                replica_id=node_id,
+                replica_directory_id=_uuid(node.metadata_directory_id),
+                log_end_offset=state.voters[node.metadata_directory_id],
+            )
+            for node_id, node in sorted(voting.items())
+        ],
+        observers=[
+            ReplicaState(
+                replica_id=node.node_id,
+                replica_directory_id=_uuid(node.metadata_directory_id),
+                log_end_offset=state.applied.get(node.node_id, -1),
+            )
+            for node in nodes
+            if node.node_id not in voting and not node.fenced
+        ],
+    )
+
+
+def _uuid(directory_id: str) -> UUID:
+    try:
+        return UUID(directory_id)
+    except ValueError:
+        return ZERO_UUID
