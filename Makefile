@@ -1,6 +1,7 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
 # make test      linters, types, import rules, all tests
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
+# make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak crash java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -48,6 +49,12 @@ compatibility: $(VENV)/.test java
 SECONDS ?= 600
 groups-soak: $(VENV)/.test java
 	$(BIN)/python -m bradbury.tests.groups_soak.run --seconds $(SECONDS) $(ARGS)
+
+# Brokers of a cluster of three nodes are killed, stopped, robbed of their disks, and what a checker
+# finds. `make crash SECONDS=60 NEMESES=B1,B6` runs two of them for a minute each; --json in ARGS.
+NEMESES ?= B0,B1,B2,B4,B5,B6,B8,B9,B12
+crash: $(VENV)/.test
+	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
 
 # Spark needs a JDK 17 or 21. Installed only where that can be done without asking.
 java:

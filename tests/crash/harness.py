@@ -53,9 +53,8 @@ RATE = 100
 """Records a second, of each writer."""
 
 HEAL_SECONDS = 120.0
-FINAL_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
 FINAL_TRIES = 2
-GROUP_SECONDS = 60.0
 CALM_SECONDS = 2.0
 FLUSH_SECONDS = 150.0
 
@@ -209,6 +208,7 @@ class CrashRun:
         acks: of the writers, "all" (idempotent) or "1".
         min_insync: min.insync.replicas of the topic.
         most_seconds: the longest that a single fault may take.
+        patience: seconds until fresh readers, and then the group, must have everything.
         on_progress: told how many seconds of faults are over (-1: not in them), and what goes on.
     """
 
@@ -223,6 +223,7 @@ class CrashRun:
         acks: str = "all",
         min_insync: int = MIN_INSYNC,
         most_seconds: float = 30,
+        patience: float = PATIENCE_SECONDS,
         on_progress: Any = lambda seconds, text: None,
     ) -> None:
         self._cluster = cluster
@@ -233,6 +234,7 @@ class CrashRun:
         self._acks = acks
         self._min_insync = min_insync
         self._most_seconds = most_seconds
+        self._patience = patience
         self._on_progress = on_progress
         self._writers: list[ClientProcess] = []
         self._readers: list[ClientProcess] = []
@@ -423,7 +425,7 @@ class CrashRun:
                 for kind in missing
             ]
             self._final += running
-            deadline = time.monotonic() + FINAL_SECONDS
+            deadline = time.monotonic() + self._patience
             missing = []
             for one in running:
                 try:
@@ -440,7 +442,7 @@ class CrashRun:
     def _settle_group(self, admin: bradbury.Admin, ends: dict[int, int]) -> dict[str, Any]:
         """Wait until it has committed all there is; what it is like then."""
         self._on_progress(-1, "the group finishes")
-        deadline = time.monotonic() + GROUP_SECONDS
+        deadline = time.monotonic() + self._patience
         lag, state = sum(ends.values()), "unknown"
         while time.monotonic() < deadline:
             with suppress(KafkaError, ConnectionFailed):

@@ -185,9 +185,36 @@ def starve_partition_actor(scene: Scene) -> None:
         send_signal(pid, signal.SIGCONT)
 
 
+def cut_off_leader(scene: Scene) -> None:
+    """The followers stand still while the leader goes on; then it does, and they take over."""
+    cluster = scene.cluster
+    leader = scene.some_partition_actor()
+    others = [name for name in cluster.of_kind("partitions") if name != leader]
+    pids = cluster.pids(leader, *others)
+    (leader_id,) = (number for number, name in cluster.node_ids().items() if name == leader)
+    if leader_id not in scene.leaders() or len(pids) < 1 + len(others):
+        return
+    scene.fault("cut off", actor=leader)
+    try:
+        for name in others:
+            send_signal(pids[name], signal.SIGSTOP)
+        time.sleep(1.5)
+        send_signal(pids[leader], signal.SIGSTOP)
+        for name in others:
+            send_signal(pids[name], signal.SIGCONT)
+        wait_for(lambda: leader_id not in scene.leaders(), 30, "nobody takes over")
+        time.sleep(1)
+    finally:
+        for pid in pids.values():
+            send_signal(pid, signal.SIGCONT)
+
+
 def do_nothing(scene: Scene) -> None:
     time.sleep(1)
 
+
+CUT_OFF = Nemesis("acks=1", "a leader goes on alone, and is deposed", cut_off_leader)
+"""Loses what was acknowledged with acks=1, as it must: for the proof that losses are found."""
 
 NEMESES = {
     one.name: one

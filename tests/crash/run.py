@@ -11,7 +11,9 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -26,7 +28,7 @@ from .cluster import CrashCluster, crash_nodes, keep_logs, ray_of_its_own
 from .figures import Figures, measure
 from .harness import GROUP_FOLDER, RATE, REPLICATION_FACTOR, TOPIC, CrashRun
 from .history import read_history, write_json
-from .nemesis import NEMESES
+from .nemesis import NEMESES, Nemesis
 from .replicas import compare, read_replicas
 
 COLUMNS = {
@@ -51,28 +53,30 @@ COLUMNS = {
 def run_one(
     nodes: list[RayNode],
     folder: Path,
-    name: str,
+    nemesis: Nemesis,
     seconds: float,
     *,
-    on_progress=lambda seconds, text: None,
-    **options,
+    config: Mapping[str, Any] | None = None,
+    on_progress: Callable[[float, str], None] = lambda seconds, text: None,
+    **options: Any,
 ) -> tuple[Figures, list[str]]:
     """A cluster, a run on it, the cluster's end, and what is wrong: figures and lines for people."""
     began = time.time()
     on_progress(-1, "the cluster starts")
     try:
-        with CrashCluster(nodes, folder / "data") as cluster:
-            run = CrashRun(cluster, folder, NEMESES[name], on_progress=on_progress, **options)
+        with CrashCluster(nodes, folder / "data", config) as cluster:
+            run = CrashRun(cluster, folder, nemesis, on_progress=on_progress, **options)
             outcome = run.run(seconds)
-    except BaseException:
+    finally:
         keep_logs(folder, began)
-        raise
     on_progress(-1, "checking")
     history = read_history(folder)
     faults = check(history)
     group_faults = group_checker.check(read_group_history(folder / GROUP_FOLDER))
     comparison = compare(read_replicas(folder / "data", TOPIC), history, REPLICATION_FACTOR)
-    figures = measure(name, seconds, history, faults, len(group_faults), comparison, outcome)
+    figures = measure(
+        nemesis.name, seconds, history, faults, len(group_faults), comparison, outcome
+    )
     lines = [*report(faults), *group_checker.report(group_faults), *outcome.problems]
     for what in ("divergent", "misplaced", "missing", "behind"):
         found = getattr(comparison, what)
@@ -82,7 +86,6 @@ def run_one(
     write_json(folder / "figures.json", figures.to_json())
     if lines:
         (folder / "found.txt").write_text("\n".join(lines) + "\n")
-        keep_logs(folder, began)
     return figures, lines
 
 
@@ -140,7 +143,7 @@ def main() -> int:
                     figures, lines = run_one(
                         nodes,
                         folder,
-                        name,
+                        NEMESES[name],
                         options.seconds,
                         seed=options.seed,
                         rate=options.rate,

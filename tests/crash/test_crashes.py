@@ -1,0 +1,86 @@
+"""What do kill -9 and SIGSTOP of a real cluster's processes cost? Time, never a record.
+
+Half a minute of each here; all of them, for longer, by `make crash`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bradbury.tests.crash.cluster import crash_nodes
+from bradbury.tests.crash.figures import Figures
+from bradbury.tests.crash.nemesis import CUT_OFF, NEMESES
+from bradbury.tests.crash.run import run_one
+from bradbury.tests.support.ray_nodes import RayNode
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
+
+FAULT_SECONDS = 25
+
+
+@pytest.fixture(scope="module")
+def nodes(ray_cluster: str) -> Iterator[list[RayNode]]:
+    with crash_nodes(ray_cluster) as running:
+        yield running
+
+
+def run(nodes: list[RayNode], folder: Path, name: str) -> Figures:
+    """A run in which nothing is wrong; its figures."""
+    figures, wrong = run_one(nodes, folder, NEMESES[name], FAULT_SECONDS, seed=6, most_seconds=12)
+    assert wrong == []
+    assert figures.is_good
+    assert figures.acknowledged > 1000
+    assert figures.unknown == 0
+    assert figures.offsets_compared >= figures.acknowledged
+    return figures
+
+
+def test_partition_actors_are_killed_one_after_the_other(
+    nodes: list[RayNode], tmp_path: Path
+) -> None:
+    figures = run(nodes, tmp_path, "B1")
+    assert figures.faults >= 3
+    assert figures.elections >= 1
+    assert figures.produce_gap < 10
+
+
+def test_partition_actors_are_stopped_and_go_on(nodes: list[RayNode], tmp_path: Path) -> None:
+    figures = run(nodes, tmp_path, "B2")
+    assert figures.faults >= 2
+    assert figures.produce_gap < 30  # stopped for 12 s at most, or a session of 9 s
+
+
+def test_producers_do_not_notice_that_the_controller_is_killed(
+    nodes: list[RayNode], tmp_path: Path
+) -> None:
+    figures = run(nodes, tmp_path, "B6")
+    assert figures.faults >= 3
+    assert figures.elections == 0
+    assert figures.produce_gap < 5
+
+
+def test_all_actors_are_killed_at_once(nodes: list[RayNode], tmp_path: Path) -> None:
+    figures = run(nodes, tmp_path, "B8")
+    assert figures.faults >= 1
+    assert figures.produce_gap < 60
+
+
+def test_records_that_only_a_leader_had_are_missed_when_they_are_gone(
+    nodes: list[RayNode], tmp_path: Path
+) -> None:
+    """acks=1 promises no more than that: what the other runs would find, if it were there."""
+    figures, wrong = run_one(
+        nodes,
+        tmp_path,
+        CUT_OFF,
+        5,
+        config={"broker.session.timeout.ms": 3000},
+        acks="1",
+        min_insync=1,
+        patience=8,  # what is gone does not come
+        seed=1,
+    )
+    assert figures.faults >= 1
+    assert figures.lost > 0
+    assert any("inconsistent-offset" in line for line in wrong)
