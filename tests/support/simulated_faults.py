@@ -247,14 +247,7 @@ class Faults:
     def _stop(self, node: SimulatedNode) -> None:
         if node.process.is_up:
             self._cluster.oracle.note(None, f"node {node.node_id} is stopped")
-            node.stop()
-            life = node.process.life
-
-            def start() -> None:
-                if not node.process.is_up and node.process.life == life:
-                    node.start()
-
-            self._cluster.clock.after(300 + self._outage(), start)
+            node.stop(lambda: self._start_later(node))
 
     def _pause(self, node: SimulatedNode) -> None:
         self._cluster.oracle.note(None, f"node {node.node_id} hangs")

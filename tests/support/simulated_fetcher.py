@@ -86,6 +86,8 @@ class Fetcher:
         if not asked:
             node.process.after(BACKOFF_MS, self._asked_nothing)
             return
+        for partition_id, position in asked.items():
+            self.partitions[partition_id].replica.claim(position.fetch_offset)
         broker_epoch = node.broker_epoch
         leader = node.cluster.nodes[self.leader_id]
         node.cluster.network.call(
@@ -146,6 +148,7 @@ class Fetcher:
             elif isinstance(step, StartAt):
                 log.truncate_fully_and_start_at(step.offset)
                 log.high_watermark = step.offset
+                self.node.claimed.pop(replica.partition_id, None)
             else:
                 self.node.truncate(replica, step.offset)
             return

@@ -4,6 +4,7 @@ actors/partition_host and actors/insync_manager are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
@@ -58,6 +59,8 @@ class SimulatedNode:
         self.disk = SimulatedDisk()
         self.voter = SimulatedVoter(f"d{node_id}.0")
         self.disks_used = 1
+        self.claimed: dict[PartitionId, int] = {}
+        """Where flush.messages is 1: up to where each log was said to be safe."""
         self.has_all_data = True
         """The token of RELIABILITY 1.2.9: False from a loss until a registration has said so."""
         self.incarnation = ""
@@ -114,7 +117,8 @@ class SimulatedNode:
         """An empty disk with the node's id on it, as whoever restores the node writes it there."""
         self.kill()
         self.disk = SimulatedDisk()
-        self.voter = SimulatedVoter(f"d{self.node_id}.{self.disks_used}")
+        self.claimed.clear()
+        self.voter = self._new_voter()
         self.disks_used += 1
         self.disk.make_directory(DATA)
         write_identity(
@@ -126,7 +130,10 @@ class SimulatedNode:
         )
         self.has_all_data = False
 
-    def stop(self) -> None:
+    def _new_voter(self) -> SimulatedVoter:
+        return SimulatedVoter(f"d{self.node_id}.{self.disks_used}")
+
+    def stop(self, on_stopped: Callable[[], None]) -> None:
         """A clean stop: others lead, all is flushed, the mark is written."""
         if not self.is_registered:
             return
@@ -135,6 +142,7 @@ class SimulatedNode:
             if self.process.is_up and self.directory is not None:
                 self.directory.close(clean=True)
                 self.kill()
+                on_stopped()
 
         controller = self.cluster.controller_for(self)
         self.cluster.network.call(

@@ -10,6 +10,7 @@ Whatever is read, acknowledged, truncated or elected is compared with it.
     R8  epochs of a partition only grow                   R9  nobody out of service joins the ISR
     C1  a committed metadata entry never changes          C2  an epoch has one owner at a voter
     C3  what is published is committed                    C4  replaying the log gives the image
+    F1  with flush.messages=1 what was claimed survives a power loss
     L3  log start <= high watermark <= log end            L7  derived state is that of the records
 
 Where more machines have lost data at once than the settings promise to survive, a partition is
@@ -105,6 +106,14 @@ class Oracle:
         )
         self._cluster.clock.note(log.log_end_offset)
         check_log(log, partition_id)
+        claimed = node.claimed.get(partition_id, 0)
+        if log.log_end_offset < claimed:
+            raise Violation(
+                "F1",
+                f"node {node.node_id} opens its log at {log.log_end_offset}, and had said that "
+                f"{claimed} was on the disk",
+                partition_id,
+            )
 
     def on_leader(self, replica: SimulatedReplica, state: PartitionImage) -> None:
         partition_id, node, log = replica.partition_id, replica.node, replica.log
@@ -186,6 +195,9 @@ class Oracle:
             f"high watermark {log.high_watermark}, epochs {log.epochs.entries}",
         )
         ledger = self.ledgers[partition_id]
+        claimed = replica.node.claimed
+        if partition_id in claimed:
+            claimed[partition_id] = min(claimed[partition_id], offset)
         if replica in self._verified:
             self._verified[replica] = min(self._verified[replica], offset)
         if ledger.is_damaged:

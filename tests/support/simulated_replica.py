@@ -219,6 +219,7 @@ class SimulatedReplica:
             self._start_flush()
         else:
             durable = log.log_end_offset
+        self.claim(durable)
         if leader.on_local_append(durable):
             self._commit()
 
@@ -233,6 +234,12 @@ class SimulatedReplica:
                 each.answer(None)
             else:
                 each.answer(NotEnoughReplicasAfterAppend("too few are in sync now"))
+
+    def claim(self, offset: int) -> None:
+        """It is said that all before this offset is safe, as far as the topic asks."""
+        if self.log.config.flush_messages == 1:
+            claimed = self.node.claimed
+            claimed[self.partition_id] = max(offset, claimed.get(self.partition_id, 0))
 
     def _start_flush(self) -> None:
         if not self._is_flushing:
