@@ -1,5 +1,6 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
 # make test      linters, types, import rules, all tests
+# make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: hours of it)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak crash java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -55,6 +56,12 @@ groups-soak: $(VENV)/.test java
 NEMESES ?= B0,B1,B2,B4,B5,B6,B8,B9,B12
 crash: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
+
+# The whole replicated cluster under a virtual clock, with faults; see docs/simulation.md. Totals of
+# all runs are kept in .cache/simulation.json. ARGS="--seed 17" shows one, "--faults 300" the score.
+SEEDS ?= 2000
+simulate: $(VENV)/.test
+	$(BIN)/python -m bradbury.tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
 # Spark needs a JDK 17 or 21. Installed only where that can be done without asking.
 java:

@@ -107,7 +107,7 @@ class Swarm:
             lag_ms=random.choice((200, 400)),
             fetch_wait_ms=random.choice((60, 150)),
             checkpoint_ms=random.choice((300, 900)),
-            duration_ms=random.choice((4_000, 6_000)),
+            duration_ms=random.choice((4_000, 8_000)),
             kinds=kinds,
             fault_every_ms=random.choice((150, 300, 600)),
             outage_ms=random.choice((100, 500, 1_200)),

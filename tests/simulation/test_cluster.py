@@ -1,0 +1,66 @@
+"""A replicated cluster under faults: is what was promised kept? 600 seeds; `make simulate` for more.
+
+A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed N
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bradbury.tests.support.simulated_cluster import SimulatedCluster
+from bradbury.tests.support.simulated_runs import Totals, run_seed
+
+SEEDS = 600
+AT_A_TIME = 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_A_TIME))
+def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
+    totals = Totals()
+    for seed in range(first, first + AT_A_TIME):
+        outcome = run_seed(seed)
+        if outcome.failure is not None:
+            pytest.fail("\n".join(outcome.transcript))
+        totals.add(outcome)
+    assert totals.acknowledged > 50 * AT_A_TIME, "too little was written to have tried anything"
+    assert totals.elections > AT_A_TIME
+    assert totals.truncations > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 300])
+def test_a_seed_gives_the_same_run_each_time(first: int) -> None:
+    for seed in range(first, first + 10):
+        one, two = run_seed(seed), run_seed(seed)
+        assert (one.digest, one.steps) == (two.digest, two.steps)
+        assert one.steps > 100
+
+
+@pytest.mark.slow
+def test_the_order_of_sets_does_not_matter() -> None:
+    """Another process hashes strings otherwise."""
+    code = "from bradbury.tests.support.simulated_runs import run_seed; print(run_seed(7).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": str(seed),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2)
+    }
+    assert digests == {f"{run_seed(7).digest}\n"}
+
+
+def test_one_seed_runs_through() -> None:
+    cluster = SimulatedCluster(1)
+    cluster.run()
+    assert cluster.acknowledged > 20
