@@ -118,6 +118,9 @@ class NoPartitions:
             raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
         raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
 
+    def follower_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> None:
+        """There is none."""
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self.leader_of(topic, partition).log_start_offset  # which raises
 

@@ -226,6 +226,18 @@ class PartitionHost:
                 raise UnknownLeaderEpoch(f"leader epoch {current_leader_epoch} is news here")
         return replica
 
+    def follower_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> LeaderReplica | None:
+        """See handlers.context.Partitions."""
+        replica = self._replicas.get((topic, partition))
+        state = self._image.partition(topic, partition)
+        if replica is None or replica.leader is not None or state is None:
+            return None
+        if current_leader_epoch not in (-1, state.leader_epoch):
+            return None
+        return replica
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See handlers.context.Partitions."""
         self.leader_of(topic, partition)

@@ -371,12 +371,18 @@ class Replica:
         if reached > log.high_watermark:
             log.high_watermark = reached
             self._changed.add(self)
+            for waiter in list(self._waiters):  # consumers in this rack
+                waiter.on_readable(1 << 30)
         if log_start_offset <= log.log_start_offset:
             return False
         log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
         return True
 
     # --- reading ---------------------------------------------------------------------------------
+
+    def in_sync_with(self, offset: int) -> list[int]:
+        """See handlers.context.LeaderReplica."""
+        return [] if self.leader is None else self.leader.in_sync_with(offset)
 
     def read(
         self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool

@@ -37,6 +37,8 @@ NO_REPLICATION_THROTTLE = "replicas are copied as fast as the disks and the netw
 ONE_FETCHER = "a node asks each leader on one connection, for all partitions at once"
 
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""Kafka's own; the one selector that is not somebody's Java class (KIP-392)."""
 NO_RATE_LIMIT = 1.7976931348623157e308
 """Kafka's default of a rate without limit: the largest double."""
 
@@ -63,7 +65,6 @@ class BrokerConfig(Config):
         "replica.fetch.min.bytes": "followers are answered as soon as there is something",
         "replica.fetch.backoff.ms": "a follower tries again after 50 ms, then 100, up to 1 s",
         "replica.socket.*": "followers use what the system gives",
-        "replica.selector.class": "selectors are Java classes",
         "leader.imbalance.per.broker.percentage": "every leader goes back to its first replica",
         "leader.replication.*": NO_REPLICATION_THROTTLE,
         "follower.replication.*": NO_REPLICATION_THROTTLE,
@@ -197,6 +198,11 @@ class BrokerConfig(Config):
     log_cleaner_backoff_ms: int = long(
         15_000, 0, "How long to wait before logs to compact are looked for again."
     )
+    replica_selector_class: str = string(
+        "",
+        f"Who is told to read from a follower: nobody, or with {RACK_AWARE} a consumer whose "
+        "client.rack is that of a replica in sync.",
+    )
     replica_lag_time_max_ms: int = long(
         30_000,
         1,
@@ -250,6 +256,10 @@ class BrokerConfig(Config):
 
     def check_together(self) -> None:
         self.connection_limits_by_address()
+        if self.replica_selector_class not in ("", RACK_AWARE):
+            raise InvalidConfig(
+                f"replica.selector.class can be {RACK_AWARE} or nothing: others are Java classes"
+            )
         if self.replica_lag_time_max_ms <= self.replica_fetch_wait_max_ms:
             raise InvalidConfig(
                 "replica.lag.time.max.ms must be greater than replica.fetch.wait.max.ms, or "

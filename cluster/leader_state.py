@@ -169,6 +169,16 @@ class LeaderState:
             default=log_start_offset,
         )
 
+    def in_sync_with(self, offset: int) -> list[int]:
+        """Followers in sync that have the records from `offset` on; the furthest ones first."""
+        found = [
+            (-follower.log_end_offset, node)
+            for node, follower in self.followers.items()
+            if node in self._isr
+            and 0 <= follower.log_start_offset <= offset <= follower.log_end_offset
+        ]
+        return [node for _, node in sorted(found)]
+
     def is_candidate(self, node_id: int) -> bool:
         """Whether a follower that is not in sync has what it takes to be."""
         return (

@@ -175,6 +175,10 @@ class LeaderReplica(Protocol):
         """
         ...
 
+    def in_sync_with(self, offset: int) -> list[int]:
+        """Other nodes in sync that have the records from `offset` on; the furthest first."""
+        ...
+
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
         """Done when all replicas in sync have dropped what is below `offset`; None: they have.
 
@@ -200,6 +204,14 @@ class Partitions(Protocol):
         Raises:
             UnknownTopicOrPartition, NotLeaderOrFollower, KafkaStorageError; FencedLeaderEpoch or
             UnknownLeaderEpoch if the caller's epoch (unless -1) is older or newer than ours.
+        """
+        ...
+
+    def follower_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> LeaderReplica | None:
+        """The replica, if this node follows the partition in that leader epoch: consumers may read
+        what it knows to be committed.
         """
         ...
 

@@ -5,6 +5,9 @@ first batch of a partition comes whole however large it is, or a consumer with a
 never get past it (KIP-74). Answered at once when min_bytes are there, on any error, or when nothing
 may be waited for; else parked on (bytes still missing, deadline) and read again when woken.
 
+A consumer that says its rack is sent to a replica there, where replica.selector.class asks for it,
+and is answered there with what is known to be committed (KIP-392).
+
 A follower is given what the leader has, committed or not, and by asking says what it has itself;
 before it gets records it learns where its log parts from the leader's, if it does.
 
@@ -26,6 +29,7 @@ from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     KafkaError,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     UnknownTopicId,
     UnsupportedCompressionType,
 )
@@ -45,6 +49,7 @@ from .fetch_session import (
 )
 
 READ_COMMITTED = 1
+FIRST_WITH_RACK = 11
 FIRST_WITH_ZSTD = 10
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -57,6 +62,7 @@ class FetchAnswer:
     endpoints: list[Endpoint]
     error_code: int = 0
     session_id: int = NO_SESSION
+    is_for_follower: bool = False
 
 
 @dataclass(slots=True)
@@ -270,7 +276,7 @@ class _IncrementalReading:
                 name = _topic_name(topic_id, context)
             answer = _read(name, topic_id, cached.wanted, self._request, context, reading, budget)
             self._idle.pop(key, None)
-            if answer.error_code or answer.diverging is not None:
+            if answer.error_code or answer.is_elsewhere:
                 cached.ignore()
                 live.append((cached, answer))
                 continue
@@ -328,6 +334,7 @@ class _IncrementalReading:
             [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()],
             list(endpoints.values()),
             session_id=session.session_id,
+            is_for_follower=session.is_follower,
         )
 
 
@@ -340,7 +347,7 @@ def _topic_name(topic_id: UUID, context: RequestContext) -> str:
 
 
 def _read_all(request: FetchRequest, context: RequestContext) -> _Reading:
-    reading = _Reading(FetchAnswer([], []))
+    reading = _Reading(FetchAnswer([], [], is_for_follower=_is_follower(request)))
     budget = min(request.max_bytes, context.node.config.fetch_max_bytes)
     if context.api_version < FIRST_WITH_BATCHES:
         budget = min(budget, MOST_BYTES)
@@ -372,9 +379,7 @@ def _read(
     try:
         if not topic:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
-        replica = context.node.partitions.leader_of(
-            topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
-        )
+        replica = _replica(topic, wanted, request, context)
         if context.api_version < FIRST_WITH_ZSTD and replica.compression_type == "zstd":
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
         is_follower = _is_follower(request)
@@ -387,6 +392,17 @@ def _read(
         high_watermark = replica.high_watermark
         last_stable_offset = replica.last_stable_offset
         committed = request.isolation_level == READ_COMMITTED
+        nearest = _nearest(replica, wanted, request, context)
+        if nearest is not None:
+            reading.settled = True
+            return FetchedPartition(
+                wanted.partition,
+                ErrorCode.NONE,
+                high_watermark,
+                last_stable_offset,
+                replica.log_start_offset,
+                preferred_read_replica=nearest,
+            )
         if is_follower:
             up_to = replica.log_end_offset
         else:
@@ -418,6 +434,42 @@ def _read(
         () if committed else None,
         records,
     )
+
+
+def _replica(
+    topic: str, wanted: FetchPartition, request: FetchRequest, context: RequestContext
+) -> LeaderReplica:
+    """The leader here; or a follower, for a consumer that knows of such (KIP-392)."""
+    partitions = context.node.partitions
+    epoch = wanted.current_leader_epoch
+    try:
+        return partitions.leader_of(topic, wanted.partition, current_leader_epoch=epoch)
+    except NotLeaderOrFollower:
+        if context.api_version < FIRST_WITH_RACK or _is_follower(request):
+            raise
+        replica = partitions.follower_of(topic, wanted.partition, current_leader_epoch=epoch)
+        if replica is None:
+            raise
+        if wanted.fetch_offset > replica.log_end_offset:
+            raise OffsetNotAvailable(f"offset {wanted.fetch_offset} is not here yet") from None
+        return replica
+
+
+def _nearest(
+    replica: LeaderReplica, wanted: FetchPartition, request: FetchRequest, context: RequestContext
+) -> int | None:
+    """A node of the consumer's rack to read from, if this is none."""
+    if not request.rack_id or not context.node.config.replica_selector_class:
+        return None
+    nodes = context.node.image.nodes
+    own = nodes.get(context.node.node_id)
+    if _is_follower(request) or own is None or own.rack == request.rack_id:
+        return None
+    for node_id in replica.in_sync_with(wanted.fetch_offset):
+        node = nodes.get(node_id)
+        if node is not None and not node.fenced and node.rack == request.rack_id:
+            return node_id
+    return None
 
 
 def _follower_fetch(

@@ -141,6 +141,8 @@ class RequestMetrics:
     def count_fetched(self, api: ApiMetrics, answer: FetchAnswer) -> None:
         if answer.error_code:
             api.count_error(answer.error_code)
+        if answer.is_for_follower:
+            return
         bytes_out = self.bytes_out
         for topic in answer.topics:
             size = 0

@@ -63,6 +63,11 @@ class FetchedPartition(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Nothing was read here: the reader has to do something else first."""
+        return self.diverging is not None or self.preferred_read_replica >= 0
+
+    @property
     def records_size(self) -> int:
         """In bytes."""
         records = self.records

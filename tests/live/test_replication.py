@@ -357,3 +357,34 @@ def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered(nodes: Thr
     nodes.kill(nodes.leader("t"))
     until(lambda: nodes.leader("t") != -1)
     assert [number for _, _, number in read_all(nodes.servers, "t")] == [6, 7, 8, 9]
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    with ThreeNodes(tmp_path, {"replica.selector.class": selector}) as nodes:
+        nodes.create("t")
+        leader, near, _ = nodes.partition("t").replicas
+        rack = nodes.cluster.controller.image.nodes[near].rack
+        consumer = Consumer(
+            {"bootstrap.servers": nodes.servers, "group.id": "g", "client.rack": rack}
+        )
+        consumer.assign([TopicPartition("t", 0, 0)])
+        found: list[int] = []
+        with Producing(nodes.servers, "t") as producing:
+            producing.more(500)
+            sent = {node: bytes_out(nodes, node) for node in (leader, near)}
+            while len(found) < 500:
+                found += [int(message.value()) for message in consumer.consume(500, 0.5)]
+            assert bytes_out(nodes, near) > sent[near], "it reads there"
+            nodes.kill(near)
+            until(lambda: near not in nodes.partition("t").isr)
+            producing.more(500)
+            while len(found) < 1000:
+                found += [int(message.value()) for message in consumer.consume(500, 0.5)]
+        consumer.close()
+        assert found == list(range(len(found)))
+
+
+def bytes_out(nodes: ThreeNodes, node_id: int) -> int:
+    """What a node has given to consumers."""
+    return nodes.node(node_id).metrics.bytes_out.get("t", 0)
