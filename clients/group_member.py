@@ -306,7 +306,7 @@ class GroupMember:
         }
 
     def commit(self, offsets: Offsets, timeout_ms: int) -> Steps[None]:
-        """Steps that commit, at whichever coordinator. Nothing is committed by anybody at any time.
+        """Steps that commit, at whichever coordinator. No offsets are always committed already.
 
         Raises:
             RebalanceInProgress, UnknownMemberId: as Coordinator.commit_membership.

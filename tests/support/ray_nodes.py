@@ -25,7 +25,7 @@ class RayNode:
     """
 
     def __init__(self, address: str, label: str, role: str) -> None:
-        self._address = address
+        self.address = address
         self._role = role
         self.label = label
         self.process = self._start()
@@ -33,7 +33,7 @@ class RayNode:
     def _start(self) -> psutil.Popen:
         ray_command = str(Path(sys.executable).parent / "ray")
         labels = f"log-node={self.label},log-role={self._role}"
-        command = [ray_command, "start", f"--address={self._address}", f"--labels={labels}"]
+        command = [ray_command, "start", f"--address={self.address}", f"--labels={labels}"]
         return psutil.Popen(
             [*command, "--num-cpus=1", "--block"],
             stdout=subprocess.DEVNULL,
