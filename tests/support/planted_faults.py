@@ -182,7 +182,7 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *arguments, **rest: function(*arguments, **rest)
 
 
-@fault(late=0.03, ordered=False, repeat=0.05, kinds=("kill", "pause"))
+@fault(late=0.2, ordered=False, repeat=0.05, kinds=("kill", "pause"), fault_every_ms=150)
 def an_older_isr_is_believed(patch: Patch) -> None:
     """The leader takes whatever ISR it hears of last, however old."""
 
@@ -309,7 +309,7 @@ def retries_are_not_recognised(patch: Patch) -> None:
     patch(ProducerState, "check", lambda state, header: None)
 
 
-@fault(kinds=("kill", "pause", "power"), loss=0.1)
+@fault(kinds=("pause", "group"), loss=0.1, fault_every_ms=150)
 def producers_survive_a_truncation(patch: Patch) -> None:
     """A batch that was truncated is taken for written."""
     original = LogUpkeep._forget_from
@@ -368,7 +368,13 @@ def the_directory_is_not_synced(patch: Patch) -> None:
     patch(LogUpkeep, "begin_flush", begin_flush)
 
 
-@fault(kinds=("power", "kill", "pause"), checkpoint_ms=300)
+@fault(
+    kinds=("power", "kill", "pause", "group"),
+    checkpoint_ms=300,
+    segment_bytes=400,
+    fault_every_ms=150,
+    min_insync=2,
+)
 def the_recovery_point_stays_above_a_truncation(patch: Patch) -> None:
     """The checkpoint is not lowered when records are truncated."""
     patch(
@@ -453,7 +459,14 @@ def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     )
 
 
-@fault(late=0.03, ordered=False, kinds=("power", "disk"))
+@fault(
+    late=0.2,
+    ordered=False,
+    kinds=("power", "disk"),
+    min_insync=2,
+    outage_ms=100,
+    fault_every_ms=150,
+)
 def an_old_broker_epoch_may_fetch(patch: Patch) -> None:
     """A fetch from before the node was registered anew counts."""
     patch(simulated_fetcher, "check_broker_epoch", lambda leader, node_id, broker_epoch: None)
@@ -542,7 +555,14 @@ def a_restarted_leader_keeps_its_epoch(patch: Patch) -> None:
     )
 
 
-@fault(kinds=("power", "kill"), min_insync=2)
+@fault(
+    kinds=("power", "kill", "group"),
+    min_insync=2,
+    nodes=3,
+    fault_every_ms=150,
+    outage_ms=500,
+    session_ms=600,
+)
 def the_last_in_sync_stays(patch: Patch) -> None:
     """The last member of the ISR stays in it, even if it has lost its data (before KIP-966)."""
 
@@ -613,7 +633,7 @@ def a_former_life_may_join(patch: Patch) -> None:
     patch(alter_partition, "_check_eligible", check)
 
 
-@fault(kinds=("kill", "power", "disk"), on_expand=0.8, late=0.05, ordered=False)
+@fault(kinds=("kill", "cut", "group"), on_expand=0.8, loss=0.2, session_ms=300, outage_ms=1_200)
 def the_fenced_may_join(patch: Patch) -> None:
     """AlterPartition looks at no node at all."""
     patch(alter_partition, "_check_eligible", lambda image, proposed, where: None)
@@ -625,7 +645,7 @@ def the_fenced_may_join(patch: Patch) -> None:
     )
 
 
-@fault(lose_alter_answer=0.3, ordered=False, late=0.05, kinds=("kill", "pause", "group"))
+@fault(lose_alter_answer=0.3, ordered=False, late=0.2, kinds=("kill", "pause"), on_expand=0.5)
 def an_old_partition_epoch_may_alter(patch: Patch) -> None:
     """AlterPartition is carried out whatever state it was decided on."""
     original = alter_partition.AlterPartition._change

@@ -59,6 +59,8 @@ class SimulatedNode:
         self.disk = SimulatedDisk()
         self.voter = SimulatedVoter(f"d{node_id}.0")
         self.disks_used = 1
+        self.ends: dict[PartitionId, int] = {}
+        """Of the logs, when the process died."""
         self.claimed: dict[PartitionId, int] = {}
         """Where flush.messages is 1: up to where each log was said to be safe."""
         self.has_all_data = True
@@ -105,6 +107,8 @@ class SimulatedNode:
         self.voter.on_process_death()
         self.disk = self.disk.after_death()
         self.is_registered = False
+        for partition_id, replica in self.replicas.items():
+            self.ends[partition_id] = replica.log.log_end_offset
         self.replicas, self._fetchers = {}, {}
 
     def lose_power(self) -> None:

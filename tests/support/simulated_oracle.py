@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
 from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.producer_state import REMEMBERED_BATCHES
 
 from .simulated_replica import Batch, PartitionId, SimulatedReplica, batches_of, read_batches
 
@@ -184,7 +185,33 @@ class Oracle:
                     raise Violation("R4", f"{replica} leaves a gap before {batch}", partition_id)
                 ledger.commit(batch)
         if replica.leader is not None:
+            self._check_in_sync(replica, ledger)
             self._cluster.on_committed(replica)
+
+    def _check_in_sync(self, leader: SimulatedReplica, ledger: Ledger) -> None:
+        """Who is in sync has the last of what the leader commits, or will have it when it is back."""
+        partition_id, end = leader.partition_id, leader.log.high_watermark
+        state = self.image.partition(*partition_id)
+        last = ledger.committed[-1] if ledger.committed else None
+        if state is None or last is None or last.next_offset != end:
+            return
+        for node_id in state.isr:
+            node = self._cluster.nodes[node_id]
+            if node_id == leader.node.node_id or node_id in ledger.lossy:
+                continue
+            replica = node.replicas.get(partition_id)
+            if replica is None:  # it is down; what it had it has
+                has_it = node.ends.get(partition_id, end) >= end
+            else:
+                has_it = replica.log.log_end_offset >= end and (
+                    read_batches(replica.log, last.base_offset, end) == [last]
+                )
+            if not has_it:
+                raise Violation(
+                    "R7",
+                    f"{leader} commits {last}, and {node_id} has it not: {state}",
+                    partition_id,
+                )
 
     def on_truncate(self, replica: SimulatedReplica, offset: int) -> None:
         log, partition_id = replica.log, replica.partition_id
@@ -373,6 +400,7 @@ class Oracle:
                 log = replica.log
                 check_log(log, partition_id)
                 found = read_batches(log, log.log_start_offset, log.log_end_offset)
+                check_derived(log, found, partition_id)
                 for batch in found:
                     key = batch.base_offset, batch.leader_epoch
                     if seen.setdefault(key, batch) != batch:
@@ -395,7 +423,6 @@ class Oracle:
             logs = []
             for node_id in self._cluster.replicas_of(partition_id):
                 replica = self._cluster.nodes[node_id].replicas[partition_id]
-                check_derived(replica.log, partition_id)
                 logs.append(read_batches(replica.log, 0, replica.log.log_end_offset))
             if any(each != logs[0] for each in logs):
                 raise Violation("end", "the replicas are not identical", partition_id)
@@ -432,19 +459,22 @@ def check_log(log: PartitionLog, partition_id: PartitionId) -> None:
         raise Violation("L3", f"recovery point {log.recovery_point}", partition_id)
 
 
-def check_derived(log: PartitionLog, partition_id: PartitionId) -> None:
+def check_derived(log: PartitionLog, found: list[Batch], partition_id: PartitionId) -> None:
     """Epochs and producers are those of the records."""
     epochs: list[tuple[int, int]] = []
-    last: dict[int, int] = {}
-    for batch in read_batches(log, 0, log.log_end_offset):
+    last: dict[int, list[int]] = {}
+    for batch in found:
         if not epochs or epochs[-1][0] != batch.leader_epoch:
             epochs.append((batch.leader_epoch, batch.base_offset))
         if batch.producer_id >= 0:
-            last[batch.producer_id] = batch.base_offset
-    known = [entry for entry in log.epochs.entries if entry[1] < log.log_end_offset]
-    for entry in epochs:
-        if log.epochs.epoch_at(entry[1]) != entry[0]:
-            raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)
-    producers = {name: entry.batches[-1].base_offset for name, entry in log.producers.items()}
-    if producers != last:
-        raise Violation("L7", f"producers {producers}, the records say {last}", partition_id)
+            last.setdefault(batch.producer_id, []).append(batch.base_offset)
+    known = log.epochs.entries
+    if [entry for entry in known if entry[1] < log.log_end_offset] != epochs:
+        raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)
+    producers = {
+        name: [batch.base_offset for batch in entry.batches]
+        for name, entry in log.producers.items()
+    }
+    expected = {name: offsets[-REMEMBERED_BATCHES:] for name, offsets in last.items()}
+    if producers != expected:
+        raise Violation("L7", f"producers {producers}, the records say {expected}", partition_id)
