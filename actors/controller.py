@@ -369,7 +369,9 @@ class Controller:
             except TimeoutError:
                 pass
             self._require_active()
-            await self._hear(node_id, incarnation, applied)
+            # Whoever asked may have died meanwhile: only a question is a sign of life. News wakes
+            # this up, too, that the node was fenced; it must not be what brings the node back.
+            controller_state.check_session(self._image, node_id, incarnation)
         return self._update_after(applied)
 
     async def leave(self, node_id: int, incarnation: str) -> None:

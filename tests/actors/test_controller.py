@@ -227,6 +227,26 @@ def test_a_node_hears_what_is_new_and_a_replaced_one_is_told_to_end(tmp_path: Pa
     run(scenario())
 
 
+def test_a_parked_question_of_a_dead_node_does_not_bring_it_back(tmp_path: Path) -> None:
+    """Its own fencing is news, and wakes the question up."""
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        registered = await controller.register(registration())
+        offset = (await controller.poll(registered.node_id, "i", 0)).offset
+        parked = asyncio.ensure_future(controller.poll(registered.node_id, "i", offset))
+        await asyncio.sleep(0)
+        await controller.leave(registered.node_id, "i")
+        assert (await parked).offset > offset
+        assert controller.image.nodes[registered.node_id].fenced
+        await controller.poll(registered.node_id, "i", offset)
+        assert not controller.image.nodes[registered.node_id].fenced
+        await voter.close()
+
+    run(scenario())
+
+
 def test_a_request_repeated_after_its_answer_was_lost_is_the_same_topic(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
