@@ -22,9 +22,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayTaskError,
+)
 
+from ..cluster.rebalance import Move, Rebalance
 from ..handlers.server_config import ServerConfig
+from ..protocol.errors import KafkaError
 from .handles import CONTROLLER
 from .placement import ActorPlan, PlacementError, RayNode, plan
 from .ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
@@ -79,6 +86,31 @@ class Cluster:
     def status(self) -> dict[str, Any]:
         """Controller, nodes, partitions: what `bradbury status --json` prints."""
         return status(self.namespace)
+
+    def rebalance(
+        self, *, drain: str | None = None, restore: str | None = None, dry_run: bool = False
+    ) -> list[Move]:
+        """Begin to move replicas, so that every node has its share; at most 1,000 partitions.
+
+        Args:
+            drain: the name of a machine (see `status`) that is to have none any more.
+            restore: a drained machine that gets new partitions again; nothing moves for it yet.
+            dry_run: only say what would move.
+
+        Returns what moves; `status()["reassigned"]` says how much of it is not done yet.
+        Raises KafkaError: no such machine, or the others are too few.
+        """
+        request = Rebalance(drain=drain, restore=restore, validate_only=dry_run)
+        controller = _get_actor(CONTROLLER, self.namespace)
+        if controller is None:
+            raise UpError(f"no cluster is up in namespace {self.namespace!r}; run `bradbury up`")
+        try:
+            moves: Any = ray.get(controller.change.remote(request, 0), timeout=READY_SECONDS)
+        except RayTaskError as error:
+            if isinstance(error.cause, KafkaError):
+                raise error.cause from None
+            raise
+        return list(moves)
 
     def down(self) -> None:
         """Stop every actor, keeping the data; ends Ray too if `up` had started it."""

@@ -45,6 +45,10 @@ class MeasuredNode(Node, Protocol):
     @property
     def metrics(self) -> NodeMetrics: ...
 
+    def on_closed(self, peer: str) -> None:
+        """The connection from `peer` is closed, by whichever side."""
+        ...
+
 
 class Listener:
     def __init__(self, node: MeasuredNode) -> None:
@@ -201,6 +205,7 @@ class Listener:
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]
+        self._node.on_closed(connection.peer)
 
     # --- closing what is idle, slow or in the way ------------------------------------------------
 

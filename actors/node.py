@@ -121,6 +121,9 @@ class NoPartitions:
     def follower_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> None:
         """There is none."""
 
+    def follower_asks(self, node_id: int, peer: str) -> None:
+        """It is told that there is nothing here."""
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self.leader_of(topic, partition).log_start_offset  # which raises
 
@@ -419,6 +422,11 @@ class Node:
             logger.warning("node %d keeps its former settings: %s", self.node_id, error)
         if self._host is not None:
             self._host.configure(self.server_config)
+
+    def on_closed(self, peer: str) -> None:
+        """See listener.MeasuredNode."""
+        if self._host is not None and self._is_open:
+            self._host.on_closed(peer)
 
     async def next_producer_id(self) -> int:
         """See handlers.context.Node."""

@@ -108,6 +108,8 @@ class PartitionHost:
         self._mover: ReplicaMover | None = None
         self._insync: InsyncManager | None = None
         self._telling: set[asyncio.Task[None]] = set()
+        self._followers: dict[str, int] = {}
+        """Node by the other end of its connection."""
         self.fetchers = ReplicaFetchers(
             lambda leader_id: ReplicaFetcher(self, leader_id, self.in_thread)
         )
@@ -505,6 +507,16 @@ class PartitionHost:
         task = asyncio.get_running_loop().create_task(tell())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
+
+    def follower_asks(self, node_id: int, peer: str) -> None:
+        """See handlers.context.Partitions."""
+        self._followers[peer] = node_id
+
+    def on_closed(self, peer: str) -> None:
+        """A follower that leads nothing is missed by nobody else, and acks=all waits for it."""
+        node_id = self._followers.pop(peer, None)
+        if node_id is not None and self._insync is not None:
+            self.on_unreachable(node_id)
 
     def truncate(self, replica: Replica, offset: int) -> None:
         """See replica_fetcher.FollowingNode."""

@@ -243,6 +243,8 @@ class ControllerActor(_Shell):
                     "roles": list(node.roles),
                     "address": f"{node.host}:{node.port}",
                     "rack": node.rack,
+                    "machine": node.machine_name,
+                    "draining": node.machine_name in image.draining,
                     "fenced": node.fenced,
                     "leaders": health.leaders[node.node_id],
                     "replicas": health.replicas[node.node_id],

@@ -306,7 +306,21 @@ def _progress() -> Iterator[Callable[[str], None]]:
 # --- status --------------------------------------------------------------------------------------
 
 
-def _describe(address: str | None, namespace: str) -> dict[str, Any]:
+@contextmanager
+def running_cluster(address: str | None, namespace: str) -> Iterator[Cluster]:
+    """The cluster that is up here, or on the Ray cluster that is named. Raises CommandFailed."""
+    wanted = _running_ray(address, namespace)
+    import ray
+
+    from ..actors.launch import connect
+
+    try:
+        yield connect(wanted, namespace)
+    finally:
+        ray.shutdown()
+
+
+def _running_ray(address: str | None, namespace: str) -> str:
     state = None if address not in (None, LOCAL) else read_state(namespace)
     if state is not None and state.is_stale:
         raise CommandFailed(
@@ -319,16 +333,15 @@ def _describe(address: str | None, namespace: str) -> dict[str, Any]:
         raise CommandFailed(
             "no cluster is up here; start one with `bradbury up`, or say --address of its Ray"
         )
-    import ray
+    return wanted
 
-    from ..actors.launch import connect
 
-    cluster = connect(wanted, namespace)
-    try:
+def _describe(address: str | None, namespace: str) -> dict[str, Any]:
+    wanted = _running_ray(address, namespace)
+    with running_cluster(address, namespace) as cluster:
         described = cluster.status()
-    finally:
-        ray.shutdown()
-    return {"bootstrap_servers": cluster.bootstrap_servers, "ray_address": wanted, **described}
+        servers = cluster.bootstrap_servers
+    return {"bootstrap_servers": servers, "ray_address": wanted, **described}
 
 
 def _problems(described: dict[str, Any]) -> list[str]:
@@ -387,12 +400,17 @@ def _print_status(described: dict[str, Any]) -> None:
         f"{described['under_min_isr']} under min.insync.replicas, "
         f"{described['reassigned']} being reassigned"
     )
+    machines = {
+        node["node_id"]: node["machine"] + " (drained)" * node["draining"]
+        for node in described["nodes"]
+    }
     leaders = {node["node_id"]: node["leaders"] for node in described["nodes"]}
     print_table(
         (
             "actor",
             "node",
             "roles",
+            "machine",
             "address",
             "pid",
             "partitions",
@@ -406,6 +424,7 @@ def _print_status(described: dict[str, Any]) -> None:
                 actor["actor"],
                 actor.get("node_id"),
                 ",".join(actor.get("roles", ())),
+                machines.get(actor.get("node_id", -1)),
                 actor.get("address"),
                 actor.get("pid"),
                 actor.get("partitions"),

@@ -28,6 +28,7 @@ from .groups_command import groups
 from .log_command import log
 from .offsets_command import offsets
 from .produce_command import produce
+from .rebalance_command import drain, rebalance
 from .topic_commands import topics
 
 USAGE = 2
@@ -73,6 +74,8 @@ app.command()(produce)
 app.command()(consume)
 app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
+app.command()(rebalance)
+app.command()(drain)
 app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")

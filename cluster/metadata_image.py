@@ -19,6 +19,7 @@ from uuid import UUID
 from .metadata_records import (
     ClusterRecord,
     ConfigRecord,
+    DrainRecord,
     EpochRecord,
     FenceNodeRecord,
     MetadataRecord,
@@ -50,6 +51,11 @@ class NodeImage:
     machine: str = ""
     name: str = ""
     metadata_directory_id: str = ""
+
+    @property
+    def machine_name(self) -> str:
+        """What dies together, as people call it."""
+        return self.machine or self.rack or str(self.node_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,8 @@ class MetadataImage:
     nodes: Mapping[int, NodeImage] = field(default_factory=lambda: _EMPTY)
     topics: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
     topic_names: Mapping[UUID, str] = field(default_factory=lambda: _EMPTY)
+    draining: frozenset[str] = frozenset()
+    """Machines that get no more replicas; see rebalance."""
     next_node_id: int = 1
     """Greater than every id that a node ever had."""
     next_producer_id: int = 0
@@ -130,6 +138,10 @@ class MetadataImage:
             for _, node in sorted(self.nodes.items())
             if not node.fenced and (role is None or role in node.roles)
         ]
+
+    def nodes_for(self, role: str) -> list[NodeImage]:
+        """Those that may get new replicas, in id order."""
+        return [node for node in self.live_nodes(role) if node.machine_name not in self.draining]
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
@@ -168,6 +180,7 @@ class MetadataImage:
                 records.append(FenceNodeRecord(node_id=node.node_id, epoch=node.epoch, fenced=True))
         if self.next_node_id > max(self.nodes, default=0) + 1:
             records.append(RemoveNodeRecord(node_id=self.next_node_id - 1))
+        records += [DrainRecord(machine=each, is_draining=True) for each in sorted(self.draining)]
         for topic in self.topics.values():
             records.append(TopicRecord(topic_id=str(topic.topic_id), name=topic.name))
             records += [
@@ -247,6 +260,10 @@ class _Change:
             case RemoveNodeRecord():
                 self._writable("nodes").pop(record.node_id, None)
                 self._note_node_id(record.node_id)
+            case DrainRecord():
+                change = {record.machine}
+                now = self._read("draining")
+                self._values["draining"] = now | change if record.is_draining else now - change
             case FenceNodeRecord():
                 node = self._read("nodes").get(record.node_id)
                 if node is not None and node.epoch == record.epoch:

@@ -65,6 +65,14 @@ class RemoveNodeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRecord:
+    """A machine gets no more replicas (or does again: is_draining=False)."""
+
+    machine: str
+    is_draining: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FenceNodeRecord:
     """The node's session lapsed (or began again: fenced=False)."""
 
@@ -124,6 +132,7 @@ MetadataRecord = (
     | EpochRecord
     | RegisterNodeRecord
     | RemoveNodeRecord
+    | DrainRecord
     | FenceNodeRecord
     | TopicRecord
     | RemoveTopicRecord

@@ -109,7 +109,7 @@ def create_partitions(
             f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {wanted.total}"
         )
     added = wanted.total - present
-    nodes = image.live_nodes(role_for(topic.name))
+    nodes = image.nodes_for(role_for(topic.name))
     replicas: list[tuple[int, ...]]
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:

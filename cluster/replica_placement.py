@@ -55,7 +55,7 @@ def check_replicas(ids: Sequence[int], nodes: Mapping[int, NodeImage], where: st
 
 def machine_of(node: NodeImage) -> Hashable:
     """What dies together."""
-    return node.machine or node.rack or node.node_id
+    return node.machine_name
 
 
 def _place_one(ring: Sequence[NodeImage], number: int, factor: int) -> tuple[int, ...]:

@@ -131,7 +131,7 @@ def create_topic(
     Raises:
         InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment.
     """
-    nodes = image.live_nodes(role_for(topic.name))
+    nodes = image.nodes_for(role_for(topic.name))
     if topic.assignments:
         replicas = check_assignment(topic.assignments, nodes)
     else:
