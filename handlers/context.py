@@ -215,6 +215,12 @@ class Partitions(Protocol):
         """
         ...
 
+    def follower_asks(self, node_id: int, peer: str) -> None:
+        """A replica of that node copies from here, over the connection from `peer`. When the
+        connection closes, the node's process may be gone.
+        """
+        ...
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """No longer serve the records below `before_offset` (-1: below the high watermark).
 

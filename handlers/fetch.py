@@ -484,6 +484,7 @@ def _follower_fetch(
             f"node {node_id} was registered anew in epoch {known.epoch}, "
             f"and asks in epoch {state.replica_epoch}"
         )
+    context.node.partitions.follower_asks(node_id, context.peer)
     return FollowerFetch(
         node_id,
         state.replica_epoch,

@@ -289,6 +289,23 @@ def test_the_death_of_a_process_is_noticed_long_before_its_session_ends(tmp_path
         check_nothing_is_lost(producing, read_all(nodes.servers, "t"))
 
 
+def test_the_death_of_a_follower_that_leads_nothing_is_noticed_as_early(tmp_path: Path) -> None:
+    """Nobody asks it for anything; its leader misses the connection over which it has asked."""
+    hour = 3_600_000
+    config = {"broker.session.timeout.ms": hour, "replica.lag.time.max.ms": hour}
+    with ThreeNodes(tmp_path, config) as nodes:
+        nodes.create("t", min_insync_replicas="2")
+        with Producing(nodes.servers, "t") as producing:
+            producing.more(100)
+            leader = nodes.leader("t")
+            follower = next(node for node in nodes.partition("t").replicas if node != leader)
+            nodes.kill(follower)
+            until(lambda: follower not in nodes.partition("t").isr)
+            producing.more(100)
+        assert nodes.leader("t") == leader
+        check_nothing_is_lost(producing, read_all(nodes.servers, "t"))
+
+
 def test_replicas_move_while_producers_and_consumers_go_on(nodes: ThreeNodes) -> None:
     """From one node to another, to more and to fewer of them: kafka-python says where."""
     with nodes.cluster.admin() as admin:
