@@ -20,7 +20,7 @@ demo: $(VENV)/.demo java
 # Two processes: the tests wait more than they work. `make test JOBS=0` runs them in one.
 JOBS ?= 2
 test: $(VENV)/.test java check
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow and not ray and not spark" \

@@ -1,7 +1,7 @@
 """One Ray cluster per test run, and its hygiene: nothing of ours meets another Ray on the machine.
 
-`make test` runs two processes: what needs Ray or Spark stays together in one, so that there is one
-cluster; of the rest a file stays together, and goes to whichever has time.
+`make test` runs two processes: what shares the Ray cluster stays together in one, so that there is
+one; of the rest a file stays together, and goes to whichever has time.
 
 address "local"           never join a cluster that happens to run here
 own short temp directory  socket paths have at most 107 characters
@@ -13,8 +13,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 RAY_ENVIRONMENT = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
@@ -33,20 +35,34 @@ QUICK_DEATHS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+ONE_RAY = ("ray", "crash", "compatibility")
+"""Folders whose tests share one Ray cluster, and with it one process."""
+LONG = ("cli", "examples", "pipelines", "groups_soak", "simulation")
+
+
+def place(path: str) -> tuple[int, str]:
+    """When a test has its turn, and what it stays together with: the longest first."""
+    folder = path.split("/")[1] if path.count("/") > 1 else ""
+    if folder in ONE_RAY:
+        return 0, "ray"
+    if folder == "pipelines":  # a process has one Spark session
+        return 1, folder
+    return (1 if folder in LONG else 2), path
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Which tests stay in one process; the longest such group first."""
+    items.sort(key=lambda item: place(item.nodeid.split("::")[0])[0])
 
-    def place(item: pytest.Item) -> tuple[int, str]:
-        if item.get_closest_marker("ray") or item.get_closest_marker("spark"):
-            return 0, "ray"
-        if "compatibility" in item.path.parts:  # its table is looked at after its calls
-            return 1, "compatibility"
-        return 2, str(item.path)
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(place(item)[1]))
-    items.sort(key=lambda item: place(item)[0])
+class Together(LoadScopeScheduling):
+    """Gives a process all tests of a place, then the next ones."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return place(nodeid.split("::")[0])[1]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")
