@@ -58,8 +58,7 @@ class VirtualClock:
             event()
             if is_done is not None and self.steps % 64 == 0 and is_done():
                 return
-        if not heap:
-            self.now_ms = until_ms
+        self.now_ms = until_ms
 
 
 class Process:

@@ -1,0 +1,127 @@
+"""A few simulated nodes whose metadata a test decides itself: for histories told step by step.
+
+There is no controller: `decide` says who leads and who is in sync, to whom it is told. Everything
+else (logs, fetches, the network between them) is the simulation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bradbury.cluster.metadata_image import MetadataImage
+from bradbury.cluster.metadata_records import (
+    MetadataRecord,
+    PartitionRecord,
+    RegisterNodeRecord,
+    TopicRecord,
+)
+from bradbury.protocol.records import encode_records
+from bradbury.storage.partition_log import PartitionLog
+
+from .simulated_cluster import TOPIC, TOPIC_ID, SimulatedCluster
+from .simulated_faults import Swarm
+from .simulated_replica import SimulatedReplica, read_batches
+
+PARTITION = (TOPIC, 0)
+
+
+class Bench:
+    """Nodes 1 to 3, one partition with a replica on each of them."""
+
+    def __init__(self, *, min_insync: int = 1, flushes: bool = False) -> None:
+        swarm = Swarm(producers=0, readers=0, min_insync=min_insync, flushes=flushes)
+        self.cluster = SimulatedCluster("bench", swarm)
+        self.nodes = self.cluster.nodes
+        assert self.cluster.current is not None
+        self.cluster.current.kill()
+        self._partition_epoch = 0
+        self._written = 0
+        self._epochs = dict.fromkeys(self.nodes, 1)
+        self.image = MetadataImage()
+        self._change([TopicRecord(topic_id=str(TOPIC_ID), name=TOPIC)], to=())
+        for node_id in self.nodes:
+            self.register(node_id)
+
+    def _change(self, records: Sequence[MetadataRecord], to: Sequence[int]) -> None:
+        self.image = self.image.apply(records, offset=self.image.offset + len(records))
+        for node_id in to:
+            self.nodes[node_id]._apply(self.image)
+
+    def register(self, node_id: int, *, to: Sequence[int] = ()) -> None:
+        """A new life of the node, in a greater broker epoch."""
+        record = RegisterNodeRecord(
+            node_id=node_id,
+            directory_id=f"d{node_id}",
+            incarnation=f"{self.image.offset}",
+            roles=("partition",),
+            host="",
+            port=0,
+            rack=None,
+            epoch=self.image.offset + 1,
+        )
+        self._change([record], to)
+
+    def decide(
+        self, leader: int, epoch: int, isr: Sequence[int], *, to: Sequence[int] = (1, 2, 3)
+    ) -> None:
+        """The controller's word, and who hears it at once."""
+        self._partition_epoch += 1
+        record = PartitionRecord(
+            topic_id=str(TOPIC_ID),
+            partition=0,
+            replicas=(1, 2, 3),
+            isr=tuple(isr),
+            leader=leader,
+            leader_epoch=epoch,
+            partition_epoch=self._partition_epoch,
+        )
+        self._change([record], to)
+
+    def tell(self, *node_ids: int) -> None:
+        """Everything that was decided so far."""
+        for node_id in node_ids:
+            self.nodes[node_id]._apply(self.image)
+
+    def replica(self, node_id: int) -> SimulatedReplica:
+        return self.nodes[node_id].replicas[PARTITION]
+
+    def log(self, node_id: int) -> PartitionLog:
+        return self.replica(node_id).log
+
+    def records(self, node_id: int) -> list[tuple[int, int]]:
+        """(leader epoch, checksum) of each record."""
+        log = self.log(node_id)
+        batches = read_batches(log, log.log_start_offset, log.log_end_offset)
+        return [(batch.leader_epoch, batch.crc) for batch in batches]
+
+    def epochs(self, node_id: int) -> list[int]:
+        """The leader epoch of each record."""
+        return [epoch for epoch, _ in self.records(node_id)]
+
+    def append(self, node_id: int, count: int = 1) -> list[object]:
+        """That many records of one batch each, with acks=all; answers come into the list."""
+        answers: list[object] = []
+        for _ in range(count):
+            self._written += 1
+            value = b"record %d" % self._written
+            batch = encode_records([(self.cluster.clock.now_ms, None, value, ())])
+            self.replica(node_id).produce(batch, acks_all=True, answer=answers.append)
+        return answers
+
+    def run(self, ms: int = 400) -> None:
+        self.cluster.clock.run(self.cluster.clock.now_ms + ms)
+
+    def separate(self, some: set[int], others: set[int]) -> None:
+        self.cluster.network.cut(some, others, one_way=False)
+
+    def join(self) -> None:
+        self.cluster.network.cuts.clear()
+
+    def restart(self, node_id: int, *, power: bool = False) -> None:
+        """Its process, or its machine; it knows of nothing until it is told."""
+        node = self.nodes[node_id]
+        if power:
+            node.lose_power()
+        else:
+            node.kill()
+        node.start()
