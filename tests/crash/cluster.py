@@ -3,7 +3,7 @@ controller; and the hand on its processes.
 
     with ray_of_its_own() as address, crash_nodes(address) as nodes:
         with CrashCluster(nodes, data_dir) as cluster:
-            cluster.kill("partitions/n1/0")
+            send_signal(cluster.pids("partitions/c1/0")["partitions/c1/0"], SIGKILL)
 
 Brokers have fixed ports, as they have in earnest: one that comes back is where it was.
 """
@@ -125,20 +125,6 @@ class CrashCluster:
 
     def admin(self) -> bradbury.Admin:
         return self._cluster.admin()
-
-    # --- what is done to them --------------------------------------------------------------------
-
-    def kill(self, *names: str) -> dict[str, int]:
-        """kill -9 of the actors' processes, all at once; which they were."""
-        pids = self.pids(*names)
-        for pid in pids.values():
-            send_signal(pid, signal.SIGKILL)
-        return pids
-
-    def kill_controller(self) -> int:
-        pid: int = self.controller()["pid"]
-        send_signal(pid, signal.SIGKILL)
-        return pid
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:

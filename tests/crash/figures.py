@@ -30,7 +30,8 @@ class Figures:
     unknown: neither acknowledged nor known to be in the log's absence. produce_gap: the longest time
     in which no record of some partition was acknowledged to any writer; produce_gap_confluent: to a
     writer on librdkafka. consume_gap: the same, of records handed to the readers together.
-    gap_per_fault: the longest produce gap around each fault, in the middle of all.
+    gap_per_fault: the longest produce gap around each fault, in the middle of all. under_replicated:
+    the longest time in which not all replicas were in sync.
     """
 
     nemesis: str
@@ -49,6 +50,7 @@ class Figures:
     produce_gap_confluent: float
     gap_per_fault: float
     consume_gap: float
+    under_replicated: float
     heal_seconds: float
     recovery_seconds: float
     elections: int
@@ -93,6 +95,7 @@ def measure(
         produce_gap_confluent=_longest(produce_gaps(history, "confluent")),
         gap_per_fault=_per_fault(history, gaps),
         consume_gap=_longest(consume_gaps(history)),
+        under_replicated=_under_replicated(history),
         heal_seconds=round(outcome.heal_seconds, 1),
         recovery_seconds=round(max(outcome.recoveries, default=0.0), 1),
         elections=outcome.elections,
@@ -133,6 +136,19 @@ def _between(times: dict[Any, list[int]]) -> list[Gap]:
 
 def _longest(gaps: list[Gap]) -> float:
     return round(max((end - begin for begin, end in gaps), default=0) / SECOND, 2)
+
+
+def _under_replicated(history: History) -> float:
+    gaps: list[Gap] = []
+    since: int | None = None
+    for state in history.states:
+        is_whole = min(state.in_sync) >= history.end.replication_factor
+        if is_whole and since is not None:
+            gaps.append((since, state.time))
+            since = None
+        elif not is_whole and since is None:
+            since = state.time
+    return _longest(gaps)
 
 
 def _per_fault(history: History, gaps: list[Gap]) -> float:

@@ -8,6 +8,7 @@
     <member>.jsonl     the same events, as members of a group write them (see groups_soak.history)
     offsets.jsonl      {"event": "fetched", "group", "begin", "offsets": {partition: offset}}
     faults.jsonl       {"event": "fault", "what", ...}               what was done to the brokers
+    watch.jsonl        {"event": "state", "leaders": [...], "in_sync": [...]}   when they changed
     plan.json          partitions, groups, names of the final readers
     end.json           what the cluster and its groups were like in the end
 
@@ -90,6 +91,15 @@ class Fault:
     time: int
 
 
+@dataclass(slots=True, frozen=True)
+class State:
+    """What Metadata said from `time` on: of each partition the leader (-1: none) and ISR's size."""
+
+    time: int
+    leaders: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class EndState:
     """in_sync: replicas of each partition in the ISR. lags, states: of each group."""
@@ -109,6 +119,7 @@ class History:
     committed: list[Committed] = field(default_factory=list)
     fetched: list[Fetched] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
     end: EndState = field(default_factory=EndState)
 
 
@@ -134,15 +145,18 @@ def read_history(folder: Path) -> History:
                 Fetched(line["group"], int(partition), offset, line["begin"])
                 for partition, offset in line["offsets"].items()
             ]
-    history.faults = read_faults(folder)
+    history.faults = [
+        Fault(line["what"], line["time"])
+        for line in _lines_of(folder / "faults.jsonl")
+        if line["event"] == "fault"
+    ]
+    history.states = [
+        State(line["time"], tuple(line["leaders"]), tuple(line["in_sync"]))
+        for line in _lines_of(folder / "watch.jsonl")
+    ]
     if (folder / "end.json").is_file():
         history.end = _read_end(json.loads((folder / "end.json").read_text()))
     return history
-
-
-def read_faults(folder: Path) -> list[Fault]:
-    lines = _lines_of(folder / "faults.jsonl")
-    return [Fault(one["what"], one["time"]) for one in lines if one["event"] == "fault"]
 
 
 def _lines_of(path: Path) -> Iterable[dict[str, Any]]:
@@ -218,7 +232,7 @@ __all__ = [
     "Lines",
     "Poll",
     "Send",
-    "read_faults",
+    "State",
     "read_history",
     "write_json",
 ]

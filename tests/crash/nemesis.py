@@ -85,8 +85,11 @@ class Nemesis:
 
 def kill_partition_actor(scene: Scene) -> None:
     name = scene.some_partition_actor()
+    pid = scene.cluster.pids(name).get(name)
+    if pid is None:
+        return  # it is not back yet
     scene.fault("kill -9", actor=name)
-    scene.cluster.kill(name)
+    send_signal(pid, signal.SIGKILL)
 
 
 def stop_partition_actor(scene: Scene) -> None:
@@ -105,16 +108,19 @@ def stop_partition_actor(scene: Scene) -> None:
 
 
 def kill_controller(scene: Scene) -> None:
-    scene.fault("kill -9", actor="controller")
     try:
-        scene.cluster.kill_controller()
+        pid = scene.cluster.controller()["pid"]
     except ray.exceptions.RayError:
-        scene.note("the controller does not answer yet")
+        return  # it is not back yet
+    scene.fault("kill -9", actor="controller")
+    send_signal(pid, signal.SIGKILL)
 
 
 def kill_everything(scene: Scene) -> None:
+    pids = scene.cluster.pids()
     scene.fault("kill -9", actor="all")
-    scene.cluster.kill()
+    for pid in pids.values():
+        send_signal(pid, signal.SIGKILL)
     begin = time.monotonic()
     scene.cluster.wait_until_whole()
     scene.recoveries.append(time.monotonic() - begin)

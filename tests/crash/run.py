@@ -45,7 +45,7 @@ COLUMNS = {
     "produce_gap_confluent": "of librdkafka, s",
     "gap_per_fault": "median per fault, s",
     "consume_gap": "longest consume gap, s",
-    "heal_seconds": "all in sync after, s",
+    "under_replicated": "longest under-replicated, s",
     "elections": "elections",
 }
 
