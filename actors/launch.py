@@ -188,6 +188,8 @@ def up(
         existing = _existing_settings(namespace)
         if existing is not None and data_dir is None:
             settings["data_dir"] = existing["data_dir"]
+        if existing is not None and config is None:
+            settings["config"] = existing["config"]
         if existing is not None and existing != settings:
             raise UpError(
                 f"a cluster is already up in namespace {namespace!r} with {existing}; "

@@ -101,7 +101,7 @@ def test_a_machine_is_drained_and_gets_its_share_back(
     assert set().union(*machines(cluster, "t")) == {"m1", "m2", "m3"}
     again = command(ray_cluster, "rebalance")
     assert "nothing has to move" in again.stderr + again.stdout
-    consumer = bradbury.Consumer(cluster.bootstrap_servers)
+    consumer = bradbury.Consumer(bootstrap=cluster.bootstrap_servers)
     consumer.assign([bradbury.TopicPartition("t", index) for index in range(6)])
     consumer.seek_to_beginning()
     found: list[int] = []
