@@ -396,12 +396,12 @@ class Controller:
         self._probing.add(node_id)
         try:
             is_dead = await is_port_closed(node.host, node.port)
+            now = self._image.nodes.get(node_id)
+            if is_dead and now is not None and now.epoch == node.epoch:
+                logger.warning("nobody listens on the port of node %d: fencing it", node_id)
+                await self._fence(node_id, fenced=True)
         finally:
             self._probing.discard(node_id)
-        now = self._image.nodes.get(node_id)
-        if is_dead and now is not None and now.epoch == node.epoch:
-            logger.warning("nobody listens on the port of node %d: fencing it", node_id)
-            await self._fence(node_id, fenced=True)
 
     async def _hear(self, node_id: int, incarnation: str, applied: int) -> None:
         node = controller_state.check_session(self._image, node_id, incarnation)
