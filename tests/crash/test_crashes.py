@@ -16,7 +16,7 @@ from bradbury.tests.support.ray_nodes import RayNode
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
-FAULT_SECONDS = 25
+FAULT_SECONDS = 20
 
 
 @pytest.fixture(scope="module")
