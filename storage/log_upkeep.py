@@ -445,6 +445,7 @@ class LogUpkeep:
         except OSError as error:
             raise self._health.fail(f"truncating {self.directory}", error) from error
         self._mark_deleted(removed, DUE_AT_ONCE)
+        self._sync_truncation()
         return dropped
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -459,6 +460,19 @@ class LogUpkeep:
             self._segments.replace_all(self._active)
             self.log_start_offset = offset
             self._forget_from(offset)
+        except OSError as error:
+            raise self._health.fail(f"truncating {self.directory}", error) from error
+        self._sync_truncation()
+
+    def _sync_truncation(self) -> None:
+        """A power loss must not bring back what was dropped: by then other records may be committed
+        in its place, and the high watermark's checkpoint would call the old ones committed.
+
+        Unlike Kafka: it does not wait for the disk here. Raises StorageFailure.
+        """
+        try:
+            self._active.file.sync()
+            sync_directory(self._file_system, self.directory)
         except OSError as error:
             raise self._health.fail(f"truncating {self.directory}", error) from error
 

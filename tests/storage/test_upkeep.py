@@ -12,6 +12,7 @@ from bradbury.storage.partition_log import PartitionLog
 from bradbury.storage.retention import SegmentDeletion
 from bradbury.tests.support import batches
 from bradbury.tests.support.logs import open_log, read_all
+from bradbury.tests.support.memory_file_system import MemoryFileSystem
 
 make_batch = partial(batches.make_batch, key=b"key")  # compacted topics want keys
 SIZE = len(make_batch())
@@ -140,6 +141,28 @@ def test_truncation_leaves_exactly_the_batches_below(tmp_path: Path, offset: int
     assert again.recovery.bytes_truncated == 0
     assert log.delete_old_files(now_ms=0) >= 0
     assert names(tmp_path, ".deleted") == []
+
+
+@pytest.mark.parametrize("segment_bytes", [TWO, 100 * SIZE])
+@pytest.mark.parametrize("offset", [0, 3, 6])
+def test_a_power_loss_does_not_bring_back_what_was_truncated(
+    offset: int, segment_bytes: int
+) -> None:
+    """Of a log that has grown again since, and whose high watermark is known to be above."""
+    config = LogConfig(segment_bytes=segment_bytes)
+    disk = MemoryFileSystem()
+    log = open_log("/data/t-0", file_system=disk, config=config)
+    fill(log, 8)
+    log.flush()
+    before = read_all(log)
+    log.truncate_to(offset)
+    fill(log, 8 - offset, start_ms=9000)
+    log.high_watermark = 8
+    after = open_log(
+        "/data/t-0", file_system=disk.crash(), config=config, high_watermark=log.high_watermark
+    )
+    assert after.log_end_offset == offset
+    assert read_all(after) == before[: offset * SIZE]
 
 
 def test_truncation_inside_a_batch_takes_the_whole_batch(tmp_path: Path) -> None:
