@@ -306,7 +306,7 @@ class GroupMember:
         }
 
     def commit(self, offsets: Offsets, timeout_ms: int) -> Steps[None]:
-        """Steps that commit, at whichever coordinator. No offsets are always committed already.
+        """Steps that commit, at whichever coordinator. An empty commit is never refused.
 
         Raises:
             RebalanceInProgress, UnknownMemberId: as Coordinator.commit_membership.
