@@ -386,6 +386,12 @@ def the_recovery_point_stays_above_a_truncation(patch: Patch) -> None:
     )
 
 
+@fault(kinds=("power", "stop", "pause", "cut"), checkpoint_ms=300, fault_every_ms=150, min_insync=2)
+def a_truncation_does_not_reach_the_disk(patch: Patch) -> None:
+    """As this log once did: after a power loss dropped records are back, as if committed."""
+    patch(LogUpkeep, "_sync_truncation", lambda log: None)
+
+
 # --- followers -----------------------------------------------------------------------------------
 
 
@@ -773,3 +779,26 @@ def an_older_controllers_news_are_taken(patch: Patch) -> None:
         original(node, result)
 
     patch(SimulatedNode, "_on_update", on_update)
+
+
+# Chance does not find these; tests/simulation/test_known_histories.py does, with the fault planted.
+TOLD = {
+    "an old leader epoch may fetch": (
+        "the epoch of the last record, which each fetch tells, says the same once more"
+    ),
+    "an old broker epoch may fetch": (
+        "a fetch must arrive a whole restart late, and just while its node is let in again"
+    ),
+    "entries of former epochs are counted": "Raft's figure 8 takes five voters and five controllers",
+}
+# Nothing in tests/simulation finds these.
+MASKED = {
+    "any answer is taken": (
+        "a fetcher asks one question at a time and truncates only by its answer, so the position "
+        "changes in between only with a new leader epoch, which an answer of the old one survives"
+    ),
+    "the recovery point stays above a truncation": (
+        "the segment that holds the recovery point is scanned whole, so it takes a truncation over "
+        "several segments, and a power loss before they are closed again; tests/storage sees it"
+    ),
+}

@@ -149,7 +149,7 @@ class Network:
     def send(self, source: Process, target: Process, event: Event) -> None:
         """One message; `event` runs in the life that the target has when it arrives."""
         if source.machine == target.machine:
-            self.clock.after(0, lambda: target.run(target.life, event))
+            self.clock.after(1, lambda: target.run(target.life, event))
             return
         random, weather = self.random, self.weather
         if (source.machine, target.machine) in self.cuts:

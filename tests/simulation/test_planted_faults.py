@@ -1,0 +1,37 @@
+"""Are mistakes found? Each planted one must be, and the same seeds without it must be clean."""
+
+import dataclasses
+from random import Random
+
+import pytest
+
+from bradbury.tests.support.planted_faults import FAULTS, MASKED, TOLD, planted
+from bradbury.tests.support.simulated_faults import Swarm
+from bradbury.tests.support.simulated_runs import run_seed
+
+MOST_SEEDS = 150
+
+
+def swarm_for(name: str, seed: int) -> Swarm:
+    drawn = Swarm.draw(Random(f"swarm {seed}"))
+    return dataclasses.replace(drawn, **FAULTS[name].seen_by)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in TOLD | MASKED])
+def test_a_planted_fault_is_found(name: str) -> None:
+    for seed in range(MOST_SEEDS):
+        with planted(name):
+            failure = run_seed(seed, swarm_for(name, seed)).failure
+        if failure is not None:
+            clean = run_seed(seed, swarm_for(name, seed))
+            assert clean.failure is None, "\n".join(clean.transcript)
+            return
+    pytest.fail(f"{MOST_SEEDS} seeds have not found it")
+
+
+def test_nine_in_ten_are_found_and_the_others_explained() -> None:
+    assert len(FAULTS) >= 30
+    assert set(MASKED | TOLD) <= set(FAULTS)
+    assert len(MASKED) <= len(FAULTS) / 10
+    assert all(len(reason) > 40 for reason in (MASKED | TOLD).values())
