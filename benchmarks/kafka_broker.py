@@ -45,7 +45,7 @@ class KafkaBroker:
         self._log = folder / "kafka.out"
         self._heap = heap
         self._port, self._controller_port = _free_ports(2)
-        self._config = dict(config or {})
+        self.config = dict(config or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,8 +57,17 @@ class KafkaBroker:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def controller_port(self) -> int:
+        return self._controller_port
+
     def start(self) -> None:
         """Returns when it takes connections. Raises RuntimeError with what it said."""
+        self.start_without_waiting()
+        self.wait_until_it_serves()
+
+    def format(self) -> Path:
+        """Write its settings, and its directory if it has none. Returns the file of settings."""
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
         settings = {
@@ -77,24 +86,31 @@ class KafkaBroker:
             "transaction.state.log.num.partitions": "1",
             "offsets.topic.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
-            **self._config,
+            **self.config,
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (self.data / "meta.properties").exists():
             run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+        return properties
+
+    def start_without_waiting(self) -> None:
+        properties = self.format()
         options = (f"-Xmx{self._heap}", f"-Xms{self._heap}", *SERVER_OPTIONS)
         command = java_command("kafka.Kafka", str(properties), options=options)
         with self._log.open("ab") as out:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._folder
             )
+
+    def wait_until_it_serves(self) -> None:
+        """Raises RuntimeError with what it said, and ends it."""
         try:
-            self._wait_until_it_serves()
+            self._wait()
         except BaseException:
             self.kill()
             raise
 
-    def _wait_until_it_serves(self) -> None:
+    def _wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         assert self._process is not None
         while time.monotonic() < deadline:

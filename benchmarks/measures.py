@@ -61,7 +61,13 @@ class Latency(NamedTuple):
     p99: float
 
 
-def new_topic(broker: Contestant, name: str, partitions: int = 1) -> str:
+def new_topic(
+    broker: Contestant,
+    name: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    config: dict[str, str] | None = None,
+) -> str:
     """Made, and known to every client that asks.
 
     Deleted, its files go at once: then the next one writes to memory that this machine has already.
@@ -69,7 +75,7 @@ def new_topic(broker: Contestant, name: str, partitions: int = 1) -> str:
     """
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
     first = min(partitions, MOST_PARTITIONS_AT_ONCE)
-    topic = NewTopic(name, first, 1, config={"file.delete.delay.ms": "0"})
+    topic = NewTopic(name, first, replicas, config={"file.delete.delay.ms": "0", **(config or {})})
     admin.create_topics([topic], operation_timeout=WAIT_SECONDS)[name].result(WAIT_SECONDS)
     for total in range(2 * first, partitions + 1, first):
         more = NewPartitions(name, total)

@@ -1,0 +1,143 @@
+"""Three replicas, three nodes: Bradbury and Apache Kafka 4.1.1, side by side. Run by hand:
+
+    python benchmarks/versus_kafka_replicated.py [--rounds 3] [--kills 5] [--json figures.json]
+
+Both have three nodes on this machine, with their data on the same disk, and take turns. Producers
+wait for all replicas in sync (acks=all, min.insync.replicas=2). Then the process that leads is
+killed (kill -9) under an idempotent producer: the figure is the longest time between two
+acknowledgements. Six broker processes and a client share two cores here, so these are ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import threading
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from contestants import Arena
+from librdkafka import drain_library
+from measures import BIG_BATCHES, consume, delete_topic, new_topic, produce
+from replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
+from rich.console import Console
+from rich.table import Table
+
+ALL = {**BIG_BATCHES, "acks": "all"}
+TOPIC = {"min.insync.replicas": "2"}
+GOALS = {
+    "produce 100 B, records/s": (">=", 1.5),
+    "produce 1 KB, MB/s": (">=", 2.0),
+}
+
+
+def throughput(broker: Replicated, name: str) -> dict[str, float]:
+    found = {}
+    for size, count, label in ((100, 1_000_000, "100 B"), (1_000, 200_000, "1 KB")):
+        topic = new_topic(broker, f"{name}-{size}", replicas=3, config=TOPIC)
+        os.sync()
+        sent = produce(broker, topic, size, count, ALL)
+        read = consume(broker, topic, size, count)
+        by_count = size == 100
+        unit = "records/s" if by_count else "MB/s"
+        for verb, one in (("produce", sent), ("consume", read)):
+            rate = one.records_per_second if by_count else one.megabytes_per_second
+            found[f"{verb} {label}, {unit}"] = rate
+            found[f"{verb} {label}, CPU s/GB"] = one.broker_cpu
+        delete_topic(broker, topic)
+    return found
+
+
+def longest_gap(broker: Replicated, topic: str) -> float:
+    """Seconds without an acknowledgement after the kill of the leader's process."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    times: list[float] = []
+    stopping = threading.Event()
+
+    def send() -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "message.timeout.ms": 60_000,
+            }
+        )
+        while not stopping.is_set():
+            producer.produce(
+                topic,
+                b"x" * 100,
+                partition=0,
+                on_delivery=lambda error, _: error or times.append(time.monotonic()),
+            )
+            producer.poll(0.005)
+        producer.flush(60)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    time.sleep(2)
+    leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    broker.kill(leader)
+    killed = time.monotonic()
+    while time.monotonic() - killed < 20:
+        time.sleep(0.5)
+        if times and times[-1] - killed > 8:
+            break
+    stopping.set()
+    thread.join()
+    after = [each for each in times if each > killed - 0.5]
+    broker.settle()
+    return max(later - earlier for earlier, later in itertools.pairwise(after))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--dir")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    console = Console()
+    drain_library()
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    with (
+        Arena(options.dir) as folder,
+        ReplicatedBradbury(folder) as ours,
+        ReplicatedKafka(folder) as theirs,
+    ):
+        for number in range(options.rounds + 1):
+            order = (ours, theirs) if number % 2 else (theirs, ours)
+            found = {each.name: throughput(each, f"round-{number}") for each in order}
+            if number:  # the first one warms both up
+                for name, value in found["Bradbury"].items():
+                    pairs.setdefault(name, []).append((value, found["Kafka"][name]))
+        for each in (ours, theirs):
+            new_topic(each, "gaps", replicas=3, config=TOPIC)
+        for _ in range(options.kills):
+            gaps = {each.name: longest_gap(each, "gaps") for each in (ours, theirs)}
+            pairs.setdefault("longest gap after kill -9, s", []).append(
+                (gaps["Bradbury"], gaps["Kafka"])
+            )
+        memory = (ours.rss_bytes() / 1e6, theirs.rss_bytes() / 1e6)
+        pairs["memory of all nodes, MB"] = [memory]
+        pairs["start, s"] = [(ours.start_seconds, theirs.start_seconds)]
+    table = Table("measure", "Bradbury", "Kafka", "ratio", "goal", title="median of the rounds")
+    for name, values in pairs.items():
+        ratio = statistics.median(left / right for left, right in values)
+        left, right = (statistics.median(side) for side in zip(*values, strict=True))
+        goal = GOALS.get(name)
+        table.add_row(
+            name, f"{left:,.2f}", f"{right:,.2f}", f"{ratio:.2f}", "" if goal is None else f"{goal}"
+        )
+    console.print(table)
+    if options.json is not None:
+        options.json.write_text(json.dumps(pairs, indent=1))
+
+
+if __name__ == "__main__":
+    main()
