@@ -35,6 +35,7 @@ from .group_host import GroupNumbers
 if TYPE_CHECKING:
     from .log_cleaner import LogCleaner
     from .node import Node
+    from .replica import Replica
 
 PARTITIONS_AT_ONCE = 250
 SAMPLES_AT_ONCE = 200
@@ -83,6 +84,36 @@ METRICS = [
     Metric("kafka_log_log_logendoffset", "gauge", _PARTITION, "Offset of the next record"),
     Metric("kafka_server_replicamanager_partitioncount", "gauge", (), "Partitions of this node"),
     Metric("kafka_server_replicamanager_leadercount", "gauge", (), "Partitions led by this node"),
+    Metric(
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "gauge",
+        (),
+        "Partitions led by this node of which a replica is out of sync",
+    ),
+    Metric(
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "gauge",
+        (),
+        "Partitions led by this node with fewer replicas in sync than min.insync.replicas",
+    ),
+    Metric(
+        "kafka_server_replicamanager_isrshrinks_total",
+        "counter",
+        (),
+        "Replicas that were taken out of the in-sync ones of partitions led by this node",
+    ),
+    Metric(
+        "kafka_server_replicamanager_isrexpands_total",
+        "counter",
+        (),
+        "Replicas that came in sync again in partitions led by this node",
+    ),
+    Metric(
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "counter",
+        (),
+        "Record bytes that this node has copied from leaders",
+    ),
     Metric("bradbury_metrics_partitions_omitted", "gauge", (),
            "Partitions beyond the number that is shown with labels"),
     Metric("kafka_log_logmanager_offlinelogdirectorycount", "gauge", (),
@@ -203,6 +234,7 @@ async def read_numbers(node: Node) -> Numbers:
     numbers.values = {
         "kafka_server_replicamanager_partitioncount": len(numbers.partitions),
         "kafka_server_replicamanager_leadercount": sum(p.is_led for p in numbers.partitions),
+        **_of_replication(replicas),
         "bradbury_metrics_partitions_omitted": numbers.omitted,
         "kafka_log_logmanager_offlinelogdirectorycount": 0 if host is None else host.offline_count,
         "bradbury_log_directories_short_of_space": 0 if host is None else host.short_count,
@@ -241,6 +273,27 @@ async def read_numbers(node: Node) -> Numbers:
         "bradbury_event_loop_lag_seconds": metrics.loop_lag,
     }
     return numbers
+
+
+def _of_replication(replicas: list[Replica]) -> dict[str, float]:
+    led = [replica.leader for replica in replicas if replica.leader is not None]
+    return {
+        "kafka_server_replicamanager_underreplicatedpartitions": sum(
+            leader.isr_size <= len(leader.followers) for leader in led
+        ),
+        "kafka_server_replicamanager_underminisrpartitioncount": sum(
+            not leader.has_enough_insync for leader in led
+        ),
+        "kafka_server_replicamanager_isrshrinks_total": sum(
+            replica.isr_shrinks for replica in replicas
+        ),
+        "kafka_server_replicamanager_isrexpands_total": sum(
+            replica.isr_expands for replica in replicas
+        ),
+        "kafka_server_brokertopicmetrics_replicationbytesin_total": sum(
+            replica.bytes_copied for replica in replicas
+        ),
+    }
 
 
 def _of_cleaner(cleaner: LogCleaner | None) -> dict[str, float]:

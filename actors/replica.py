@@ -107,6 +107,7 @@ class Replica:
         self._may_use_reserve = may_use_reserve
         self._fsyncs = fsyncs
         self.batches_in = self.bytes_in = self.records_in = 0
+        self.bytes_copied = self.isr_shrinks = self.isr_expands = 0
         self._node_id = node_id
         self._monotonic_ms = monotonic_ms or now_ms
         self._on_insync_work = on_insync_work
@@ -154,8 +155,14 @@ class Replica:
 
     def on_isr(self, isr: Sequence[int], partition_epoch: int) -> None:
         """The controller has decided who is in sync."""
-        if self.leader is not None and self.leader.on_isr(isr, partition_epoch):
+        leader = self.leader
+        if leader is None:
+            return
+        before = leader.isr
+        if leader.on_isr(isr, partition_epoch):
             self._commit()
+        self.isr_shrinks += len(before - leader.isr)
+        self.isr_expands += len(leader.isr - before)
 
     def on_isr_refused(self) -> None:
         """The controller has decided that it stays as it is."""
@@ -359,6 +366,7 @@ class Replica:
         self.log.append_as_follower(records, now_ms=self._now_ms())
         if self.log.log_end_offset > before:
             self.log.health.headroom -= len(records)
+            self.bytes_copied += len(records)
             self._changed.add(self)
 
     def follow_marks(self, high_watermark: int, log_start_offset: int) -> bool:

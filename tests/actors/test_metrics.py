@@ -19,6 +19,7 @@ from bradbury.actors.metrics_collector import (
     read_numbers,
 )
 from bradbury.actors.node_metrics import NodeMetrics
+from bradbury.cluster.leader_state import LeaderState
 from bradbury.handlers.request_metrics import ApiMetrics, Histogram, RequestMetrics, RequestTrace
 from bradbury.protocol.messages import describe_log_dirs, metadata, offset_fetch
 
@@ -75,7 +76,10 @@ def fake_node(partitions: int) -> Any:
         SimpleNamespace(
             topic=f"topic-{number % 100}",
             partition=number,
-            leader=object(),
+            leader=LeaderState(0, 0, 0),
+            isr_shrinks=0,
+            isr_expands=0,
+            bytes_copied=0,
             bytes_in=1,
             records_in=2,
             batches_in=3,

@@ -1,6 +1,7 @@
 """Three replicas: are they the same, is what was acknowledged still there, whoever dies?"""
 
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,10 +180,24 @@ def test_who_does_not_copy_leaves_the_isr_and_joins_again_when_it_has_caught_up(
         until(lambda: slow not in nodes.partition("t").isr)
         assert nodes.leader("t") == leader
         producing.more(500)
+        shown = scraped(nodes, leader)
+        assert shown["kafka_server_replicamanager_underreplicatedpartitions"] == 1
+        assert shown["kafka_server_replicamanager_underminisrpartitioncount"] == 0
+        assert shown["kafka_server_replicamanager_isrshrinks_total"] == 1
+        assert scraped(nodes, slow)["kafka_server_brokertopicmetrics_replicationbytesin_total"] > 0
         nodes.fetch_again(slow)
         until(lambda: slow in nodes.partition("t").isr)
+        until(lambda: scraped(nodes, leader)["kafka_server_replicamanager_isrexpands_total"] == 1)
     until(lambda: same_everywhere(nodes, "t"))
     check_nothing_is_lost(producing, read_all(nodes.servers, "t"))
+
+
+def scraped(nodes: ThreeNodes, node_id: int) -> dict[str, float]:
+    """The node's metrics without labels."""
+    address = nodes.node(node_id).status()["metrics"]
+    text = urllib.request.urlopen(f"http://{address}/metrics").read().decode()
+    lines = [line.split() for line in text.splitlines() if line and line[0] != "#"]
+    return {name: float(value) for name, value, *_ in lines if "{" not in name}
 
 
 def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_is_shown(
