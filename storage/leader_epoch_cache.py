@@ -111,15 +111,19 @@ class LeaderEpochCache:
         self.truncate_from_end(UNDEFINED_OFFSET)
 
     def _store_if_changed(self, before: list[tuple[int, int]]) -> None:
-        if self.entries != before:
-            lines = [f"{epoch} {start}" for epoch, start in self.entries]
-            try:
-                write_checkpoint(self._file_system, self.path, lines, sync_names=False)
-            except OSError:  # what is not on the disk is not known
-                self._epochs = [epoch for epoch, _ in before]
-                self._starts = [start for _, start in before]
-                raise
+        # Before the disk is waited for, maybe in a thread: no record of a former epoch may come in
+        # meanwhile, as it would stand where the new one is said to begin.
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        if self.entries == before:
+            return
+        lines = [f"{epoch} {start}" for epoch, start in self.entries]
+        try:
+            write_checkpoint(self._file_system, self.path, lines, sync_names=False)
+        except OSError:  # what is not on the disk is not known
+            self._epochs = [epoch for epoch, _ in before]
+            self._starts = [start for _, start in before]
+            self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+            raise
 
     def _load(self) -> bool:
         entries = read_checkpoint(self._file_system, self.path)

@@ -21,6 +21,7 @@ from bradbury.protocol.record_batch import build_batch, check_batch, compute_crc
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all
+from bradbury.tests.support.memory_file_system import MemoryFileSystem
 
 HOUR_MS = 3_600_000
 
@@ -301,6 +302,25 @@ def test_an_epoch_that_goes_on_before_a_new_one_begins_keeps_its_beginning(tmp_p
     follower.append_as_follower(news, now_ms=1000)
     assert follower.epochs.entries == leader.epochs.entries == [(2, 0), (4, 2), (5, 5)]
     assert follower.end_offset_for_epoch(2) == (2, 2)
+
+
+def test_while_a_new_epoch_reaches_the_disk_nothing_of_the_former_one_is_appended() -> None:
+    """It is written in a thread; the leader of the former epoch may not know yet."""
+    disk = MemoryFileSystem()
+    log = open_log("/data/t-0", file_system=disk)
+    log.append_as_leader(make_batch(), leader_epoch=3, now_ms=1000)
+    refused = []
+
+    def append_meanwhile(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith("leader-epoch-checkpoint.tmp"):
+            with pytest.raises(FencedLeaderEpoch):
+                log.append_as_leader(make_batch(), leader_epoch=3, now_ms=1000)
+            refused.append(path)
+
+    disk.before = append_meanwhile
+    log.assign_epoch(5)
+    assert len(refused) == 1
+    assert (log.log_end_offset, log.epochs.entries) == (1, [(3, 0), (5, 1)])
 
 
 def make_batch_of_epoch(epoch: int) -> bytearray:
