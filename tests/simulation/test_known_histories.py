@@ -184,6 +184,7 @@ def test_kip_903_a_fetch_from_a_former_life_is_refused() -> None:
 def a_parted_log_asks() -> None:
     """Node 2's last records are of an epoch that the leader never had: nothing is acknowledged."""
     bench = Bench()
+    bench.separate({1}, {2, 3})
     bench.decide(1, 3, (1, 2))
     answers = bench.append(1, 2)
     fetch = FollowerFetch(2, bench.nodes[1].broker_epoch, 2, 2)

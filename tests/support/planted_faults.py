@@ -243,6 +243,12 @@ def a_new_leader_commits_all_it_has(patch: Patch) -> None:
     patch(SimulatedReplica, "become_leader", become_leader)
 
 
+@fault(kinds=("pause", "group", "cut"), session_ms=300, fault_every_ms=150, fsync_ms=10, nodes=3)
+def leads_on_while_the_next_epoch_is_written(patch: Patch) -> None:
+    """Records of the former epoch are appended where the new one is said to begin."""
+    patch(SimulatedNode, "resign_before", lambda node, partition_id, leader_epoch: None)
+
+
 # --- clients -------------------------------------------------------------------------------------
 
 

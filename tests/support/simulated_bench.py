@@ -45,7 +45,9 @@ class Bench:
     def _change(self, records: Sequence[MetadataRecord], to: Sequence[int]) -> None:
         self.image = self.image.apply(records, offset=self.image.offset + len(records))
         for node_id in to:
-            self.nodes[node_id]._apply(self.image)
+            self.nodes[node_id].apply(self.image)
+        if to:
+            self.run(self.cluster.swarm.fsync_ms)  # a new leader epoch reaches the disk
 
     def register(self, node_id: int, *, to: Sequence[int] = ()) -> None:
         """A new life of the node, in a greater broker epoch."""
@@ -80,7 +82,7 @@ class Bench:
     def tell(self, *node_ids: int) -> None:
         """Everything that was decided so far."""
         for node_id in node_ids:
-            self.nodes[node_id]._apply(self.image)
+            self.nodes[node_id].apply(self.image)
 
     def replica(self, node_id: int) -> SimulatedReplica:
         return self.nodes[node_id].replicas[PARTITION]

@@ -227,12 +227,14 @@ class SimulatedNode:
             return
         self._controller_epoch = result.controller_epoch
         if result.image.offset != self.image.offset:
-            self._apply(result.image)
-        self._poll()
+            self.apply(result.image, then=self._poll)
+        else:
+            self._poll()
 
     # --- following the metadata ------------------------------------------------------------------
 
-    def _apply(self, image: MetadataImage) -> None:
+    def apply(self, image: MetadataImage, *, then: Callable[[], None] = lambda: None) -> None:
+        """Leader epochs reach the disk first, which takes a while; no news are taken meanwhile."""
         before, self.image = self.image, image
         self.cluster.oracle.on_applied(self, before)
         changed = []
@@ -242,6 +244,7 @@ class SimulatedNode:
                 known = old.partitions[index] if old and index < len(old.partitions) else None
                 if known is not state and self.node_id in state.replicas:
                     changed.append(((name, index), topic, state))
+        begun = []
         for partition_id, topic, state in changed:
             if partition_id not in self.replicas:
                 self._open_replica(partition_id, topic.topic_id)
@@ -249,11 +252,28 @@ class SimulatedNode:
                 self._leave(partition_id)
                 log = self.replicas[partition_id].log
                 if log.epochs.latest_epoch < state.leader_epoch:
-                    log.assign_epoch(state.leader_epoch)
-        for partition_id, _, state in changed:
-            self._act_on(partition_id, state)
-        if image.nodes is not before.nodes:
-            self.insync.look_at_all()
+                    self.resign_before(partition_id, state.leader_epoch)
+                    begun.append((log, state.leader_epoch, log.log_end_offset))
+
+        def act() -> None:
+            for log, leader_epoch, end in begun:
+                log.assign_epochs([(leader_epoch, end)])
+            for partition_id, _, state in changed:
+                self._act_on(partition_id, state)
+            if image.nodes is not before.nodes:
+                self.insync.look_at_all()
+            then()
+
+        if begun:
+            self.process.after(self.cluster.swarm.fsync_ms, act)
+        else:
+            act()
+
+    def resign_before(self, partition_id: PartitionId, leader_epoch: int) -> None:
+        """Nothing is appended in a former epoch while a newer one is written to the disk."""
+        leader = self.replicas[partition_id].leader
+        if leader is not None and leader.leader_epoch < leader_epoch:
+            self.replicas[partition_id].resign()
 
     def _open_replica(self, partition_id: PartitionId, topic_id: Any) -> None:
         assert self.directory is not None
