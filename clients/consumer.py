@@ -83,7 +83,8 @@ class Consumer(ConsumerPositions):
             has come for so long; they are sent in the background.
         max_poll_interval_ms: the member leaves when nobody has polled for so long, and joins again
             with the next poll. Also how long a rebalance waits for its members.
-        client_rack: told to the leader of the group, whose strategy may look at it.
+        client_rack: told to the leader of the group, whose strategy may look at it, and to the
+            brokers: with Kafka's rack-aware replica.selector.class they send it to a replica there.
         allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
             does that (auto.create.topics.enable). A pattern creates none.
 
@@ -166,6 +167,7 @@ class Consumer(ConsumerPositions):
                 max_partition_bytes=max_partition_fetch_bytes,
                 isolation_level=self._isolation,
                 reset=config.reset,
+                rack=client_rack or "",
             ),
             finder.find,
         )

@@ -10,6 +10,7 @@ from typing import Final
 from .topic_partition import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
+NO_REPLICA: Final = -1
 NEVER: Final = inf
 """As `retry_at`: not before the next seek or assignment."""
 
@@ -47,6 +48,8 @@ class FetchState:
     buffered_bytes: of answers that wait to be decoded.
     max_bytes: doubled while not even one batch fits.
     last_stable_offset, high_watermark: of the last answer, UNKNOWN_OFFSET before the first.
+    replica: the node to read from until `replica_until`, as the leader has said; NO_REPLICA: from
+        the leader itself.
     """
 
     topic_partition: TopicPartition
@@ -61,6 +64,8 @@ class FetchState:
     retry_at: float = 0.0
     high_watermark: int = UNKNOWN_OFFSET
     last_stable_offset: int = UNKNOWN_OFFSET
+    replica: int = NO_REPLICA
+    replica_until: float = 0.0
 
     def seek(self, offset: int) -> None:
         self.generation += 1

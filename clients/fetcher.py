@@ -37,19 +37,25 @@ from ..protocol.messages.fetch import (
 from ..protocol.record_batch import HEADER_SIZE, read_header
 from .cluster_client import ClusterClient, is_retriable
 from .connection import Address
-from .fetch_state import NEVER, UNKNOWN_OFFSET, FetchedRecords, FetchState, StartPoint
+from .fetch_state import NEVER, NO_REPLICA, UNKNOWN_OFFSET, FetchedRecords, FetchState, StartPoint
 from .io_thread import Steps, Timer
+from .metadata import Broker
 from .topic_partition import TopicPartition
 
 MAX_VERSION: Final = 12
 """From 13 on a topic is its id; names work with every broker."""
 
+REPLICA_SECONDS: Final = 300.0
+"""After this the leader is asked again which replica is the nearest (metadata.max.age.ms)."""
 _LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """reset: None means that a lost or missing position is an error. isolation_level: 0 or 1."""
+    """reset: None means that a lost or missing position is an error. isolation_level: 0 or 1.
+
+    rack: of this consumer; brokers may send it to a replica there (KIP-392).
+    """
 
     min_bytes: int
     max_wait_ms: int
@@ -57,6 +63,7 @@ class FetchConfig:
     max_partition_bytes: int
     isolation_level: int
     reset: StartPoint | None
+    rack: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -256,7 +263,7 @@ class Fetcher:
                 state.retry_at = now + self._backoff_s
                 wake_at = state.retry_at if wake_at is None else min(wake_at, state.retry_at)
                 continue
-            address = leader.address
+            address = self._source(state, leader, now).address
             if address not in asked:
                 # Where nothing is known to wait the broker parks the request: keep a lane free.
                 lanes = _LANES if state.is_behind() else _LANES[:-1]
@@ -270,6 +277,16 @@ class Fetcher:
             self._busy.add((one.address, one.lane))
         self._set_timer(wake_at, now)
         return list(asked.values()), stale
+
+    def _source(self, state: FetchState, leader: Broker, now: float) -> Broker:
+        """Whom to ask: the leader, or for a while the replica that it has named."""
+        if state.replica == NO_REPLICA:
+            return leader
+        replica = self._client.view.brokers.get(state.replica)
+        if replica is None or now >= state.replica_until:
+            state.replica = NO_REPLICA
+            return leader
+        return replica
 
     def _set_timer(self, wake_at: float | None, now: float) -> None:
         if self._timer is not None:
@@ -296,6 +313,7 @@ class Fetcher:
             max_bytes=self._config.max_bytes,
             isolation_level=self._config.isolation_level,
             topics=list(topics.values()),
+            rack_id=self._config.rack,
         )
         self._client.send(
             asked.address,
@@ -319,6 +337,7 @@ class Fetcher:
             if error is not None:
                 refresh = True
                 for state, _, _ in asked.states.values():
+                    state.replica = NO_REPLICA
                     state.retry_at = time.monotonic() + self._backoff_s
                 if isinstance(error, Exception) and not is_retriable(error):
                     self._raise_in_poll(error, [state for state, _, _ in asked.states.values()])
@@ -340,6 +359,10 @@ class Fetcher:
             return False
         if data.error_code:
             return self._on_partition_error(state, fetch_offset, data)
+        if data.preferred_read_replica >= 0:
+            state.replica = data.preferred_read_replica
+            state.replica_until = time.monotonic() + REPLICA_SECONDS
+            return False
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         records = data.records
@@ -369,6 +392,9 @@ class Fetcher:
     ) -> bool:
         code, key = data.error_code, state.topic_partition
         state.retry_at = time.monotonic() + self._backoff_s
+        if state.replica != NO_REPLICA:  # the leader knows better
+            state.replica = NO_REPLICA
+            return True
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if state.buffered_bytes or state.position != fetch_offset:
                 return False  # what is buffered comes first; then it is asked, and answered, again

@@ -417,6 +417,35 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
         assert found == list(range(len(found)))
 
 
+def test_our_own_consumer_does_so_too_and_goes_on_when_that_replica_is_gone(
+    tmp_path: Path,
+) -> None:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    with ThreeNodes(tmp_path, {"replica.selector.class": selector}) as nodes:
+        nodes.create("t")
+        leader, near, _ = nodes.partition("t").replicas
+        rack = nodes.cluster.controller.image.nodes[near].rack
+        with bradbury.Consumer(bootstrap=nodes.servers, client_rack=rack) as consumer:
+            consumer.assign([bradbury.TopicPartition("t", 0)])
+            consumer.seek(bradbury.TopicPartition("t", 0), 0)
+            found: list[int] = []
+
+            def read(count: int) -> None:
+                while len(found) < count:
+                    found.extend(int(v) for v in consumer.poll(500).column("value").to_pylist())
+
+            with Producing(nodes.servers, "t") as producing:
+                producing.more(500)
+                read(500)
+                assert bytes_out(nodes, near) > 0
+                assert bytes_out(nodes, leader) == 0
+                nodes.kill(near)
+                producing.more(500)
+                read(1000)
+            assert found == list(range(len(found)))
+            assert bytes_out(nodes, leader) > 0
+
+
 def bytes_out(nodes: ThreeNodes, node_id: int) -> int:
     """What a node has given to consumers."""
     return nodes.node(node_id).metrics.bytes_out.get("t", 0)
