@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -11,6 +12,7 @@ from .harness import Outcome
 from .history import SECOND, History
 from .replicas import Comparison
 
+END_OF_TIME = 1 << 63
 REORDERED = ("nonmonotonic-send", "real-time", "nonmonotonic-poll", "poll-skip")
 OTHER = (
     "inconsistent-offset",
@@ -130,7 +132,7 @@ def _between(times: dict[Any, list[int]]) -> list[Gap]:
     gaps = []
     for each in times.values():
         each.sort()
-        gaps += list(zip(each, each[1:], strict=False))
+        gaps += list(pairwise(each))
     return gaps
 
 
@@ -155,7 +157,7 @@ def _per_fault(history: History, gaps: list[Gap]) -> float:
     """A gap counts to the last fault before its end."""
     times = sorted(one.time for one in history.faults)
     longest = []
-    for time, following in zip(times, [*times[1:], 1 << 63], strict=True):
+    for time, following in pairwise([*times, END_OF_TIME]):
         around = [end - begin for begin, end in gaps if time < end <= following]
         if around:
             longest.append(max(around))

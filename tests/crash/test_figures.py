@@ -59,6 +59,12 @@ def test_everything_that_is_wrong_is_counted_once() -> None:
     assert not found.is_good
 
 
+def test_without_faults_there_is_none_to_blame() -> None:
+    quiet = history()
+    quiet.faults = []
+    assert measure("B0", 10, quiet, [], 0, Comparison(), Outcome()).gap_per_fault == 0
+
+
 def test_a_run_is_good_only_if_nothing_is_wrong_and_it_came_to_its_end() -> None:
     good = measure("B0", 10, history(), [], 0, Comparison(), Outcome())
     assert good.is_good
