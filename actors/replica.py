@@ -41,6 +41,7 @@ from ..handlers.context import (
 )
 from ..handlers.request_metrics import Histogram
 from ..protocol.errors import (
+    FencedLeaderEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -278,6 +279,9 @@ class Replica:
         except StorageFailure:
             self._on_failure()
             raise
+        except FencedLeaderEpoch as error:
+            # The next epoch is on its way to the disk. Producers know this answer, and try again.
+            raise NotLeaderOrFollower(str(error)) from None
         if not result.duplicate:
             self.batches_in += 1
             self.bytes_in += len(batch)
