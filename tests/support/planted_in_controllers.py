@@ -1,0 +1,288 @@
+"""Planted faults of the controller, its quorum and its voters; see planted_faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from bradbury.cluster import alter_partition, controller_state
+from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.cluster.metadata_quorum import MetadataQuorum
+from bradbury.cluster.partition_change import next_partition
+from bradbury.protocol.errors import InvalidUpdateVersion
+
+from . import (
+    simulated_voter,
+)
+from .fault_registry import Patch, fault
+from .simulated_controller import SimulatedController
+from .simulated_node import SimulatedNode
+from .simulated_voter import SimulatedVoter
+
+# --- the controller ------------------------------------------------------------------------------
+
+
+def _in_controller(patch: Patch, decide: Callable[..., PartitionImage]) -> None:
+    patch(controller_state, "next_partition", decide)
+    patch(alter_partition, "next_partition", decide)
+
+
+@fault(kinds=("power",), min_insync=2)
+def lost_data_is_not_told(patch: Patch) -> None:
+    """A node that has lost data stays in ISR and ELR (before KIP-966)."""
+    original = controller_state.register_node
+    patch(
+        controller_state,
+        "register_node",
+        lambda image, request, **rest: original(image, replace(request, has_all_data=True), **rest),
+    )
+
+
+@fault(kinds=("power", "kill"), min_insync=2, fault_every_ms=150)
+def the_loss_is_told_by_one_life_only(patch: Patch) -> None:
+    """The token is made anew when the process starts, not when it has been registered."""
+    original = SimulatedNode.start
+
+    def start(node: SimulatedNode) -> None:
+        original(node)
+        node.has_all_data = True
+
+    patch(SimulatedNode, "start", start)
+
+
+@fault(kinds=("kill",))
+def a_restarted_leader_keeps_its_epoch(patch: Patch) -> None:
+    """Two lives of a node lead in one epoch."""
+    _in_controller(
+        patch, lambda *args, **rest: next_partition(*args, **{**rest, "begins_anew": None})
+    )
+
+
+@fault(
+    kinds=("power", "kill", "group"),
+    min_insync=2,
+    nodes=3,
+    fault_every_ms=150,
+    outage_ms=500,
+    session_ms=600,
+)
+def the_last_in_sync_stays(patch: Patch) -> None:
+    """The last member of the ISR stays in it, even if it has lost its data (before KIP-966)."""
+
+    def decide(partition: PartitionImage, **rest: Any) -> PartitionImage:
+        lost = [node for node in rest.pop("lost", ()) if partition.isr != (node,)]
+        return next_partition(partition, lost=lost, **rest)
+
+    _in_controller(patch, decide)
+
+
+@fault(kinds=("power", "kill", "group"), min_insync=2, fault_every_ms=150)
+def the_eligible_are_kept_for_ever(patch: Patch) -> None:
+    """The ELR is not emptied when the ISR is large enough again, and the watermark moves on."""
+
+    def decide(partition: PartitionImage, **rest: Any) -> PartitionImage:
+        changed = next_partition(partition, **rest)
+        kept = [
+            node
+            for node in (*partition.elr, *partition.isr)
+            if node not in changed.isr and node not in rest.get("lost", ())
+        ]
+        if changed is partition or not kept:
+            return changed
+        return replace(changed, elr=tuple(kept))
+
+    _in_controller(patch, decide)
+
+
+@fault(kinds=("kill", "pause"))
+def an_unclean_election(patch: Patch) -> None:
+    """Whoever is there leads."""
+    _in_controller(
+        patch, lambda *args, **rest: next_partition(*args, **{**rest, "is_unclean": True})
+    )
+
+
+@fault(kinds=("kill", "pause"))
+def another_leader_in_the_same_epoch(patch: Patch) -> None:
+    """The leader epoch does not grow with a new leader."""
+
+    def decide(partition: PartitionImage, **rest: Any) -> PartitionImage:
+        changed = next_partition(partition, **rest)
+        return replace(changed, leader_epoch=partition.leader_epoch)
+
+    _in_controller(patch, decide)
+
+
+@fault(kinds=("kill", "pause"))
+def the_partition_epoch_stands_still(patch: Patch) -> None:
+    """Two states of a partition cannot be told apart."""
+
+    def decide(partition: PartitionImage, **rest: Any) -> PartitionImage:
+        changed = next_partition(partition, **rest)
+        return replace(changed, partition_epoch=partition.partition_epoch)
+
+    _in_controller(patch, decide)
+
+
+@fault(
+    kinds=("disk", "power"),
+    min_insync=2,
+    on_expand=0.8,
+    lose_alter_answer=0.5,
+    late=0.3,
+    repeat=0.3,
+    ordered=False,
+)
+def a_former_life_may_join(patch: Patch) -> None:
+    """AlterPartition does not look at broker epochs (before KIP-903)."""
+    original = alter_partition._check_eligible
+
+    def check(image: Any, proposed: Any, where: str) -> None:
+        isr = tuple(each._replace(broker_epoch=-1) for each in proposed.isr)
+        original(image, proposed._replace(isr=isr), where)
+
+    patch(alter_partition, "_check_eligible", check)
+
+
+@fault(kinds=("kill", "cut", "group"), on_expand=0.8, loss=0.2, session_ms=300, outage_ms=1_200)
+def the_fenced_may_join(patch: Patch) -> None:
+    """AlterPartition looks at no node at all."""
+    patch(alter_partition, "_check_eligible", lambda image, proposed, where: None)
+    original = alter_partition.next_partition
+    patch(
+        alter_partition,
+        "next_partition",
+        lambda *args, **rest: original(*args, **{**rest, "is_active": lambda node: True}),
+    )
+
+
+@fault(
+    lose_alter_answer=0.3, ordered=False, repeat=0.3, late=0.3, kinds=("kill", "pause"), lag_ms=200
+)
+def an_old_partition_epoch_may_alter(patch: Patch) -> None:
+    """AlterPartition is carried out whatever state it was decided on."""
+    original = alter_partition.AlterPartition._change
+
+    def change(request: Any, image: Any, rules: Any, proposed: Any) -> Any:
+        try:
+            return original(request, image, rules, proposed)
+        except InvalidUpdateVersion:
+            topic = image.topic_by_id(proposed.topic_id)
+            now = topic.partitions[proposed.partition].partition_epoch
+            return original(request, image, rules, proposed._replace(partition_epoch=now))
+
+    patch(alter_partition.AlterPartition, "_change", change)
+
+
+# --- the metadata log ----------------------------------------------------------------------------
+
+RIVALS = {
+    "kinds": ("rival", "pause controller", "controller", "group", "kill"),
+    "fault_every_ms": 150,
+    "stale_controller": 0.3,
+    "nodes": 3,
+}
+
+
+@fault(**RIVALS)
+def half_of_the_voters_are_a_majority(patch: Patch) -> None:
+    """One of three is enough."""
+    patch(MetadataQuorum, "majority", property(lambda quorum: max(1, len(quorum._voters) // 2)))
+
+
+@fault(**RIVALS)
+def the_longest_log_is_adopted(patch: Patch) -> None:
+    """Not the one with the greatest epoch."""
+    patch(
+        MetadataQuorum,
+        "best_log",
+        lambda quorum: max(
+            quorum._promised, key=lambda name: (quorum._promised[name].offset, name)
+        ),
+    )
+
+
+@fault(**RIVALS)
+def entries_of_former_epochs_are_counted(patch: Patch) -> None:
+    """Raft, figure 8."""
+
+    def advance(quorum: MetadataQuorum) -> bool:
+        ends = sorted((quorum._acknowledged.get(name, 0) for name in quorum._voters), reverse=True)
+        everywhere = ends[quorum.majority - 1]
+        if everywhere <= quorum.committed:
+            return False
+        quorum.committed = everywhere
+        return True
+
+    patch(MetadataQuorum, "_advance", advance)
+
+
+@fault(**{**RIVALS, "on_promises": 0.6})
+def a_promise_does_not_survive(patch: Patch) -> None:
+    """It is answered before it is on the disk."""
+    patch(SimulatedVoter, "keep_promise", lambda voter: None)
+
+
+@fault(kinds=("power", "rival", "controller"), min_insync=2, fault_every_ms=150, nodes=3)
+def a_voter_answers_before_its_fsync(patch: Patch) -> None:
+    """A power loss takes what it has acknowledged."""
+    patch(SimulatedVoter, "sync", lambda voter: None)
+
+
+@fault(**RIVALS)
+def a_voter_obeys_everybody(patch: Patch) -> None:
+    """It has promised the log to a newer controller, and takes the older one's entries."""
+    patch(simulated_voter, "on_prepare", lambda promised, asked: asked)
+    original = simulated_voter.on_append
+    patch(
+        simulated_voter,
+        "on_append",
+        lambda promised, asked, log, **rest: original(asked, asked, log, **rest),
+    )
+
+
+@fault(**RIVALS)
+def a_contradicting_suffix_is_kept(patch: Patch) -> None:
+    """A voter acknowledges an append whose place is taken by other entries."""
+    original = simulated_voter.on_append
+
+    def on_append(promised: Any, asked: Any, log: Any, **rest: Any) -> Any:
+        plan = original(promised, asked, log, **rest)
+        if getattr(plan, "truncate_to", None) is None:
+            return plan
+        return plan._replace(truncate_to=None, first_missing=len(rest["entries"]))
+
+    patch(simulated_voter, "on_append", on_append)
+
+
+@fault(kinds=("disk", "rival", "controller", "group"), min_insync=2, fault_every_ms=150, nodes=3)
+def a_replaced_disk_votes(patch: Patch) -> None:
+    """An empty voter with the old one's identity."""
+    patch(SimulatedNode, "_new_voter", lambda node: SimulatedVoter(f"d{node.node_id}.0"))
+
+
+@fault(**RIVALS)
+def answered_before_it_is_committed(patch: Patch) -> None:
+    """The controller applies, publishes and answers what it has only appended."""
+    original = SimulatedController._write
+
+    def write(controller: SimulatedController, records: Any, then: Any) -> None:
+        original(controller, records, then)
+        _, committed = controller._on_committed
+        controller._on_committed = (1 << 62), committed
+        controller.process.after(0, committed)
+
+    patch(SimulatedController, "_write", write)
+
+
+@fault(**RIVALS)
+def an_older_controllers_news_are_taken(patch: Patch) -> None:
+    """A node does not look at the controller's epoch."""
+    original = SimulatedNode._on_update
+
+    def on_update(node: SimulatedNode, result: Any) -> None:
+        node._controller_epoch = -1
+        original(node, result)
+
+    patch(SimulatedNode, "_on_update", on_update)

@@ -1,0 +1,457 @@
+"""Planted faults of leaders, followers, their logs and their clients; see planted_faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+from bradbury.cluster.follower_state import Truncate
+from bradbury.cluster.leader_state import LeaderState
+from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.storage.log_directory import LogDirectory
+from bradbury.storage.log_upkeep import LogUpkeep
+from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.producer_state import ProducerState
+
+from . import (
+    simulated_clients,
+    simulated_fetcher,
+)
+from .fault_registry import Patch, fault
+from .simulated_fetcher import Fetcher
+from .simulated_network import LOST
+from .simulated_node import SimulatedInsync, SimulatedNode
+from .simulated_replica import SimulatedReplica
+
+# --- the leader ----------------------------------------------------------------------------------
+
+
+def _least_end(leader: LeaderState, nodes: Sequence[int]) -> bool:
+    ends = [leader.followers[node].log_end_offset for node in nodes if node in leader.followers]
+    end = min([leader._log_end_offset, *ends])
+    if end <= leader.high_watermark:
+        return False
+    leader.high_watermark = end
+    return True
+
+
+@fault(kinds=("kill", "pause", "group"), min_insync=2)
+def high_watermark_below_min_insync(patch: Patch) -> None:
+    """It moves although fewer than min.insync.replicas are in sync (before KIP-966)."""
+    patch(LeaderState, "_advance", lambda leader: _least_end(leader, sorted(leader._maximal_isr)))
+
+
+@fault(on_expand=0.5, kinds=("kill", "pause", "group"))
+def joins_without_the_epochs_start(patch: Patch) -> None:
+    """A follower joins the ISR at the high watermark, before it has what the epoch began with."""
+    _join_from(patch, lambda leader: leader.high_watermark)
+
+
+@fault(kinds=("kill", "pause"))
+def joins_from_anywhere(patch: Patch) -> None:
+    """A follower joins the ISR as soon as it fetches."""
+    _join_from(patch, lambda leader: 0)
+
+
+def _join_from(patch: Patch, least: Callable[[LeaderState], int]) -> None:
+    def is_candidate(leader: LeaderState, node_id: int) -> bool:
+        return (
+            node_id not in leader._isr
+            and leader._proposed is None
+            and leader.followers[node_id].log_end_offset >= least(leader)
+        )
+
+    original = LeaderState.propose
+
+    def propose(leader: LeaderState, **rest: Any) -> Any:
+        kept = leader.high_watermark, leader.start_offset
+        leader.high_watermark = leader.start_offset = least(leader)
+        try:
+            return original(leader, **rest)
+        finally:
+            leader.high_watermark, leader.start_offset = kept
+
+    patch(LeaderState, "is_candidate", is_candidate)
+    patch(LeaderState, "propose", propose)
+
+
+@fault(on_expand=0.5, kinds=("kill", "pause"))
+def a_proposed_member_is_not_waited_for(patch: Patch) -> None:
+    """Whoever is about to join the ISR counts only once the controller has answered."""
+    patch(LeaderState, "_maximal_isr", property(lambda leader: leader._isr))
+
+
+@fault(kinds=("kill", "pause", "group", "cut"))
+def shrinks_before_the_controller_agrees(patch: Patch) -> None:
+    """Whoever is about to leave the ISR no longer counts."""
+    original = LeaderState.propose
+
+    def propose(leader: LeaderState, **rest: Any) -> Any:
+        found = original(leader, **rest)
+        if found is not None:
+            leader._isr = frozenset(node for node, _ in found)
+            leader._advance()
+        return found
+
+    patch(LeaderState, "propose", propose)
+
+
+@fault(lose_alter_answer=0.4, on_expand=0.5, kinds=("kill", "pause"))
+def a_lost_answer_counts_as_no(patch: Patch) -> None:
+    """A proposal of which nothing was heard is forgotten, though it may have been accepted."""
+    original = SimulatedInsync._ask
+
+    def ask(insync: SimulatedInsync, proposals: Any) -> None:
+        call = insync._node.cluster.network.call
+
+        def forgetting(source: Any, target: Any, handle: Any, answer: Any, **rest: Any) -> None:
+            def arrive(result: Any) -> None:
+                if result is LOST:
+                    for replica, _ in proposals:
+                        replica.on_isr_refused()
+                    insync._is_asking = False
+                    insync._look()
+                else:
+                    answer(result)
+
+            call(source, target, handle, arrive, **rest)
+
+        with mock.patch.object(type(insync._node.cluster.network), "call", _method(forgetting)):
+            original(insync, proposals)
+
+    patch(SimulatedInsync, "_ask", ask)
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *arguments, **rest: function(*arguments, **rest)
+
+
+@fault(late=0.2, ordered=False, repeat=0.05, kinds=("kill", "pause"), fault_every_ms=150)
+def an_older_isr_is_believed(patch: Patch) -> None:
+    """The leader takes whatever ISR it hears of last, however old."""
+
+    def on_isr(leader: LeaderState, isr: Sequence[int], partition_epoch: int) -> bool:
+        leader.partition_epoch = partition_epoch
+        leader._isr = frozenset(isr)
+        leader._proposed = None
+        return leader._advance()
+
+    patch(LeaderState, "on_isr", on_isr)
+
+
+@fault(kinds=("kill", "pause"))
+def a_majority_is_enough(patch: Patch) -> None:
+    """The high watermark does not wait for the slowest in sync."""
+
+    def advance(leader: LeaderState) -> bool:
+        ends = sorted(
+            (
+                leader._log_end_offset
+                if node == leader._node_id
+                else leader.followers[node].log_end_offset
+                for node in leader._maximal_isr
+            ),
+            reverse=True,
+        )
+        end = ends[len(ends) // 2]
+        if not leader.has_enough_insync or end <= leader.high_watermark:
+            return False
+        leader.high_watermark = end
+        return True
+
+    patch(LeaderState, "_advance", advance)
+
+
+@fault(kinds=("kill", "pause"))
+def followers_are_trusted_before_they_ask(patch: Patch) -> None:
+    """A new leader takes it that everybody in sync has what it has."""
+    original = LeaderState.__init__
+
+    def begin(leader: LeaderState, *arguments: Any, **rest: Any) -> None:
+        original(leader, *arguments, **rest)
+        for node in leader._isr & leader.followers.keys():
+            leader.followers[node].log_end_offset = leader.start_offset
+
+    patch(LeaderState, "__init__", begin)
+
+
+@fault(kinds=("kill", "pause"))
+def a_new_leader_commits_all_it_has(patch: Patch) -> None:
+    """The high watermark of a new leader is its log's end."""
+    original = SimulatedReplica.become_leader
+
+    def become_leader(replica: SimulatedReplica, state: PartitionImage) -> None:
+        replica.log.high_watermark = replica.log.log_end_offset
+        original(replica, state)
+
+    patch(SimulatedReplica, "become_leader", become_leader)
+
+
+@fault(kinds=("pause", "group", "cut"), session_ms=300, fault_every_ms=150, fsync_ms=10, nodes=3)
+def leads_on_while_the_next_epoch_is_written(patch: Patch) -> None:
+    """Records of the former epoch are appended where the new one is said to begin."""
+    patch(SimulatedNode, "resign_before", lambda node, partition_id, leader_epoch: None)
+
+
+# --- clients -------------------------------------------------------------------------------------
+
+
+@fault(kinds=("kill", "pause"))
+def consumers_read_to_the_end(patch: Patch) -> None:
+    """Not only below the high watermark."""
+    patch(
+        simulated_clients,
+        "read_for_consumer",
+        lambda log, position: simulated_clients.read_bytes(
+            log, position, log.log_end_offset, 4_000
+        ),
+    )
+
+
+@fault(kinds=("kill", "pause", "cut"), loss=0.1)
+def a_retry_is_acknowledged_at_once(patch: Patch) -> None:
+    """A duplicate is answered before the batch that it repeats is committed."""
+    original = SimulatedReplica.produce
+
+    def produce(
+        replica: SimulatedReplica, batch: bytearray, *, acks_all: bool, answer: Any
+    ) -> None:
+        end, waiting = replica.log.log_end_offset, len(replica._uncommitted)
+        original(replica, batch, acks_all=acks_all, answer=answer)
+        if len(replica._uncommitted) > waiting and replica.log.log_end_offset == end:
+            replica._uncommitted.pop().answer(None)
+
+    patch(SimulatedReplica, "produce", produce)
+
+
+@fault(kinds=("kill", "pause"))
+def acknowledged_when_appended(patch: Patch) -> None:
+    """acks=all is answered as acks=1."""
+    original = SimulatedReplica.produce
+
+    def produce(
+        replica: SimulatedReplica, batch: bytearray, *, acks_all: bool, answer: Any
+    ) -> None:
+        original(replica, batch, acks_all=False, answer=answer)
+
+    patch(SimulatedReplica, "produce", produce)
+
+
+@fault(kinds=("kill", "pause", "cut"), loss=0.1)
+def retries_are_not_recognised(patch: Patch) -> None:
+    """Every batch of an idempotent producer is appended."""
+    patch(ProducerState, "check", lambda state, header: None)
+
+
+@fault(kinds=("pause", "group"), loss=0.1, fault_every_ms=150)
+def producers_survive_a_truncation(patch: Patch) -> None:
+    """A batch that was truncated is taken for written."""
+    original = LogUpkeep._forget_from
+
+    def forget_from(log: LogUpkeep, offset: int) -> None:
+        producers = log._producers
+        original(log, offset)
+        log._producers = producers
+
+    patch(LogUpkeep, "_forget_from", forget_from)
+
+
+# --- the disk ------------------------------------------------------------------------------------
+
+DURABLE = {"flushes": True, "kinds": ("power", "kill"), "fsync_ms": 10}
+
+
+@fault(**DURABLE)
+def the_leader_counts_what_is_not_synced(patch: Patch) -> None:
+    """With flush.messages=1 its own copy counts before the fsync."""
+    original = SimulatedReplica._advance
+
+    def advance(replica: SimulatedReplica) -> None:
+        if replica.leader is not None:
+            end = replica.log.log_end_offset
+            replica.claim(end)
+            if replica.leader.on_local_append(end):
+                replica._commit()
+        original(replica)
+
+    patch(SimulatedReplica, "_advance", advance)
+
+
+@fault(**DURABLE)
+def a_follower_claims_what_is_not_synced(patch: Patch) -> None:
+    """With flush.messages=1 it asks on before the fsync."""
+    original = Fetcher._flush
+
+    def flush(fetcher: Fetcher, replicas: list[SimulatedReplica]) -> None:
+        original(fetcher, [])
+        for replica in replicas:
+            replica.flush(lambda: None)
+
+    patch(Fetcher, "_flush", flush)
+
+
+@fault(**DURABLE)
+def the_directory_is_not_synced(patch: Patch) -> None:
+    """The name of a new segment does not survive a power loss."""
+    original = LogUpkeep.begin_flush
+
+    def begin_flush(log: LogUpkeep) -> Any:
+        log._is_directory_dirty = False
+        return original(log)
+
+    patch(LogUpkeep, "begin_flush", begin_flush)
+
+
+@fault(
+    kinds=("power", "kill", "pause", "group"),
+    checkpoint_ms=300,
+    segment_bytes=400,
+    fault_every_ms=150,
+    min_insync=2,
+)
+def the_recovery_point_stays_above_a_truncation(patch: Patch) -> None:
+    """The checkpoint is not lowered when records are truncated."""
+    patch(
+        LogDirectory,
+        "truncate_log",
+        lambda directory, topic, partition, offset: directory.logs[topic, partition].truncate_to(
+            offset
+        ),
+    )
+
+
+@fault(kinds=("power", "stop", "pause", "cut"), checkpoint_ms=300, fault_every_ms=150, min_insync=2)
+def a_truncation_does_not_reach_the_disk(patch: Patch) -> None:
+    """As this log once did: after a power loss dropped records are back, as if committed."""
+    patch(LogUpkeep, "_sync_truncation", lambda log: None)
+
+
+# --- followers -----------------------------------------------------------------------------------
+
+
+@fault(kinds=("kill", "pause", "group"))
+def followers_truncate_to_the_high_watermark(patch: Patch) -> None:
+    """As before KIP-101."""
+    original = SimulatedNode._follow
+
+    def follow(node: SimulatedNode, followed: Any, leader_id: int) -> None:
+        log = followed.replica.log
+        if log.log_end_offset > log.high_watermark:
+            node.truncate(followed.replica, log.high_watermark)
+        original(node, followed, leader_id)
+
+    patch(SimulatedNode, "_follow", follow)
+
+
+@fault(kinds=("kill", "pause", "group", "cut"))
+def followers_do_not_truncate(patch: Patch) -> None:
+    """The leader does not look where the logs part."""
+    original = SimulatedReplica.on_follower_fetch
+
+    def on_follower_fetch(replica: SimulatedReplica, fetch: Any) -> Any:
+        return original(replica, fetch._replace(last_fetched_epoch=-1))
+
+    patch(SimulatedReplica, "on_follower_fetch", on_follower_fetch)
+
+
+@fault(kinds=("kill", "pause", "group", "cut"), fault_every_ms=150)
+def the_own_end_of_an_epoch_is_not_looked_at(patch: Patch) -> None:
+    """A follower truncates to where the leader's epoch ended, wherever its own did (KIP-279)."""
+    patch(
+        simulated_fetcher,
+        "on_diverging",
+        lambda log, epoch, end: Truncate(min(end, log.log_end_offset)),
+    )
+
+
+@fault(kinds=("kill", "pause", "group", "cut"))
+def a_parted_log_counts_as_having_all(patch: Patch) -> None:
+    """A fetch offset counts before it is known whether the logs are the same up to it."""
+    original = SimulatedReplica.on_follower_fetch
+
+    def on_follower_fetch(replica: SimulatedReplica, fetch: Any) -> Any:
+        leader, end = replica.leader, replica.log.log_end_offset
+        if (
+            leader is not None
+            and fetch.node_id in leader.followers
+            and leader.on_fetch(
+                fetch.node_id,
+                min(fetch.offset, end),
+                broker_epoch=fetch.broker_epoch,
+                leader_end=end,
+                now_ms=replica.node.clock.now_ms,
+            )
+        ):
+            replica._commit()
+        return original(replica, fetch)
+
+    patch(SimulatedReplica, "on_follower_fetch", on_follower_fetch)
+
+
+@fault(late=0.03, ordered=False, kinds=("kill", "pause", "cut"))
+def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
+    """A fetch of a former epoch is not refused (KIP-320)."""
+    original = SimulatedNode.leader_of
+    patch(
+        SimulatedNode,
+        "leader_of",
+        lambda node, partition_id, leader_epoch=-1: original(node, partition_id),
+    )
+
+
+@fault(
+    late=0.2,
+    ordered=False,
+    kinds=("power", "disk"),
+    min_insync=2,
+    outage_ms=100,
+    fault_every_ms=150,
+)
+def an_old_broker_epoch_may_fetch(patch: Patch) -> None:
+    """A fetch from before the node was registered anew counts."""
+    patch(simulated_fetcher, "check_broker_epoch", lambda leader, node_id, broker_epoch: None)
+
+
+@fault(kinds=("kill", "pause", "cut"))
+def an_epoch_that_goes_on_begins_again(patch: Patch) -> None:
+    """As this log once did: see append_as_follower."""
+    original = PartitionLog.append_as_follower
+
+    def append_as_follower(log: PartitionLog, batches: bytes, *, now_ms: int) -> None:
+        original(log, batches, now_ms=now_ms)
+        log._assign_epochs(
+            [
+                (batch.leader_epoch, batch.base_offset)
+                for batch in simulated_clients.batches_of(bytes(batches))
+            ]
+        )
+
+    patch(PartitionLog, "append_as_follower", append_as_follower)
+
+
+@fault(kinds=("kill", "pause", "cut"), fault_every_ms=150)
+def an_epoch_without_records_stays(patch: Patch) -> None:
+    """A truncation at the end of the log leaves the epoch that had begun there."""
+    original = LogUpkeep.truncate_to
+    patch(
+        LogUpkeep,
+        "truncate_to",
+        lambda log, offset: 0 if offset >= log.log_end_offset else original(log, offset),
+    )
+
+
+@fault(late=0.03, ordered=False, repeat=0.05, kinds=("kill", "pause", "cut"))
+def any_answer_is_taken(patch: Patch) -> None:
+    """Also one for a position that is no longer ours."""
+
+    def process(fetcher: Fetcher, asked: Any, result: Any) -> None:
+        still = {
+            partition_id: fetcher.partitions[partition_id].position
+            for partition_id in asked
+            if partition_id in fetcher.partitions
+        }
+        original(fetcher, still, result)
+
+    original = Fetcher._process
+    patch(Fetcher, "_process", process)
