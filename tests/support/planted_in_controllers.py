@@ -125,15 +125,7 @@ def the_partition_epoch_stands_still(patch: Patch) -> None:
     _in_controller(patch, decide)
 
 
-@fault(
-    kinds=("disk", "power"),
-    min_insync=2,
-    on_expand=0.8,
-    lose_alter_answer=0.5,
-    late=0.3,
-    repeat=0.3,
-    ordered=False,
-)
+@fault(kinds=("disk", "power"), on_expand=0.8, repeat=0.1, late=0.1, ordered=False, min_insync=2)
 def a_former_life_may_join(patch: Patch) -> None:
     """AlterPartition does not look at broker epochs (before KIP-903)."""
     original = alter_partition._check_eligible
