@@ -39,6 +39,21 @@ def lost_data_is_not_told(patch: Patch) -> None:
     )
 
 
+@fault(kinds=("disk",), min_insync=2)
+def a_new_directory_passes_for_the_old_one(patch: Patch) -> None:
+    """The controller believes a node whose directory is another one now."""
+    original = controller_state.register_node
+    patch(
+        controller_state,
+        "register_node",
+        lambda image, request, **rest: original(
+            image,
+            replace(request, directory_id=image.nodes[request.node_id].directory_id),
+            **rest,
+        ),
+    )
+
+
 @fault(kinds=("power", "kill"), min_insync=2, fault_every_ms=150)
 def the_loss_is_told_by_one_life_only(patch: Patch) -> None:
     """The token is made anew when the process starts, not when it has been registered."""

@@ -132,7 +132,9 @@ class SimulatedNode:
                 directory_id=self.voter.directory_id, cluster_id="simulated", node_id=self.node_id
             ),
         )
-        self.has_all_data = False
+        # Of a directory that nothing was ever written to no loss is known, so the controller has to
+        # see by itself that it is another one.
+        self.has_all_data = self.cluster.random.random() < 0.5
 
     def _new_voter(self) -> SimulatedVoter:
         return SimulatedVoter(f"d{self.node_id}.{self.disks_used}")
