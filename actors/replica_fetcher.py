@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -59,6 +60,7 @@ LIST_OFFSETS_VERSION = 9
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
 ANSWER_SECONDS = 30.0
+ASKED_AGAIN = inf
 ROOM_FOR_HEADERS = 16 * 1024**2
 """In an answer beside its records; with it one batch larger than all limits still fits twice."""
 SESSION_ERRORS = (
@@ -127,7 +129,10 @@ class FollowingNode(Protocol):
 
 @dataclass(slots=True)
 class _Delayed:
-    """A partition that had an error: when to ask again, and how long to wait after the next."""
+    """A partition that had an error: when to ask again, and how long to wait after the next.
+
+    until: ASKED_AGAIN when it has been, and nothing was said of it since.
+    """
 
     until: float
     backoff: float
@@ -242,8 +247,12 @@ class ReplicaFetcher:
         self._session = (NO_SESSION, INITIAL_EPOCH)
         self._asked.clear()
         self._forgotten.clear()
+        self._ask_for_all()
+
+    def _ask_for_all(self) -> None:
         for partition_id in self._partitions:
-            if partition_id not in self._delayed:
+            delayed = self._delayed.get(partition_id)
+            if delayed is None or delayed.until == ASKED_AGAIN:
                 self._dirty[partition_id] = None
 
     def _next_request(self) -> FetchRequest:
@@ -252,6 +261,7 @@ class ReplicaFetcher:
         for partition_id, delayed in self._delayed.items():
             if delayed.until <= now:
                 self._dirty[partition_id] = None
+                delayed.until = ASKED_AGAIN
         topics: dict[UUID, list[FetchPartition]] = {}
         for partition_id in self._dirty:
             followed = self._partitions[partition_id]
@@ -337,9 +347,7 @@ class ReplicaFetcher:
     def _go_on(self, session_id: int) -> None:
         if session_id == NO_SESSION:  # the leader has no room for one: all, each time
             self._session = (NO_SESSION, FINAL_EPOCH)
-            for partition_id in self._partitions:
-                if partition_id not in self._delayed:
-                    self._dirty[partition_id] = None
+            self._ask_for_all()
             return
         self._session = (session_id, next_epoch(self._session[1]))
 
