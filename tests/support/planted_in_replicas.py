@@ -430,7 +430,7 @@ def an_epoch_that_goes_on_begins_again(patch: Patch) -> None:
     patch(PartitionLog, "append_as_follower", append_as_follower)
 
 
-@fault(kinds=("kill", "pause", "cut"), fault_every_ms=150)
+@fault(kinds=("kill", "pause", "elect"), fault_every_ms=150, pace_ms=300, session_ms=300)
 def an_epoch_without_records_stays(patch: Patch) -> None:
     """A truncation at the end of the log leaves the epoch that had begun there."""
     original = LogUpkeep.truncate_to
