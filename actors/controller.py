@@ -336,6 +336,9 @@ class Controller:
             records, answer = request.decide(image, self._rules)
             if request.validate_only:
                 records = []
+            elif request.needs_confirmation and not records:
+                # Only who holds the promise of a majority can write it: see `_lead`.
+                records = [EpochRecord(epoch=self._me.epoch, owner=self._me.owner)]
             offset = image.offset + len(records)
             return Decision(records, (answer, _concerned_by(records, image), offset))
 

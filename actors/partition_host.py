@@ -280,6 +280,7 @@ class PartitionHost:
         ]
         await self._open_replicas([each for each in changed if each.key not in self._replicas])
         await self.fetchers.leave([each.replica_id for each in changed if each.is_led_here])
+        self._resign_before(changed)
         await self._begin_epochs([each for each in changed if each.is_led_here])
         for number, each in enumerate(changed, 1):
             self._act_on(each)
@@ -337,6 +338,19 @@ class PartitionHost:
             except InvalidConfig as error:
                 logger.warning("topic %s: %s", topic.name, error)
         return LogConfig(retention_ms=-1)
+
+    def _resign_before(self, changed: Sequence[Wanted]) -> None:
+        """A new leader epoch takes a while to reach the disk: nobody leads in the old one then."""
+        for each in changed:
+            replica = self._replicas.get(each.key)
+            leader = None if replica is None else replica.leader
+            if (
+                replica is not None
+                and leader is not None
+                and (leader.leader_epoch < each.state.leader_epoch)
+            ):
+                replica.resign()
+                self._tell_resigned(each.topic.name, each.partition)
 
     async def _begin_epochs(self, wanted: Sequence[Wanted]) -> None:
         """The epochs in which this node is about to lead reach the disk, many at a time."""

@@ -122,6 +122,8 @@ class PartitionLogs:
                 "the last stop was neither clean nor the death of a process alone: what this node "
                 "leads is given to others that are in sync"
             )
+        else:
+            self._token.put()  # the clean marks are taken: from here on it says the same
         for sentence in said:
             logger.warning("%s", sentence)
         for directory in directories.online:

@@ -10,7 +10,7 @@ KIP-903.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from ..protocol.errors import (
@@ -63,6 +63,8 @@ class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
     Raises StaleBrokerEpoch for all: the asking node has been registered anew.
     """
 
+    # The leader goes back to the ISR that it knows; another controller may have changed it.
+    needs_confirmation: ClassVar[bool] = True
     node_id: int
     broker_epoch: int
     partitions: tuple[ProposedIsr, ...]

