@@ -3,7 +3,8 @@
 A killed process leaves its page cache behind, a machine that went down does not; only the second
 may have lost records that were acknowledged. So while a node uses a directory there is a file
 
-    /dev/shm/bradbury-<directory id>      the boot id of this machine, and which mount it lies on
+    /dev/shm/bradbury-<directory id>      the boot id of this machine, and which mount it lies on;
+                                          the path of the directory
 
 in memory, which goes with the page cache. A node that finds it has all its data, as after a clean
 stop. It is removed before the process ends because of a disk. Where there is no /dev/shm nobody is
@@ -14,25 +15,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")  # noqa: S108 -- it has to be memory, and to outlive the process
+PREFIX = "bradbury-"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class IntactToken:
     """Of the directories of one node."""
 
-    def __init__(self, directory_ids: Iterable[str], *, memory: Path = MEMORY) -> None:
-        self._paths = {each: memory / f"bradbury-{each}" for each in directory_ids}
+    def __init__(self, directories: Mapping[str, str], *, memory: Path = MEMORY) -> None:
+        """directories: path of each, by its id."""
+        self._directories = dict(directories)
+        self._paths = {each: memory / f"{PREFIX}{each}" for each in directories}
         self._memory = memory
 
     def is_valid(self, directory_id: str) -> bool:
         """Whether the page cache of what this directory was written with is still there."""
         identity = self._identity()
         try:
-            return identity is not None and self._paths[directory_id].read_text() == identity
+            told, _, _ = self._paths[directory_id].read_text().partition("\n")
+            return identity is not None and told == identity
         except OSError:
             return False
 
@@ -41,9 +46,17 @@ class IntactToken:
         identity = self._identity()
         if identity is None:
             return
-        for path in self._paths.values():
+        for directory_id, path in self._paths.items():
             with contextlib.suppress(OSError):
-                path.write_text(identity)
+                path.write_text(f"{identity}\n{self._directories[directory_id]}\n")
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        """Of nodes that were killed, and whose directories are no more."""
+        for path in self._memory.glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError, IndexError):
+                if not Path(path.read_text().splitlines()[1]).exists():
+                    path.unlink()
 
     def remove(self) -> None:
         """What is on the disk may be less than what was written, or is safe by itself."""

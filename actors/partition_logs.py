@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -115,7 +116,9 @@ class PartitionLogs:
             if isinstance(error, DataDirectoryError):
                 raise
             raise DirectoryUnusable(f"no data directory can be read: {error}") from error
-        self._token = IntactToken(each.directory_id for each in directories.all)
+        self._token = IntactToken(
+            {each.directory_id: str(Path(each.path).absolute()) for each in directories.all}
+        )
         self.has_all_data = directories.has_all_data(self._token.is_valid)
         if not self.has_all_data:
             logger.warning(

@@ -62,7 +62,7 @@ MAX_BACKOFF_SECONDS = 1.0
 ANSWER_SECONDS = 30.0
 ASKED_AGAIN = inf
 ROOM_FOR_HEADERS = 16 * 1024**2
-"""In an answer beside its records; with it one batch larger than all limits still fits twice."""
+"""In an answer, beside its records: some 200,000 partitions."""
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -216,13 +216,17 @@ class ReplicaFetcher:
 
     async def _converse(self) -> None:
         """Fetch on one connection until it fails, or nothing is to be followed any more."""
+        config = self._node.config
         address = self._node.address_of(self._leader_id)
         if address is None:
             raise ConnectionFailed("its address is not known")
         connection = await PeerConnection.open(
             *address,
             client_id=f"follower-{self._node.node_id}",
-            max_answer_bytes=2**31 - 1,
+            # A batch may be larger than all limits, but no larger than a request can be.
+            max_answer_bytes=config.replica_fetch_response_max_bytes
+            + config.socket_request_max_bytes
+            + ROOM_FOR_HEADERS,
         )
         try:
             self._begin_session()

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(not MEMORY.is_mount(), reason="there is no /dev/
 
 
 @pytest.fixture
-def token() -> Iterator[IntactToken]:
-    made = IntactToken([str(uuid4())])
+def token(tmp_path: Path) -> Iterator[IntactToken]:
+    made = IntactToken({str(uuid4()): str(tmp_path)})
     yield made
     made.remove()
 
@@ -26,7 +26,7 @@ def test_a_token_is_found_by_the_next_process_on_this_machine(token: IntactToken
     [directory_id] = token._paths
     assert not token.is_valid(directory_id)
     token.put()
-    assert IntactToken([directory_id]).is_valid(directory_id)
+    assert IntactToken({directory_id: "elsewhere"}).is_valid(directory_id)
     token.remove()
     assert not token.is_valid(directory_id)
 
@@ -40,10 +40,22 @@ def test_a_token_of_another_boot_is_worth_nothing(token: IntactToken) -> None:
 
 
 def test_where_memory_is_a_disk_nobody_is_believed(tmp_path: Path) -> None:
-    token = IntactToken(["d"], memory=tmp_path)
+    token = IntactToken({"d": "/d"}, memory=tmp_path)
     token.put()
     assert not token.is_valid("d")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_token_of_a_directory_that_is_no_more_is_cleared_away(
+    token: IntactToken, tmp_path: Path
+) -> None:
+    gone = IntactToken({str(uuid4()): str(tmp_path / "gone")})
+    gone.put()
+    [directory_id] = gone._paths
+    assert not gone.is_valid(directory_id), "its directory is not there even now"
+    token.put()
+    [own] = token._paths
+    assert token.is_valid(own)
 
 
 def host(path: Path) -> PartitionHost:
@@ -72,7 +84,7 @@ async def life(path: Path, *, clean: bool, lost: bool = False) -> bool:
     believed = made.logs.has_all_data
     directory_id = registered(made)
     if lost:
-        IntactToken([directory_id]).remove()  # as the end of the machine does
+        IntactToken({directory_id: str(path)}).remove()  # as the end of the machine does
     await ended(made, clean=clean)
     return believed
 
