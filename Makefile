@@ -23,7 +23,8 @@ test: $(VENV)/.test java check
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not slow and not ray and not spark" \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder \
+		-m "not slow and not ray and not spark" \
 		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/test_house_rules.py
 
 check: $(VENV)/.test
