@@ -359,12 +359,16 @@ def test_who_is_out_of_sync_leads_only_where_the_topic_allows_it(
     if is_unclean:
         until(lambda: nodes.leader("t") in others)
         assert nodes.partition("t").recovering
-        assert [number for _, _, number in read_all(nodes.servers, "t")] == [0]
+        until(lambda: numbers_in(nodes) == [0])  # once followers have told what they have
     nodes.start(leader)
     until(lambda: len(nodes.partition("t").isr) == 3)
     until(lambda: same_everywhere(nodes, "t"))
     left = [0] if is_unclean else [0, 1]
-    assert [number for _, _, number in read_all(nodes.servers, "t")] == left
+    until(lambda: numbers_in(nodes) == left)
+
+
+def numbers_in(nodes: ThreeNodes) -> list[int]:
+    return [number for _, _, number in read_all(nodes.servers, "t")]
 
 
 def test_leaders_go_back_to_the_first_replicas_by_themselves(tmp_path: Path) -> None:
@@ -388,7 +392,7 @@ def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered(nodes: Thr
     assert starts == {1: 6, 2: 6, 3: 6}
     nodes.kill(nodes.leader("t"))
     until(lambda: nodes.leader("t") != -1)
-    assert [number for _, _, number in read_all(nodes.servers, "t")] == [6, 7, 8, 9]
+    until(lambda: numbers_in(nodes) == [6, 7, 8, 9])
 
 
 def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
