@@ -51,9 +51,9 @@ class ReplicatedBradbury(Replicated):
 
         import bradbury
         from bradbury.tests.support.ray_nodes import RayNode
+        from bradbury.tests.support.ray_settings import RAY_ENVIRONMENT
 
-        os.environ.update(RAY_ENABLE_AUTO_CONNECT="0", RAY_AUTH_MODE="disabled")
-        os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0")
+        os.environ.update(RAY_ENVIRONMENT)
         temporary = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="vr-", dir="/tmp"))
         context = ray.init(
             address="local",

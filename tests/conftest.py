@@ -18,22 +18,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-RAY_ENVIRONMENT = {
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_worker_niceness": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
-
-# A killed node is noticed after some 5 s instead of 14.
-QUICK_DEATHS = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 5,
-}
-
+from bradbury.tests.support.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 
 ONE_RAY = ("ray", "crash", "compatibility")
 """Folders whose tests share one Ray cluster, and with it one process."""

@@ -24,24 +24,11 @@ import ray
 import bradbury
 from bradbury.actors.placement import PORTS_PER_NODE
 from bradbury.tests.support.ray_nodes import RayNode, wait_for
+from bradbury.tests.support.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROLE = "crash"
 NODES = 3
-RAY_ENVIRONMENT = {
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|has been marked dead",  # on purpose
-}
-# A killed or stopped raylet is noticed after some 5 s instead of 14 and 65.
-QUICK_DEATHS = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 5,
-}
 # Below those that the operating system and Ray's workers take.
 PORTS = range(21_000, 31_000)
 ANSWER_SECONDS = 3
@@ -171,7 +158,7 @@ def crash_nodes(address: str) -> Iterator[list[RayNode]]:
 def ray_of_its_own() -> Iterator[str]:
     """A Ray head in this process, for runs outside of the test suite; its address."""
     temporary = tempfile.mkdtemp(prefix="bc-", dir="/tmp")  # socket paths have at most 107 bytes
-    os.environ.update(RAY_ENVIRONMENT)
+    os.environ.update(RAY_ENVIRONMENT | QUIET_DEATHS)
     os.environ.pop("RAY_ADDRESS", None)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "pycache"))

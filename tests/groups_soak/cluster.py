@@ -16,14 +16,9 @@ from pathlib import Path
 import psutil
 
 import bradbury
+from bradbury.tests.support.ray_settings import QUIET_DEATHS, RAY_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RAY_ENVIRONMENT = {
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # on purpose
-}
 NODE_SECONDS = 60
 
 
@@ -42,7 +37,7 @@ def own_cluster(data_dir: Path, *, nodes: int = 1) -> Iterator[bradbury.Cluster]
     import ray
 
     temporary = tempfile.mkdtemp(prefix="bs-", dir="/tmp")  # socket paths have at most 107 bytes
-    os.environ.update(RAY_ENVIRONMENT)
+    os.environ.update(RAY_ENVIRONMENT | QUIET_DEATHS)
     os.environ.pop("RAY_ADDRESS", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "pycache"))
     with ExitStack() as stack:
