@@ -15,11 +15,17 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from ..cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
+from ..cluster.alter_partition import (
+    AlterPartition,
+    Insync,
+    PartitionState,
+    ProposedIsr,
+    Verdict,
+    verdict_on,
+)
 from ..cluster.controller_request import DONE
 from ..cluster.metadata_image import MetadataImage
 from ..handlers.context import Controller
-from ..protocol.error_code import ErrorCode
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from .carry_through import within
 from .replica import Replica
@@ -27,19 +33,6 @@ from .replica import Replica
 logger = logging.getLogger("bradbury.replication")
 
 RETRY_SECONDS = 0.1
-# The controller has refused for good; what it goes by may be what was before the question.
-REFUSED = (
-    ErrorCode.INELIGIBLE_REPLICA,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,
-)
-# Newer metadata is on its way here, and settles it.
-OVERTAKEN = (
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.INVALID_UPDATE_VERSION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
 
 
 class LeadingNode(Protocol):
@@ -166,21 +159,14 @@ class InsyncManager:
 
     def _settle(self, replica: Replica, proposed: ProposedIsr, answer: PartitionState) -> bool:
         """Whether that is the end of it; False: ask the same again."""
-        leader = replica.leader
-        if leader is None or leader.leader_epoch != proposed.leader_epoch:
-            return True
         where = f"{replica.topic}-{replica.partition}"
-        if answer.outcome == DONE and answer.partition is not None:
-            partition = answer.partition
-            if partition.partition_epoch <= leader.partition_epoch:
-                replica.on_isr_refused()  # it has changed nothing
-            elif partition.leader_epoch == leader.leader_epoch:
-                logger.info("%s: in sync are %s", where, partition.isr)
-                replica.on_isr(partition.isr, partition.partition_epoch)
-            return True
-        logger.info("%s: %s", where, answer.outcome.message)
-        if answer.outcome.code in REFUSED:
-            if leader.partition_epoch == proposed.partition_epoch:
-                replica.on_isr_refused()
-            return True
-        return answer.outcome.code in OVERTAKEN
+        verdict = verdict_on(replica.leader, proposed, answer)
+        if answer.outcome != DONE:
+            logger.info("%s: %s", where, answer.outcome.message)
+        if verdict is Verdict.ADOPT:
+            assert answer.partition is not None
+            logger.info("%s: in sync are %s", where, answer.partition.isr)
+            replica.on_isr(answer.partition.isr, answer.partition.partition_epoch)
+        elif verdict is Verdict.GO_BACK:
+            replica.on_isr_refused()
+        return verdict is not Verdict.ASK_AGAIN

@@ -10,9 +10,11 @@ KIP-903.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
+from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -25,6 +27,7 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .leader_state import LeaderState
 from .metadata_image import MetadataImage, PartitionImage
 from .metadata_records import MetadataRecord
 from .partition_change import next_partition
@@ -146,3 +149,45 @@ def _check_eligible(image: MetadataImage, proposed: ProposedIsr, where: str) -> 
             raise IneligibleReplica(f"{where}: node {node_id} is not in service")
         if broker_epoch not in (ANY_EPOCH, node.epoch):
             raise IneligibleReplica(f"{where}: node {node_id} is in epoch {node.epoch} now")
+
+
+# The controller has refused for good; what it goes by may be what was before the question.
+REFUSED: Final = (
+    ErrorCode.INELIGIBLE_REPLICA,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+)
+# Newer metadata is on its way to the leader, and settles it.
+OVERTAKEN: Final = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+
+
+class Verdict(Enum):
+    """What a leader does about an answer to its proposal."""
+
+    ADOPT = "the ISR is what the answer says"
+    GO_BACK = "the ISR stays what it was"
+    WAIT = "it is over, or the metadata will say"
+    ASK_AGAIN = "nothing is known: the same once more"
+
+
+def verdict_on(
+    leader: LeaderState | None, proposed: ProposedIsr, answer: PartitionState
+) -> Verdict:
+    """`leader`: as it is when the answer comes; None if it leads no more."""
+    if leader is None or leader.leader_epoch != proposed.leader_epoch:
+        return Verdict.WAIT
+    if answer.outcome == DONE and answer.partition is not None:
+        if answer.partition.partition_epoch <= leader.partition_epoch:
+            return Verdict.GO_BACK  # it has changed nothing
+        if answer.partition.leader_epoch == leader.leader_epoch:
+            return Verdict.ADOPT
+        return Verdict.WAIT
+    if answer.outcome.code in REFUSED:
+        is_same = leader.partition_epoch == proposed.partition_epoch
+        return Verdict.GO_BACK if is_same else Verdict.WAIT
+    return Verdict.WAIT if answer.outcome.code in OVERTAKEN else Verdict.ASK_AGAIN

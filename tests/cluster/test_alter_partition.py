@@ -7,7 +7,16 @@ from uuid import UUID
 import pytest
 
 from bradbury.cluster import controller_state
-from bradbury.cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
+from bradbury.cluster.alter_partition import (
+    AlterPartition,
+    Insync,
+    PartitionState,
+    ProposedIsr,
+    Verdict,
+    verdict_on,
+)
+from bradbury.cluster.controller_request import DONE, Outcome
+from bradbury.cluster.leader_state import LeaderState
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
 from bradbury.cluster.metadata_records import TopicRecord
 from bradbury.cluster.partition_control import PREFERRED, UNCLEAN, ElectLeaders
@@ -147,3 +156,36 @@ def test_an_unclean_election_is_made_only_when_it_is_asked_for() -> None:
     image, answer = ask(image, 3)
     assert answer.partition.recovering is False
     assert answer.partition.partition_epoch == partition.partition_epoch + 1
+
+
+@pytest.mark.parametrize(
+    ("code", "partition_epoch", "verdict"),
+    [
+        (ErrorCode.INELIGIBLE_REPLICA, 7, Verdict.GO_BACK),
+        (ErrorCode.INELIGIBLE_REPLICA, 8, Verdict.WAIT),
+        (ErrorCode.INVALID_UPDATE_VERSION, 7, Verdict.WAIT),
+        (ErrorCode.FENCED_LEADER_EPOCH, 7, Verdict.WAIT),
+        (ErrorCode.NOT_CONTROLLER, 7, Verdict.ASK_AGAIN),
+        (ErrorCode.REQUEST_TIMED_OUT, 7, Verdict.ASK_AGAIN),
+    ],
+)
+def test_an_error_is_final_only_if_it_says_so_of_what_was_asked(
+    code: ErrorCode, partition_epoch: int, verdict: Verdict
+) -> None:
+    leader = LeaderState(5, partition_epoch, 0, node_id=1, replicas=(1, 2), isr=(1,))
+    proposed = ProposedIsr(UUID(int=1), 0, 5, 7, (Insync(1, -1), Insync(2, 9)))
+    assert verdict_on(leader, proposed, PartitionState(Outcome(code, "no"))) is verdict
+    assert verdict_on(None, proposed, PartitionState(Outcome(code, "no"))) is Verdict.WAIT
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "partition_epoch", "verdict"),
+    [(5, 8, Verdict.ADOPT), (5, 7, Verdict.GO_BACK), (6, 8, Verdict.WAIT)],
+)
+def test_an_answer_counts_for_the_epoch_it_speaks_of(
+    leader_epoch: int, partition_epoch: int, verdict: Verdict
+) -> None:
+    leader = LeaderState(5, 7, 0, node_id=1, replicas=(1, 2), isr=(1,))
+    proposed = ProposedIsr(UUID(int=1), 0, 5, 7, (Insync(1, -1), Insync(2, 9)))
+    partition = PartitionImage((1, 2), (1, 2), 1, leader_epoch, partition_epoch)
+    assert verdict_on(leader, proposed, PartitionState(DONE, partition)) is verdict

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bradbury.cluster import alter_partition
 from bradbury.cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
-from bradbury.cluster.controller_request import DONE
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
-from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
 DATA = "/data"
 RETRY_MS = 30
 CONTROLLER_MS = 250
-REFUSED = (
-    ErrorCode.INELIGIBLE_REPLICA,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,
-)
-OVERTAKEN = (
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.INVALID_UPDATE_VERSION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
 
 
 class SimulatedNode:
@@ -441,21 +429,13 @@ class SimulatedInsync:
     def _settle(
         self, replica: SimulatedReplica, proposed: ProposedIsr, answer: PartitionState
     ) -> bool:
-        leader = replica.leader
-        if leader is None or leader.leader_epoch != proposed.leader_epoch:
-            return True
-        if answer.outcome == DONE and answer.partition is not None:
-            partition = answer.partition
-            if partition.partition_epoch <= leader.partition_epoch:
-                replica.on_isr_refused()
-            elif partition.leader_epoch == leader.leader_epoch:
-                replica.on_isr(partition.isr, partition.partition_epoch)
-            return True
-        if answer.outcome.code in REFUSED:
-            if leader.partition_epoch == proposed.partition_epoch:
-                replica.on_isr_refused()
-            return True
-        return answer.outcome.code in OVERTAKEN
+        verdict = alter_partition.verdict_on(replica.leader, proposed, answer)
+        if verdict is alter_partition.Verdict.ADOPT:
+            assert answer.partition is not None
+            replica.on_isr(answer.partition.isr, answer.partition.partition_epoch)
+        elif verdict is alter_partition.Verdict.GO_BACK:
+            replica.on_isr_refused()
+        return verdict is not alter_partition.Verdict.ASK_AGAIN
 
 
 def is_error(result: object) -> bool:
