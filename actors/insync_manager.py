@@ -155,6 +155,9 @@ class InsyncManager:
                 logger.info("the in-sync replicas cannot be changed now: %s", error)
             except KafkaError as error:
                 logger.warning("the in-sync replicas cannot be changed: %s", error)
+            except Exception:
+                # A proposal counts until it is answered, so it is never given up.
+                logger.exception("the in-sync replicas cannot be changed")
             await asyncio.sleep(RETRY_SECONDS)
 
     def _settle(self, replica: Replica, proposed: ProposedIsr, answer: PartitionState) -> bool:
