@@ -86,6 +86,12 @@ class _Failure:
     def is_current(self) -> bool:
         return any(state.generation == generation for state, generation in self.concerned)
 
+    def ask_again(self, at: float) -> None:
+        """Raise it again in a later poll, as Java's consumer does, if nobody seeks until then."""
+        for state, generation in self.concerned:
+            if state.generation == generation:
+                state.retry_at = at
+
 
 class Fetcher:
     """`condition` guards all of it and is notified whenever poll may go on."""
@@ -197,8 +203,12 @@ class Fetcher:
             while self._errors:
                 failure = self._errors.popleft()
                 if failure.is_current:
-                    return failure.error
-            return None
+                    failure.ask_again(time.monotonic() + self._backoff_s)
+                    break
+            else:
+                return None
+        self.wake()
+        return failure.error
 
     def ready_count(self) -> int:
         """How many times `take` has something now."""
@@ -406,7 +416,7 @@ class Fetcher:
                     ),
                     [state],
                 )
-                state.retry_at = NEVER  # until the next seek
+                state.retry_at = NEVER  # until poll has raised it, or a seek
             else:
                 state.restart(self._config.reset)
             return False
@@ -416,7 +426,7 @@ class Fetcher:
         return True
 
     def _raise_in_poll(self, error: Exception, states: Iterable[FetchState]) -> None:
-        """Unless all of `states` have been sought, or taken away, before poll looks."""
+        """Unless all of `states` are sought, or taken away, before poll looks."""
         concerned = tuple((state, state.generation) for state in states)
         self._errors.append(_Failure(error, concerned))
         self.condition.notify_all()
@@ -430,36 +440,52 @@ class Fetcher:
         missing = [state for state in missing if state.retry_at <= now]
         if missing:
             self._finding = True
-            generations = [state.generation for state in missing]
+            asked = [(state, state.generation) for state in missing]
             future = self._client.io.spawn(self._find_positions(missing))
-            future.add_done_callback(lambda done: self._on_found(missing, generations, done))
+            future.add_done_callback(lambda done: self._on_found(asked, done))
 
     def _on_found(
-        self,
-        states: list[FetchState],
-        generations: list[int],
-        future: Future[dict[TopicPartition, int]],
+        self, asked: list[tuple[FetchState, int]], future: Future[dict[TopicPartition, int]]
     ) -> None:
         error = future.exception()
         refresh = False
         with self.condition:
             self._finding = False
+            # one that was sought, or taken away, since it was asked for is not concerned
+            states = [state for state, generation in asked if state.generation == generation]
             if isinstance(error, Exception):
                 self._find_at = time.monotonic() + self._backoff_s
                 refresh = is_retriable(error)
                 if not refresh:
-                    self._raise_in_poll(error, states)
-                    for state in states:
-                        state.retry_at = NEVER  # until the next seek or assignment
+                    self._give_up_finding(states, error)
             elif error is None:
-                for state, generation in zip(states, generations, strict=True):
-                    offset = future.result().get(state.topic_partition)
-                    if state.generation == generation and offset is not None:
+                found = future.result()
+                for state in states:
+                    offset = found.get(state.topic_partition)
+                    if offset is not None:
                         state.seek(offset)
+                self._without_position([s for s in states if s.topic_partition not in found])
             self.condition.notify_all()
         if refresh:
             self._refresh()
         self.wake()
+
+    def _without_position(self, states: list[FetchState]) -> None:
+        if states:
+            names = ", ".join(str(state.topic_partition) for state in states)
+            self._give_up_finding(
+                states,
+                OffsetOutOfRange(
+                    f"{names}: no offset is committed; seek, "
+                    'or set auto_offset_reset="earliest" or "latest"'
+                ),
+            )
+
+    def _give_up_finding(self, states: list[FetchState], error: Exception) -> None:
+        if states:
+            self._raise_in_poll(error, states)
+        for state in states:
+            state.retry_at = NEVER  # until poll has raised it, a seek, or a new assignment
 
     # --- shared ------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import re
 import time
 from typing import Final
 
-from ..protocol.errors import InvalidConfig, OffsetOutOfRange
+from ..protocol.errors import InvalidConfig
 from .cluster_client import ClusterClient
 from .fetch_state import FetchState, StartAt, StartAtTime, StartPoint
 from .group_offsets import GroupOffsets
@@ -46,7 +46,7 @@ def parse_reset(text: str) -> StartPoint | None:
 
 
 class PositionFinder:
-    """offsets: of the group, if there is one. reset: None makes a missing position an error."""
+    """offsets: of the group, if there is one. reset: None leaves a missing position missing."""
 
     def __init__(
         self, client: ClusterClient, *, reset: StartPoint | None, isolation_level: int
@@ -57,10 +57,9 @@ class PositionFinder:
         self._isolation_level = isolation_level
 
     def find(self, states: list[FetchState]) -> Steps[dict[TopicPartition, int]]:
-        """An offset for each.
+        """An offset for each; none where nothing is committed and there is no reset policy.
 
         Raises:
-            OffsetOutOfRange: nothing is committed, and there is no reset policy.
             KafkaError, ConnectionFailed: a broker refuses, or none answers.
         """
         found: dict[TopicPartition, int] = {}
@@ -75,12 +74,8 @@ class PositionFinder:
             if state.topic_partition in found:
                 continue
             start_at = self._reset if state.start_at is StartAt.COMMITTED else state.start_at
-            if start_at is None:
-                raise OffsetOutOfRange(
-                    f"{state.topic_partition}: no offset is committed; seek, "
-                    'or set auto_offset_reset="earliest" or "latest"'
-                )
-            asked[state.topic_partition] = _timestamp(start_at)
+            if start_at is not None:
+                asked[state.topic_partition] = _timestamp(start_at)
         found.update((yield from self._listed(asked)))
         late = dict.fromkeys((key for key, offset in found.items() if offset < 0), LATEST)
         found.update((yield from self._listed(late)))  # nothing is so young: go on at the end

@@ -226,8 +226,50 @@ def test_without_a_seek_and_a_policy_the_missing_offset_is_raised(
     consumer: Make, new_topic: NewTopic
 ) -> None:
     one = consumer(new_topic(), listener=Told(), auto_offset_reset="none")
-    with pytest.raises(OffsetOutOfRange):
-        poll_until(lambda: False, one)
+    for _ in range(2):  # it is not forgotten by being raised once
+        with pytest.raises(OffsetOutOfRange, match="no offset is committed"):
+            poll_until(lambda: False, one)
+
+
+def test_a_missing_offset_is_its_own_partitions_error_only(
+    consumer: Make, new_topic: NewTopic, bootstrap: str
+) -> None:
+    topic = new_topic(3)
+    fill(bootstrap, topic, 3, 1)
+    first = consumer(auto_offset_reset="none", enable_auto_commit=False)
+    first.assign([(topic, 1)])
+    first.seek((topic, 1), 1)
+    assert first.poll(20_000)["offset"].to_pylist() == [1, 2]
+    first.commit({(topic, 1): 2})
+    second = consumer(auto_offset_reset="none")
+    second.assign([(topic, 0), (topic, 1), (topic, 2)])
+    rows, errors = [], []
+    while not rows or not errors:
+        try:
+            rows += second.poll(20_000).to_pylist()
+        except OffsetOutOfRange as error:
+            errors.append(str(error))
+    assert {(row["partition"], row["offset"]) for row in rows} == {(1, 2)}
+    assert f"{topic}-0, {topic}-2: no offset is committed" in errors[0]
+
+
+def test_a_partition_that_is_sought_while_its_position_is_looked_for_is_not_in_error(
+    consumer: Make, new_topic: NewTopic, bootstrap: str
+) -> None:
+    topic = new_topic()
+    fill(bootstrap, topic, 5)
+    one = consumer(auto_offset_reset="none")
+    find = one._fetcher._find_positions
+
+    def find_late(states: Any) -> Any:
+        one.seek((topic, 0), 3)  # the question is asked already
+        return find(states)
+
+    one._fetcher._find_positions = find_late
+    one.assign([(topic, 0)])
+    assert one.poll(20_000)["offset"].to_pylist() == [3, 4]
+    assert one.poll(50).num_rows == 0
+    assert not one._fetcher.has_error()
 
 
 def test_an_error_of_a_partition_that_was_sought_or_given_up_is_not_raised(
