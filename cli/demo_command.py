@@ -34,6 +34,17 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the data, and say how to use it.")
     ] = False,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help="Run on the cluster that is up in this namespace, and leave it its topics; "
+            "by default on one of its own.",
+            show_default=False,
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, help="Copies of each topic, on so many nodes.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> int:
     """Run everything once: Ray tasks produce, actors consume, Spark does ETL on the same log."""
@@ -47,6 +58,8 @@ def demo(
             require_spark=require_spark,
             spark=spark,
             keep=keep,
+            namespace=namespace,
+            replication_factor=replication_factor,
             as_json=as_json,
         )
     )

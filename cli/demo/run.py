@@ -11,15 +11,18 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..failure import CommandFailed
 from ..output import print_json
 from .screen import Screen, Step, carrier_table, step_table
+
+if TYPE_CHECKING:
+    from ...actors.launch import Cluster
 
 LOCAL = "local"
 MOST_TEMPORARY_PATH = 39
@@ -28,7 +31,10 @@ MOST_TEMPORARY_PATH = 39
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """The options of the command."""
+    """The options of the command.
+
+    namespace: of a cluster that is up already; None: one is started, and taken down in the end.
+    """
 
     address: str | None = None
     rows: int | None = None
@@ -36,6 +42,8 @@ class DemoSettings:
     require_spark: bool = False
     spark: bool = True
     keep: bool = False
+    namespace: str | None = None
+    replication_factor: int = 1
     as_json: bool = False
 
 
@@ -69,8 +77,8 @@ def run_demo(settings: DemoSettings) -> int:
         settings,
         Screen(stderr=settings.as_json),
         folder,
-        # Its own namespace, so that a cluster which is up in the same Ray is left alone.
-        namespace=f"bradbury-demo-{os.getpid()}",
+        # By default its own namespace, so that a cluster which is up in the same Ray is left alone.
+        namespace=settings.namespace or f"bradbury-demo-{os.getpid()}",
     )
     try:
         with _ray_folder(settings, folder):
@@ -122,7 +130,6 @@ def _ray_folder(settings: DemoSettings, folder: Path) -> Iterator[None]:
 def _run(demo: _Demo, no_spark: str | None) -> None:
     import ray
 
-    from ...actors import launch
     from .delivery_check import DeliveryCheck
     from .flights import load_airlines, load_flights
 
@@ -132,13 +139,7 @@ def _run(demo: _Demo, no_spark: str | None) -> None:
     check = DeliveryCheck(flights)
     try:
         with demo.step("1 start"), screen.waiting("1 starting a cluster on Ray") as on_progress:
-            cluster = launch.up(
-                str(demo.folder / "data"),
-                port=0,
-                address=settings.address or LOCAL,
-                namespace=demo.namespace,
-                on_progress=on_progress,
-            )
+            cluster = _cluster(demo, on_progress)
         try:
             screen.say(f"1 up: {cluster.bootstrap_servers}")
             demo.summary["bootstrap_servers"] = cluster.bootstrap_servers
@@ -149,11 +150,27 @@ def _run(demo: _Demo, no_spark: str | None) -> None:
             else:
                 screen.say(f"4 Spark is skipped: {no_spark}")
         finally:
-            with demo.step("5 stop"), screen.waiting("5 stopping"):
-                cluster.down()
+            if settings.namespace is None:
+                with demo.step("5 stop"), screen.waiting("5 stopping"):
+                    cluster.down()
     finally:
         ray.shutdown()
     _show(demo, check)
+
+
+def _cluster(demo: _Demo, on_progress: Callable[[str], None]) -> Cluster:
+    from ...actors import launch
+
+    settings = demo.settings
+    if settings.namespace is not None:
+        return launch.connect(settings.address, demo.namespace)
+    return launch.up(
+        str(demo.folder / "data"),
+        port=0,
+        address=settings.address or LOCAL,
+        namespace=demo.namespace,
+        on_progress=on_progress,
+    )
 
 
 def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
@@ -162,7 +179,7 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     task_count = max(2, min(8, int(_ray_cpus())))
     count = flights.row_count
     with cluster.admin() as admin:
-        admin.create_topic(TOPIC, partitions=PARTITIONS)
+        _create(demo, admin, TOPIC, PARTITIONS)
         with (
             demo.step("2 produce from Ray tasks", count),
             demo.screen.counting(f"2 producing from {task_count} Ray tasks", count) as advance,
@@ -171,6 +188,17 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     if acknowledged != count:
         raise CommandFailed(f"{acknowledged:,} of {count:,} rows were acknowledged")
     demo.screen.say(f"2 produced {count:,} rows from {task_count} Ray tasks to {TOPIC!r}")
+
+
+def _create(demo: _Demo, admin: Any, topic: str, partitions: int = 1) -> None:
+    from ...protocol.errors import TopicAlreadyExists
+
+    try:
+        admin.create_topic(topic, partitions, demo.settings.replication_factor)
+    except TopicAlreadyExists:
+        raise CommandFailed(
+            f"topic {topic!r} is there already; `bradbury topics delete {topic}` makes room for it"
+        ) from None
 
 
 def _ray_cpus() -> float:
@@ -215,7 +243,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     parquet = demo.folder / "delays.parquet"
     with cluster.admin() as admin:
         for topic in (spark_etl.DELAYS, spark_etl.STREAMED):
-            admin.create_topic(topic)
+            _create(demo, admin, topic)
     try:
         with demo.step("4 start Spark on RayDP"), demo.screen.waiting("4 starting Spark on RayDP"):
             session = spark_etl.start(demo.namespace, demo.folder / "spark")
@@ -265,7 +293,9 @@ def _tell_summary(demo: _Demo, no_spark: str | None) -> None:
     if settings.plot is not None:
         screen.say(f"picture   {settings.plot}")
     data = demo.folder / "data"
-    if settings.keep:
+    if settings.namespace is not None:
+        screen.say("the cluster stays up, and the topics with it")
+    elif settings.keep:
         screen.say(f"try next  bradbury up --detach --data-dir {data}")
         screen.say("          bradbury consume flights --from-beginning --max 5 --format '%k %v'")
         screen.say("          bradbury down")
