@@ -1,0 +1,368 @@
+"""`ray up` on three machines that are one, and what becomes of the records.
+
+    make deploy-test                    # or: python -m bradbury.tests.deploy.ray_up [--keep] [--verbose]
+
+The steps, each shown with its seconds; the first that fails ends it with exit code 1:
+    wheel, machines, `ray up` of docs/deploy/on-prem.yaml over sshd on 127.0.0.1, .2, .3
+    `bradbury up` on all of them; the demo with replication factor 3; a writer that does not stop
+    kill -9 of everything on one machine: the others serve; it comes back, and all are in sync
+    `ray down`, `ray up`, `bradbury up`: every record is where it was
+On a machine that has no namespaces, no root or no sshd it says so in one line, and ends with 0.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from bradbury.tests.deploy.machines import ROOT, Lab, Machine, NotHere
+from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
+from bradbury.tests.support.ray_nodes import wait_for
+
+CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
+ADDRESSES = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
+NUMBERED = "numbered"
+FLIGHTS = "flights"
+ROWS = 20_000
+UP_SECONDS = 240
+COMMAND_SECONDS = 180
+MOST_GAP_SECONDS = 45
+OBJECT_STORE = 100_000_000
+
+
+class Failed(Exception):
+    """A step has not come to what it should. In words."""
+
+
+class Journey:
+    """The steps, on a screen, and what they share."""
+
+    def __init__(self, lab: Lab, console: Console, *, verbose: bool) -> None:
+        self.lab = lab
+        self.machines: dict[str, Machine] = {}
+        self._console = console
+        self._verbose = verbose
+        self._table = Table(
+            "step", "seconds", "what was seen", title="ray up", title_justify="left"
+        )
+        self.ports = _free_ports()
+        self.config = lab.base / "on-prem.yaml"
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Call what is yielded with what was seen."""
+        seen: list[str] = []
+        begin = time.monotonic()
+        with self._console.status(name):
+            yield seen.append
+        seconds = time.monotonic() - begin
+        self._console.print(f"{seconds:6.1f} s  {name}: {'; '.join(seen)}", highlight=False)
+        self._table.add_row(name, f"{seconds:.1f}", "; ".join(seen))
+
+    def show(self) -> None:
+        self._console.print(self._table)
+
+    # --- commands, as a user gives them on the laptop ---------------------------------------------
+
+    def laptop(self, *command: str, timeout: float = COMMAND_SECONDS, check: bool = True) -> str:
+        try:
+            done = self.lab.laptop.run(command, timeout=timeout, check=check)
+        except subprocess.CalledProcessError as error:
+            raise Failed(f"`{' '.join(command)}` failed:\n{error.output}") from None
+        except subprocess.TimeoutExpired:
+            raise Failed(f"`{' '.join(command)}` takes longer than {timeout:.0f} s") from None
+        if self._verbose:
+            self._console.print(done.stdout, markup=False, highlight=False)
+        return done.stdout
+
+    def on_head(self, command: str, *, timeout: float = COMMAND_SECONDS) -> str:
+        """`ray exec`: the command runs on the head, over ssh."""
+        return self.laptop("ray", "exec", str(self.config), command, timeout=timeout)
+
+    def ray_up(self) -> None:
+        """And wait until every machine is a Ray node."""
+        self.laptop("ray", "up", "--yes", str(self.config), timeout=UP_SECONDS)
+        self.wait_for_labels(set(self.machines))
+
+    def ray_down(self) -> None:
+        self.laptop("ray", "down", "--yes", str(self.config))
+
+    def bradbury_up(self) -> str:
+        self.on_head(
+            "bradbury up --detach --address auto --data-dir /var/lib/bradbury/data "
+            f"--port {self.ports['bradbury']} --node-label log-role=broker"
+        )
+        return ",".join(f"{address}:{self.ports['bradbury']}" for address in ADDRESSES.values())
+
+    def status(self) -> dict[str, Any]:
+        """`bradbury status --json`, of a cluster that may have problems."""
+        output = self.on_head("bradbury status --json || true")
+        found: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
+        return found
+
+    def labels(self) -> set[str]:
+        """log-node of every living Ray node, as the head has it."""
+        code = (
+            "import ray; ray.init('auto', logging_level='ERROR', log_to_driver=False); "
+            "print('labels', *sorted(one['Labels'].get('log-node', '') "
+            "for one in ray.nodes() if one['Alive']))"
+        )
+        done = self.machines["n1"].run(["python", "-c", code], timeout=60, check=False)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("labels")]
+        return set(lines[0].split()[1:]) if lines else set()
+
+    def wait_for_labels(self, wanted: set[str], seconds: float = UP_SECONDS) -> None:
+        try:
+            wait_for(lambda: self.labels() == wanted, seconds)
+        except AssertionError:
+            raise Failed(f"Ray has {self.labels()} and not {wanted}; {self.monitor()}") from None
+
+    def monitor(self) -> str:
+        """The last words of Ray's autoscaler."""
+        logs = self.machines["n1"].folder / "tmp" / "ray" / "session_latest" / "logs"
+        lines = []
+        for name in ("monitor.log", "monitor.out", "monitor.err"):
+            with contextlib.suppress(OSError):
+                lines += (logs / name).read_text(errors="replace").splitlines()[-30:]
+        return "\n".join(lines)
+
+    # --- what the laptop has ----------------------------------------------------------------------
+
+    def write_config(self, wheels: Path) -> None:
+        """docs/deploy/on-prem.yaml, with what is different when three machines are one."""
+        config = yaml.safe_load(CONFIG.read_text())
+        head, *workers = ADDRESSES.values()
+        config["provider"] |= {"head_ip": head, "worker_ips": workers}
+        config["auth"] = {"ssh_user": "root", "ssh_private_key": str(self.lab.key)}
+        config["file_mounts"] = {"~/wheels": str(wheels)}
+        one_machine = (
+            f" --node-ip-address=$NODE_IP --object-store-memory={OBJECT_STORE} --num-cpus=2"
+            " --disable-usage-stats"
+        )
+        for name in ("head_start_ray_commands", "worker_start_ray_commands"):
+            start = config[name][-1] + one_machine
+            config[name][-1] = start.replace("6379", str(self.ports["gcs"]))
+        config["head_start_ray_commands"][-1] += (
+            f" --include-dashboard=false --ray-client-server-port={self.ports['client']}"
+        )
+        self.config.write_text(yaml.safe_dump(config, sort_keys=False, width=1000))
+
+
+def _free_ports() -> dict[str, int]:
+    """Below those that the operating system and Ray's workers take; free ones of every address."""
+
+    def is_free(port: int) -> bool:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                return False
+        return True
+
+    first = next(
+        port
+        for port in random.sample(range(21_000, 31_000, 32), 200)
+        if all(is_free(port + more) for more in range(20))
+    )
+    return {"bradbury": first, "gcs": first + 17, "client": first + 18, "ssh": first + 19}
+
+
+def build_wheel(folder: Path) -> Path:
+    """From the files that git knows, as they are now: nothing is written into the checkout."""
+    source = folder / "source"
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    wheels = folder / "wheels"
+    pip_wheel = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation")
+    done = subprocess.run(
+        [*pip_wheel, "--wheel-dir", str(wheels), str(source)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode:
+        raise Failed(f"the wheel cannot be built: {done.stderr.strip()}")
+    return wheels
+
+
+def travel(journey: Journey, folder: Path) -> None:
+    """All steps. Raises Failed."""
+    with journey.step("wheel") as saw:
+        wheels = build_wheel(folder)
+        saw(next(wheels.glob("*.whl")).name)
+    with journey.step("machines") as saw:
+        for name, address in ADDRESSES.items():
+            journey.machines[name] = journey.lab.machine(name, address)
+            journey.machines[name].start()
+        journey.write_config(wheels)
+        saw(f"sshd on {', '.join(ADDRESSES.values())}, port {journey.ports['ssh']}")
+    with journey.step("ray up") as saw:
+        journey.ray_up()
+        saw(f"Ray nodes {', '.join(sorted(journey.labels()))}")
+    with journey.step("bradbury up") as saw:
+        servers = journey.bradbury_up()
+        status = journey.status()
+        saw(f"{len(status['actors'])} actors on {len({a['name'] for a in status['actors']})} nodes")
+        _expect_all_machines(status)
+    with journey.step("demo") as saw:
+        journey.on_head(
+            "bradbury demo --address auto --namespace bradbury --replication-factor 3 "
+            f"--no-spark --rows {ROWS}"
+        )
+        saw(f"{ROWS:,} flights, each consumed once")
+    flights = read_all(servers, FLIGHTS)
+    if len(flights) != ROWS:
+        raise Failed(f"{len(flights)} of {ROWS} flights can be read")
+    _create_numbered(servers)
+    with Writer(servers, NUMBERED) as writer:
+        wait_for(lambda: len(writer.acknowledged) > 300, 60, "nothing is acknowledged")
+        _kill_one(journey, writer, servers, flights)
+        _bring_back(journey, writer, servers)
+    if writer.failed:
+        raise Failed(f"records failed: {writer.failed[:3]}")
+    with journey.step("ray down") as saw:
+        journey.ray_down()
+        saw(_what_runs(journey))
+    with journey.step("ray up again") as saw:
+        journey.ray_up()
+        saw(f"Ray nodes {', '.join(sorted(journey.labels()))}")
+    with journey.step("bradbury up again") as saw:
+        if journey.bradbury_up() != servers:
+            raise Failed("the addresses are others")
+        status = journey.status()
+        _expect_all_machines(status)
+        saw(f"{status['topics']} topics with {status['partitions']} partitions")
+    with journey.step("every record") as saw:
+        _expect_found(servers, writer, flights)
+        saw(f"{len(flights):,} flights, {len(writer.acknowledged):,} numbers, each where it was")
+
+
+def _expect_all_machines(status: dict[str, Any]) -> None:
+    machines = {node["machine"] for node in status["nodes"] if not node["fenced"]}
+    if machines != set(ADDRESSES) or status["problems"]:
+        raise Failed(f"the cluster is not whole: {machines}, {status['problems']}")
+
+
+def _create_numbered(servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    topic = NewTopic(NUMBERED, 6, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])[NUMBERED].result(30)
+
+
+def _kill_one(journey: Journey, writer: Writer, servers: str, flights: dict[Any, Any]) -> None:
+    with journey.step("kill n3") as saw:
+        writer.begin_gap()
+        count = len(writer.acknowledged)
+        ended = journey.machines["n3"].processes()
+        journey.machines["n3"].kill()
+        wait_for(lambda: min(in_sync(servers, NUMBERED)) >= 2, 90, "no leaders")
+        wait_for(lambda: len(writer.acknowledged) > count + 500, 90, "nothing is acknowledged")
+        saw(f"kill -9 of {len(ended)} processes")
+        saw(f"longest time without an acknowledgement {writer.longest_gap:.1f} s")
+        if writer.longest_gap > MOST_GAP_SECONDS:
+            raise Failed(f"nothing was acknowledged for {writer.longest_gap:.1f} s")
+        if read_all(servers, FLIGHTS) != flights:
+            raise Failed("with one machine less the flights are not what they were")
+        saw("every flight is served")
+    with journey.step("Ray notices") as saw:
+        journey.wait_for_labels({"n1", "n2"}, 120)
+        saw("two nodes")
+
+
+def _bring_back(journey: Journey, writer: Writer, servers: str) -> None:
+    with journey.step("n3 comes back") as saw:
+        writer.begin_gap()
+        journey.machines["n3"].start()
+        journey.wait_for_labels(set(journey.machines))
+        saw("Ray is started on it by Ray's autoscaler")
+    with journey.step("n3 is in sync") as saw:
+        wait_for(lambda: min(in_sync(servers, NUMBERED)) == 3, 120, "n3 does not catch up")
+        wait_for(lambda: min(in_sync(servers, FLIGHTS)) == 3, 120, "n3 does not catch up")
+        saw("3 of 3 replicas of every partition")
+        saw(f"longest time without an acknowledgement {writer.longest_gap:.1f} s")
+
+
+def _what_runs(journey: Journey) -> str:
+    found = []
+    for name, machine in journey.machines.items():
+        names = machine.processes()
+        ray_count = sum(one in ("raylet", "gcs_server") for one in names)
+        found.append(f"{name} {'has' if ray_count else 'has no'} Ray")
+    return ", ".join(found)
+
+
+def _expect_found(servers: str, writer: Writer, flights: dict[Any, Any]) -> None:
+    if read_all(servers, FLIGHTS) != flights:
+        raise Failed("the flights are not what they were")
+    lost = missing(writer.acknowledged, read_all(servers, NUMBERED))
+    if lost:
+        raise Failed(f"{len(lost)} acknowledged records are not there, the first at {lost[0]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--verbose", action="store_true", help="show what the commands say")
+    parser.add_argument("--keep", action="store_true", help="copy Ray's logs aside if it fails")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    folder = Path(tempfile.mkdtemp(prefix="bradbury-wheel-", dir="/var/tmp"))
+    ports = _free_ports()
+    try:
+        with Lab(ssh_port=ports["ssh"]) as lab:
+            journey = Journey(lab, console, verbose=options.verbose)
+            journey.ports = ports
+            try:
+                travel(journey, folder)
+            except (Failed, AssertionError) as error:
+                console.print(f"failed: {error}", markup=False, highlight=False)
+                if options.keep:
+                    kept = tempfile.mkdtemp(prefix="bradbury-lab-logs-", dir="/var/tmp")
+                    shutil.copytree(
+                        lab.base,
+                        kept,
+                        symlinks=True,
+                        dirs_exist_ok=True,
+                        ignore=_not_logs,
+                        ignore_dangling_symlinks=True,
+                    )
+                    console.print(f"kept {kept}", highlight=False)
+                return 1
+            journey.show()
+    except NotHere as error:
+        console.print(f"skipped: {error}", markup=False, highlight=False)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _not_logs(folder: str, names: list[str]) -> set[str]:
+    """Sockets cannot be copied, and nobody wants the environments."""
+    return {
+        name
+        for name in names
+        if name in ("venv", "packages", "sockets", "disk") or (Path(folder) / name).is_socket()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
