@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from struct import Struct
 from time import perf_counter
+from typing import Final
 
 from ..handlers.context import Node
 from ..handlers.dispatch import Chunks, PeerError, check_header, dispatch
@@ -50,6 +51,7 @@ INLINE_SLICE = 32 * 1024
 WAITING_PRODUCE = 1024
 MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
+_BYTES: Final = (bytes, bytearray, memoryview)  # a union would be made anew at every use
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 
@@ -411,7 +413,7 @@ class Connection:
             slot = slots.popleft()
             size = 0
             for chunk in slot.chunks or ():
-                if isinstance(chunk, bytes | bytearray | memoryview):
+                if isinstance(chunk, _BYTES):
                     if not chunk:
                         continue
                     size += len(chunk)
@@ -480,13 +482,15 @@ class Connection:
     def _write_next(self) -> bool:
         """Send from the head of the queue; False when the socket is full for now."""
         chunk = self._unsent[0]
-        if not isinstance(chunk, bytes | bytearray | memoryview):
+        if not isinstance(chunk, _BYTES):
             return self._write_slice(chunk)
+        if len(self._unsent) == 1:
+            return self._write_last(chunk)
         vector = []
         total = 0
         flags = 0
         for item in self._unsent:
-            if not isinstance(item, bytes | bytearray | memoryview):
+            if not isinstance(item, _BYTES):
                 flags = _MSG_MORE
                 break
             vector.append(item)
@@ -500,13 +504,25 @@ class Connection:
         complete = sent == total
         while sent:
             head = self._unsent[0]
-            assert isinstance(head, bytes | bytearray | memoryview)
+            assert isinstance(head, _BYTES)
             if sent < len(head):
                 self._unsent[0] = memoryview(head)[sent:]
                 break
             sent -= len(head)
             self._unsent.popleft()
         return complete
+
+    def _write_last(self, chunk: bytes | bytearray | memoryview) -> bool:
+        """As above for the only chunk there is, as most answers are, in half the steps."""
+        sent = self._socket.send(chunk)
+        self._unsent_bytes -= sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
+        if sent < len(chunk):
+            self._unsent[0] = memoryview(chunk)[sent:]
+            return False
+        self._unsent.popleft()
+        return True
 
     def _write_slice(self, chunk: FileSlice) -> bool:
         assert chunk.file is not None
