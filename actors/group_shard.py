@@ -39,15 +39,7 @@ from ..groups.effects import (
 )
 from ..groups.group_config import GroupCoordinatorConfig
 from ..groups.group_counters import GroupCounters, MemberMemory
-from ..groups.group_records import (
-    GroupRecord,
-    LogEntry,
-    OffsetRecord,
-    TransactionalOffset,
-    TransactionEnd,
-    decode_group_record,
-    encode_group_record,
-)
+from ..groups.group_records import LogEntry, encode_group_record, entries_in
 from ..groups.join import Join
 from ..handlers.context import LeaderReplica
 from ..protocol.errors import (
@@ -67,8 +59,7 @@ from ..protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitR
 from ..protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ..protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..protocol.record_batch import LOG_OVERHEAD, read_header, read_size
-from ..protocol.records import ControlType, control_type, encode_records, iterate_records
+from ..protocol.records import encode_records
 from .deadline_timers import DeadlineTimers
 from .line_limit import LineLimit
 
@@ -436,29 +427,4 @@ def read_entries(piece: FileSlice, offset: int) -> tuple[list[LogEntry], int]:
     """
     if piece.file is None:
         return [], offset
-    data = memoryview(os.pread(piece.file.fileno(), piece.size, piece.position))
-    entries: list[LogEntry] = []
-    position = 0
-    while position + LOG_OVERHEAD <= len(data):
-        _, size = read_size(data, position)
-        batch = data[position : position + size]
-        if len(batch) < size:
-            break
-        position += size
-        header = read_header(batch)
-        for found in iterate_records(batch):
-            if found.offset < offset:
-                continue
-            if header.is_control:
-                kind = control_type(found.key)
-                if kind is not None:
-                    is_commit = kind is ControlType.COMMIT
-                    entries.append(TransactionEnd(header.producer_id, is_commit))
-                continue
-            match decode_group_record(found.key, found.value):
-                case OffsetRecord() as record if header.is_transactional:
-                    entries.append(TransactionalOffset(header.producer_id, record))
-                case OffsetRecord() | GroupRecord() as record:
-                    entries.append(record)
-        offset = max(offset, header.next_offset)
-    return entries, offset
+    return entries_in(os.pread(piece.file.fileno(), piece.size, piece.position), offset)

@@ -29,13 +29,12 @@ from time import perf_counter
 from typing import Protocol, TypeVar
 
 from ..cluster.follower_state import next_high_watermark
-from ..cluster.leader_state import LeaderState
+from ..cluster.leader_state import FollowerFetch, LeaderState
 from ..cluster.metadata_image import PartitionImage
 from ..handlers.context import (
     ActiveProducer,
     Appended,
     FetchWaiter,
-    FollowerFetch,
     FoundOffset,
     FoundSlice,
 )
@@ -46,8 +45,6 @@ from ..protocol.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
-    OffsetOutOfRange,
-    UnknownLeaderEpoch,
 )
 from ..protocol.message_set import convert_down
 from ..protocol.record_batch import CODEC_MASK, Buffer
@@ -303,34 +300,15 @@ class Replica:
 
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
         """See handlers.context.LeaderReplica."""
-        leader, log = self.leader, self.log
-        assert leader is not None
-        if fetch.node_id not in leader.followers:
-            # It knows of a reassignment that we have not heard of yet.
-            raise UnknownLeaderEpoch(f"{self.topic}-{self.partition} has no such replica here")
-        end = log.log_end_offset
-        if fetch.last_fetched_epoch >= 0:
-            epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
-            if epoch < 0:
-                raise OffsetOutOfRange(f"no epoch up to {fetch.last_fetched_epoch} is left here")
-            if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
-                return epoch, end_of_epoch
-        if not log.log_start_offset <= fetch.offset <= end:
-            raise OffsetOutOfRange(
-                f"offset {fetch.offset} is outside [{log.log_start_offset}, {end}]"
-            )
-        if leader.on_fetch(
-            fetch.node_id,
-            fetch.offset,
-            broker_epoch=fetch.broker_epoch,
-            leader_end=end,
-            now_ms=self._monotonic_ms(),
-        ):
+        assert self.leader is not None
+        heard = self.leader.on_follower_fetch(fetch, self.log, now_ms=self._monotonic_ms())
+        if heard.diverging is not None:
+            return heard.diverging
+        if heard.has_moved:
             self._commit()
-        leader.on_log_start(fetch.node_id, fetch.log_start_offset)
         if self._deletions:
             self._settle_deletions()
-        if leader.is_candidate(fetch.node_id):
+        if heard.may_join:
             self._on_insync_work(self)
         return None
 

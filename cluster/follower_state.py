@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 UNKNOWN = -1
 
 
-class FollowerLog(Protocol):
-    """The log of a follower, as far as decisions look at it."""
+class ReplicaLog(Protocol):
+    """A log, as far as the decisions of its leader or follower look at it."""
 
     log_start_offset: int
 
@@ -50,7 +50,7 @@ class StartAt(NamedTuple):
     offset: int
 
 
-def on_diverging(log: FollowerLog, epoch: int, end_offset: int) -> Truncate:
+def on_diverging(log: ReplicaLog, epoch: int, end_offset: int) -> Truncate:
     """The leader's log parts from ours: of `epoch`, the last that both may know, it has all records
     below `end_offset`.
     """
@@ -62,7 +62,7 @@ def on_diverging(log: FollowerLog, epoch: int, end_offset: int) -> Truncate:
 
 
 def on_out_of_range(
-    log: FollowerLog, leader_start: int, leader_end: int
+    log: ReplicaLog, leader_start: int, leader_end: int
 ) -> Truncate | StartAt | None:
     """Our end is outside of the leader's log, which reaches from `leader_start` to `leader_end`.
 
@@ -76,5 +76,5 @@ def on_out_of_range(
     return None
 
 
-def next_high_watermark(log: FollowerLog, leader_high_watermark: int) -> int:
+def next_high_watermark(log: ReplicaLog, leader_high_watermark: int) -> int:
     return min(leader_high_watermark, log.log_end_offset)

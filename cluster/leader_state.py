@@ -15,8 +15,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
+from .follower_state import UNKNOWN, ReplicaLog
 
 UNKNOWN_OFFSET = -1
+
+
+class FollowerFetch(NamedTuple):
+    """What a follower says of itself by asking: it has everything below `offset`."""
+
+    node_id: int
+    broker_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    """In which its last record was written; -1: it has none."""
+    log_start_offset: int = UNKNOWN_OFFSET
+
+
+class Heard(NamedTuple):
+    """What a follower's fetch means to its leader.
+
+    diverging: (epoch, end offset) where its log parts from ours; then nothing was noted.
+    has_moved: the high watermark did.
+    may_join: it is not in sync, and has what it takes to be.
+    """
+
+    diverging: tuple[int, int] | None = None
+    has_moved: bool = False
+    may_join: bool = False
 
 
 @dataclass(slots=True)
@@ -136,6 +164,42 @@ class LeaderState:
             return False
         self.high_watermark = log_end_offset
         return True
+
+    def on_follower_fetch(self, fetch: FollowerFetch, log: ReplicaLog, *, now_ms: int) -> Heard:
+        """A follower asks. Its offset counts only if its log joins ours there.
+
+        Args:
+            fetch: what it says of itself.
+            log: the leader's own.
+            now_ms: on a clock that never jumps.
+
+        Raises:
+            UnknownLeaderEpoch: it is no replica as far as is known here.
+            OffsetOutOfRange: its log does not join ours at all.
+        """
+        if fetch.node_id not in self.followers:
+            # It knows of a reassignment that we have not heard of yet.
+            raise UnknownLeaderEpoch(f"node {fetch.node_id} is no replica here")
+        if fetch.last_fetched_epoch >= 0:
+            epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
+            if epoch == UNKNOWN:
+                raise OffsetOutOfRange(f"no epoch up to {fetch.last_fetched_epoch} is left here")
+            if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
+                return Heard(diverging=(epoch, end_of_epoch))
+        end = log.log_end_offset
+        if not log.log_start_offset <= fetch.offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {fetch.offset} is outside [{log.log_start_offset}, {end}]"
+            )
+        has_moved = self.on_fetch(
+            fetch.node_id,
+            fetch.offset,
+            broker_epoch=fetch.broker_epoch,
+            leader_end=end,
+            now_ms=now_ms,
+        )
+        self.on_log_start(fetch.node_id, fetch.log_start_offset)
+        return Heard(has_moved=has_moved, may_join=self.is_candidate(fetch.node_id))
 
     def on_fetch(
         self, node_id: int, offset: int, *, broker_epoch: int, leader_end: int, now_ms: int

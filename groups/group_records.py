@@ -29,7 +29,8 @@ from typing import ClassVar, NamedTuple
 
 from ..protocol.codec import read_message, write_message
 from ..protocol.errors import CorruptMessage, MalformedRequest
-from ..protocol.record_batch import Buffer
+from ..protocol.record_batch import LOG_OVERHEAD, Buffer, read_header, read_size
+from ..protocol.records import ControlType, control_type, iterate_records
 from ..protocol.schema import Message, Struct, Versions, wire
 
 NO_TIMESTAMP = -1
@@ -181,6 +182,40 @@ def decode_group_record(key: Buffer | None, value: Buffer | None) -> Coordinator
         return GroupRecord(read_message(GroupMetadataKey, key_type, key, _I16.size), metadata)
     except MalformedRequest as error:
         raise CorruptMessage(f"group record: {error}") from None
+
+
+def entries_in(data: Buffer, offset: int) -> tuple[list[LogEntry], int]:
+    """What is in the whole record batches of `data` from `offset` on, and the offset after them.
+
+    Raises:
+        CorruptMessage: the log is damaged, or not one of groups.
+    """
+    view = memoryview(data)
+    entries: list[LogEntry] = []
+    position = 0
+    while position + LOG_OVERHEAD <= len(view):
+        _, size = read_size(view, position)
+        batch = view[position : position + size]
+        if len(batch) < size:
+            break
+        position += size
+        header = read_header(batch)
+        for found in iterate_records(batch):
+            if found.offset < offset:
+                continue
+            if header.is_control:
+                kind = control_type(found.key)
+                if kind is not None:
+                    is_commit = kind is ControlType.COMMIT
+                    entries.append(TransactionEnd(header.producer_id, is_commit))
+                continue
+            match decode_group_record(found.key, found.value):
+                case OffsetRecord() as record if header.is_transactional:
+                    entries.append(TransactionalOffset(header.producer_id, record))
+                case OffsetRecord() | GroupRecord() as record:
+                    entries.append(record)
+        offset = max(offset, header.next_offset)
+    return entries, offset
 
 
 def _version(buffer: Buffer) -> int:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
+from ..cluster.leader_state import FollowerFetch
 from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.fetch_response import FileSlice
@@ -53,17 +54,6 @@ class ActiveProducer(NamedTuple):
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
-
-
-class FollowerFetch(NamedTuple):
-    """What another replica says when it asks for records: it has everything before `offset`."""
-
-    node_id: int
-    broker_epoch: int
-    offset: int
-    last_fetched_epoch: int
-    """In which its last record was written; -1: it has none."""
-    log_start_offset: int = -1
 
 
 class FoundSlice(FileSlice, Protocol):

@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from ..cluster.leader_state import FollowerFetch
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     KafkaError,
@@ -36,7 +37,7 @@ from ..protocol.errors import (
 from ..protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ..protocol.messages.fetch import FetchPartition, FetchRequest
 from ..protocol.schema import ZERO_UUID
-from .context import FollowerFetch, LeaderReplica, RequestContext
+from .context import LeaderReplica, RequestContext
 from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES, as_message_sets
 from .fetch_session import (
     FINAL_EPOCH,

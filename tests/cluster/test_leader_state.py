@@ -1,9 +1,13 @@
 """How far is a partition committed, and who is in sync, as its leader sees it?"""
 
+from dataclasses import dataclass, field
+
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bradbury.cluster.leader_state import LeaderState
+from bradbury.cluster.leader_state import FollowerFetch, Heard, LeaderState
+from bradbury.protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
 
 LAG_MS = 10_000
 
@@ -49,6 +53,58 @@ def test_who_is_not_in_sync_holds_nobody_up() -> None:
     assert fetch(state, 2, 10, end=10)
     assert not fetch(state, 3, 2, end=10)
     assert state.high_watermark == 10
+
+
+@dataclass
+class Log:
+    """`epochs`: (epoch, where it ended)."""
+
+    log_end_offset: int
+    log_start_offset: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        return max((each for each in self.epochs if each[0] <= leader_epoch), default=(-1, -1))
+
+
+def test_a_follower_is_heard_when_its_log_joins() -> None:
+    state = leader(isr=(1, 2), end=4)
+    log = Log(10, epochs=[(4, 4), (5, 10)])
+    state.on_local_append(10)
+    assert state.on_follower_fetch(FollowerFetch(2, 9, 10, 5), log, now_ms=0) == Heard(
+        has_moved=True
+    )
+    assert state.on_follower_fetch(FollowerFetch(3, 9, 7, 5), log, now_ms=0) == Heard()
+    assert state.on_follower_fetch(FollowerFetch(3, 9, 10, 5), log, now_ms=0) == Heard(
+        may_join=True
+    )
+
+
+def test_a_follower_whose_log_parts_is_told_where_and_nothing_is_noted() -> None:
+    state = leader(isr=(1, 2), end=4)
+    log = Log(10, epochs=[(3, 4), (5, 10)])
+    state.on_local_append(10)
+    too_far = state.on_follower_fetch(FollowerFetch(2, 9, 8, 3), log, now_ms=0)
+    assert too_far == Heard(diverging=(3, 4))
+    unknown_epoch = state.on_follower_fetch(FollowerFetch(2, 9, 4, 4), log, now_ms=0)
+    assert unknown_epoch == Heard(diverging=(3, 4))
+    assert state.followers[2].log_end_offset == -1
+    assert state.high_watermark == 0
+
+
+def test_a_follower_outside_of_the_log_is_not_heard() -> None:
+    state = leader(isr=(1, 2))
+    log = Log(10, log_start_offset=5, epochs=[(4, 7), (5, 10)])
+    for fetch_of in (
+        FollowerFetch(2, 9, 11, -1),
+        FollowerFetch(2, 9, 4, -1),
+        FollowerFetch(2, 9, 5, 3),  # of its last epoch nothing is left
+    ):
+        with pytest.raises(OffsetOutOfRange):
+            state.on_follower_fetch(fetch_of, log, now_ms=0)
+    with pytest.raises(UnknownLeaderEpoch):
+        state.on_follower_fetch(FollowerFetch(4, 9, 10, 5), log, now_ms=0)
+    assert state.followers[2].log_end_offset == -1
 
 
 def test_with_too_few_in_sync_the_high_watermark_stands_still() -> None:
