@@ -17,6 +17,7 @@ Bradbury comes as a wheel.
 """
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,7 @@ hostname {name}
 mount --bind {folder}/tmp /tmp
 mount --bind {folder}/disk {disk}
 mount --bind {ssh_config} /etc/ssh/ssh_config
+mount --bind {folder}/passwd /etc/passwd
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 {sshd}
@@ -64,7 +66,7 @@ PasswordAuthentication no
 PermitRootLogin prohibit-password
 StrictModes no
 PrintMotd no
-SetEnv HOME={folder}/home NODE_IP={address}
+SetEnv NODE_IP={address}
 """
 SSH_CONFIG = """\
 Host *
@@ -154,6 +156,7 @@ class Machine:
                 address=address, port=lab.ssh_port, folder=self.folder, base=lab.base
             )
             (self.folder / "sshd_config").write_text(config)
+        (self.folder / "passwd").write_text(_passwd(home=self.folder / "home"))
         sshd = "" if address is None else SSHD.format(folder=self.folder)
         (self.folder / "init.sh").write_text(
             INIT.format(
@@ -282,6 +285,19 @@ def _install(packages: list[str]) -> None:
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise NotHere(f"apt-get cannot install {' and '.join(packages)}: {' '.join(said)}")
+
+
+def _passwd(home: Path) -> str:
+    """With another home for this user: ssh and sshd do not go by HOME."""
+    lines = Path("/etc/passwd").read_text().splitlines()
+    mine = pwd.getpwuid(os.geteuid())
+    before = f":{mine.pw_gecos}:{mine.pw_dir}:"
+    return "".join(
+        line.replace(before, f":{mine.pw_gecos}:{home}:", 1) + "\n"
+        if line.startswith(f"{mine.pw_name}:")
+        else line + "\n"
+        for line in lines
+    )
 
 
 def _make_key(path: Path) -> Path:

@@ -82,7 +82,12 @@ class Writer:
 def read_all(servers: str, topic: str) -> dict[Place, Content]:
     """Everything that is committed now. Raises AssertionError where nothing more comes."""
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reads-all", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reads-all",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
     )
     try:
         partitions = consumer.list_topics(topic, timeout=READ_SECONDS).topics[topic].partitions

@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
+from ray._raylet import GcsClient
 from rich.console import Console
 from rich.table import Table
 
@@ -115,15 +116,13 @@ class Journey:
         return found
 
     def labels(self) -> set[str]:
-        """log-node of every living Ray node, as the head has it."""
-        code = (
-            "import ray; ray.init('auto', logging_level='ERROR', log_to_driver=False); "
-            "print('labels', *sorted(one['Labels'].get('log-node', '') "
-            "for one in ray.nodes() if one['Alive']))"
-        )
-        done = self.machines["n1"].run(["python", "-c", code], timeout=60, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("labels")]
-        return set(lines[0].split()[1:]) if lines else set()
+        """log-node of every living Ray node, as the head's GCS has it."""
+        try:
+            client = GcsClient(address=f"127.0.0.1:{self.ports['gcs']}")
+            found = client.get_all_node_info(timeout=5)
+        except Exception:  # whatever Ray raises while there is none
+            return set()
+        return {one.labels.get("log-node", "") for one in found.values() if one.state == 0}
 
     def wait_for_labels(self, wanted: set[str], seconds: float = UP_SECONDS) -> None:
         try:
@@ -182,10 +181,15 @@ def _free_ports() -> dict[str, int]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """From the files that git knows, as they are now: nothing is written into the checkout."""
+    """From the files that git does not ignore, as they are now, in a copy of the checkout."""
     source = folder / "source"
     names = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     ).stdout.split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():
