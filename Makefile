@@ -3,6 +3,7 @@
 # make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: hours of it)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
+# make deploy-test  ray up on three machines that are one (docs/deploy/README.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -54,9 +55,13 @@ groups-soak: $(VENV)/.test java
 
 # Brokers of a cluster of three nodes are killed, stopped, robbed of their disks, and what a checker
 # finds. `make crash SECONDS=60 NEMESES=B1,B6` runs two of them for a minute each; --json in ARGS.
-NEMESES ?= B0,B1,B2,B4,B5,B6,B8,B9,B12
+NEMESES ?= B0,B1,B2,B4,B5,B6,B7,B7-memory,B8,B9,B12
 crash: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
+
+# `ray up` on three machines that are one: namespaces, sshd, the steps of docs/deploy. Needs root.
+deploy-test: $(VENV)/.test
+	$(BIN)/python -m bradbury.tests.deploy.ray_up $(ARGS)
 
 # The whole replicated cluster under a virtual clock, with faults; see docs/simulation.md. Totals of
 # all runs are kept in .cache/simulation.json. ARGS="--seed 17" shows one, "--faults 300" the score.
