@@ -36,6 +36,12 @@ from ..cluster.metadata_records import (
     decode_metadata_record,
     encode_metadata_record,
 )
+from ..cluster.metadata_snapshot import (
+    SnapshotPolicy,
+    decode_snapshot,
+    encode_snapshot,
+    end_of,
+)
 from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
 from ..cluster.voter import Promise
 from ..handlers.config_rules import ServerConfigRules
@@ -49,8 +55,9 @@ from ..protocol.errors import (
 )
 from ..protocol.record_batch import stamp
 from ..protocol.records import encode_records, iterate_records
+from . import voter_survey
 from .carry_through import carry_through, within
-from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded, Voter
+from .metadata_log import ANSWER_SECONDS, AdoptedLog, MetadataLog, Superseded, Voter
 from .peer_connection import is_port_closed
 from .voter_host import VoterState
 
@@ -62,8 +69,6 @@ KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
 UNCLEAN_SECONDS = 5.0
 """How often leaderless partitions of topics with unclean.leader.election.enable are looked for."""
-MOST_VOTERS = 3
-"""Of a new cluster: one of them may be lost."""
 
 
 class Registered(NamedTuple):
@@ -98,7 +103,10 @@ class Controller:
         *,
         now_ms: Callable[[], int],
         on_superseded: Callable[[], None],
+        name: str = "controller",
     ) -> None:
+        """`name`: of the actor that it runs in; voters tell it to those who look for it."""
+        self._name = name
         self._find_voters = voters
         self._server = server
         self._config = server.broker
@@ -117,6 +125,13 @@ class Controller:
         self._poll_seconds = min(POLL_SECONDS, server.broker.broker_session_timeout_ms / 3000)
         self._probing: set[int] = set()
         self._sessions = Sessions(server.broker.broker_session_timeout_ms)
+        self._snapshots = SnapshotPolicy(
+            max_bytes=self._config.metadata_log_max_record_bytes_between_snapshots,
+            max_interval_ms=self._config.metadata_log_max_snapshot_interval_ms,
+        )
+        self._log_bytes = 0
+        self._snapshot_taken_ms = 0
+        self._snapshotting: asyncio.Task[None] | None = None
         self._active = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
         self.waiting_for: str | None = "its voters"
@@ -130,6 +145,11 @@ class Controller:
         """Directory ids of the voters, and up to which offset each has the metadata log."""
         known = {} if self._log is None else self._log.acknowledged
         return {name: known.get(name, 0) for name in self._image.voters}
+
+    @property
+    def me(self) -> Promise:
+        """What it asks of voters, since it began to become active."""
+        return self._me
 
     @property
     def is_active(self) -> bool:
@@ -163,6 +183,9 @@ class Controller:
         self._active.clear()
         if self._ticking is not None:
             self._ticking.cancel()
+        if self._snapshotting is not None:
+            self._snapshotting.cancel()
+            await asyncio.gather(self._snapshotting, return_exceptions=True)
         if self._log is not None:
             await self._log.close()
         async with self._writing:  # the change that was under way has been told
@@ -170,70 +193,24 @@ class Controller:
         self._changes.clear()
         self._applied.clear()
 
-    async def _ask_voters(self) -> tuple[int, list[tuple[Voter, VoterState]]]:
-        """How many brokers there are, and those that have answered, by name."""
-        found = list(self._find_voters())
-        answers = await asyncio.gather(
-            *(within(ANSWER_SECONDS, voter.state()) for voter in found),
-            return_exceptions=True,
-        )
-        states = [
-            (voter, state)
-            for voter, state in zip(found, answers, strict=True)
-            if isinstance(state, VoterState)
-        ]
-        return len(found), sorted(states, key=lambda pair: pair[1].name)
-
     async def _find_voter(self, directory_id: str) -> Voter | None:
-        _, states = await self._ask_voters()
-        for voter, state in states:
-            if state.directory_id == directory_id:
-                return voter
-        return None
+        return await voter_survey.find(self._find_voters, directory_id)
 
     async def _try_to_start(self) -> bool:
-        count, states = await self._ask_voters()
-        clusters = sorted({state.cluster_id for _, state in states if state.cluster_id})
-        if len(clusters) > 1:
-            self.waiting_for = (
-                f"data directories of one cluster: these belong to {' and '.join(clusters)}; "
-                "start with the right data directories, or with empty ones"
-            )
+        formation = voter_survey.form(await voter_survey.ask(self._find_voters()))
+        if isinstance(formation, str):
+            self.waiting_for = formation
             return False
-        knowing = [state for _, state in states if state.voters]
-        if not knowing:
-            # Whoever does not answer may be a voter; only when all have spoken is that known.
-            if not count or len(states) < count:
-                self.waiting_for = f"{count - len(states) or 'its'} brokers to start"
-                return False
-            if clusters:
-                self.waiting_for = f"the node that holds the metadata of cluster {clusters[0]}"
-                return False
-            # Two can lose none: then one is better.
-            most = MOST_VOTERS if len(states) >= MOST_VOTERS else 1
-            voters = tuple(state.directory_id for _, state in states[:most])
-        else:
-            newest = max(knowing, key=lambda state: (state.last_epoch, state.log_end_offset))
-            voters = newest.voters
-        cluster_id = clusters[0] if clusters else uuid.uuid4().hex[:22]
-        holders = {
-            state.directory_id: voter for voter, state in states if state.directory_id in voters
-        }
-        missing = len(voters) // 2 + 1 - len(holders)
-        if missing > 0:
-            self.waiting_for = (
-                f"{missing} more of the {len(voters)} nodes that hold the metadata of cluster "
-                f"{cluster_id}"
-            )
-            return False
+        cluster_id = formation.cluster_id or uuid.uuid4().hex[:22]
         try:
             # Formatting is done again after a crash in the middle of it: whoever is named a voter
             # and has no log never had one, as a directory that was lost comes back with a new id.
             # In order of name: of two who format at once the second is refused by the first voter.
-            for voter, state in states:
-                if state.directory_id in holders and not state.is_voter:
-                    await voter.format(cluster_id, voters)
-            await self._lead(cluster_id, voters, holders)
+            for voter, state in formation.holders.values():
+                if not state.is_voter:
+                    await voter.format(cluster_id, formation.voters)
+            holders = {name: voter for name, (voter, _) in formation.holders.items()}
+            await self._lead(cluster_id, formation.voters, holders)
         except (ConnectionFailed, InconsistentClusterId) as error:
             self.waiting_for = str(error)
             return False
@@ -243,12 +220,18 @@ class Controller:
         self, cluster_id: str, voters: tuple[str, ...], holders: dict[str, Voter]
     ) -> None:
         """Take the next epoch with the voters' promise, adopt the best log, open the epoch."""
-        states = await asyncio.gather(*(voter.state() for voter in holders.values()))
-        epoch = max(max(state.promise.epoch, state.last_epoch) for state in states) + 1
-        self._me = Promise(epoch=epoch, owner=secrets.token_hex(8))
-        self._log = MetadataLog(self._me, voters, self._find_voter, on_ended=self._end)
-        records, offset = _decode(await self._log.lead(holders))
-        self._image = MetadataImage().apply(records, offset=offset)
+        states = await asyncio.gather(
+            *(within(ANSWER_SECONDS, voter.state()) for voter in holders.values()),
+            return_exceptions=True,
+        )
+        known = [state for state in states if isinstance(state, VoterState)]
+        epoch = max((max(state.promise.epoch, state.last_epoch) for state in known), default=-1) + 1
+        self._me = Promise(epoch=epoch, owner=f"{self._name} {secrets.token_hex(8)}")
+        self._log = MetadataLog(self._me, voters, self._find_voter, on_ended=self.end)
+        adopted = await self._log.lead(holders)
+        self._image = await asyncio.to_thread(_image_of, adopted)
+        self._log_bytes = self._log.size_in_bytes
+        self._snapshot_taken_ms = _clock_ms()
         try:
             await self._write([EpochRecord(epoch=epoch, owner=self._me.owner)])
             if not self._image.cluster_id:
@@ -257,12 +240,13 @@ class Controller:
         except NotController as error:
             raise Superseded(str(error)) from None
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """Somebody else is the controller now, or nobody can know: no change is made any more."""
         was_active = self.is_active
         self._active.clear()
         self.waiting_for = "its successor"
         logger.warning("the controller of epoch %d ends: %s", self._me.epoch, reason)
+        self._news.set()  # whoever waits for news shall look for the next controller
         if was_active:
             self._on_superseded()
 
@@ -298,10 +282,34 @@ class Controller:
         except Superseded as error:
             raise NotController(f"the controller has ended: {error}") from None
         offset = self._image.offset + len(records)
+        self._log_bytes += len(batch)
         self._changes.append((self._image.offset, encoded))
         self._image = self._image.apply(records, offset=offset)
         self._news.set()
         self._news = asyncio.Event()
+        self._maybe_snapshot()
+
+    def _maybe_snapshot(self) -> None:
+        """Begin a snapshot if one is due and none is under way."""
+        age_ms = _clock_ms() - self._snapshot_taken_ms
+        if self._snapshotting is None and self._snapshots.is_due(
+            log_bytes=self._log_bytes, age_ms=age_ms
+        ):
+            self._snapshotting = asyncio.create_task(self._take_snapshot())
+
+    async def _take_snapshot(self) -> None:
+        """Of the image of now. Changes go on meanwhile."""
+        image, log, log_bytes = self._image, self._log, self._log_bytes
+        assert log is not None, "start() comes first"
+        try:
+            now_ms = self._now_ms()
+            data = await asyncio.to_thread(partial(encode_snapshot, image, now_ms=now_ms))
+            log.compact(end_of(image), data)
+            self._log_bytes -= log_bytes
+            self._snapshot_taken_ms = _clock_ms()
+            logger.info("a snapshot of the metadata at %d, %d bytes", image.offset, len(data))
+        finally:
+            self._snapshotting = None
 
     def _require_active(self) -> None:
         if not self._active.is_set():
@@ -451,6 +459,7 @@ class Controller:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
+                self._maybe_snapshot()
                 await self._fence_silent()
                 if loop.time() >= unclean_at:
                     unclean_at = loop.time() + UNCLEAN_SECONDS
@@ -534,13 +543,14 @@ def _clock_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
 
-def _decode(batches: Sequence[bytes]) -> tuple[list[MetadataRecord], int]:
-    """The records of the whole metadata log and the offset behind them."""
+def _image_of(adopted: AdoptedLog) -> MetadataImage:
+    """What snapshot and log say together."""
+    image = decode_snapshot(adopted.snapshot) if adopted.snapshot else MetadataImage()
     records: list[MetadataRecord] = []
-    offset = 0
-    for batch in batches:
+    offset = image.offset
+    for batch in adopted.batches:
         for record in iterate_records(memoryview(batch)):
             assert record.value is not None
             records.append(decode_metadata_record(record.value))
             offset = record.offset + 1
-    return records, offset
+    return image.apply(records, offset=offset)

@@ -25,7 +25,7 @@ from ..protocol.errors import (
     NotController,
 )
 from .controller import MetadataUpdate, Registered
-from .voter_host import AppendAnswer, VoterState
+from .voter_host import AppendAnswer, InstallAnswer, VoterState
 
 A = TypeVar("A")
 CONTROLLER = "controller"
@@ -132,6 +132,18 @@ class VoterHandle:
     async def fetch(self, asked: Promise, offset: int) -> bytes:
         log: bytes = await call(self._handle.voter_fetch, asked, offset)
         return log
+
+    async def fetch_snapshot(self, asked: Promise, position: int) -> bytes:
+        piece: bytes = await call(self._handle.voter_fetch_snapshot, asked, position)
+        return piece
+
+    async def install(
+        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
+    ) -> InstallAnswer:
+        answer: InstallAnswer = await call(
+            self._handle.voter_install, asked, end, position, piece, size
+        )
+        return answer
 
     async def append(
         self, asked: Promise, previous: LogEnd, batches: bytes, committed: int

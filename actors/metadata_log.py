@@ -7,24 +7,28 @@ not: a slow, new or returning one is caught up beside the others and holds nobod
 It ends for good when a voter has promised a newer epoch, or when no majority has answered for
 COMMIT_SECONDS: then what was appended is in doubt, and only a new epoch can find out.
 
-The rules are in cluster/metadata_quorum and cluster/voter. The whole log is held in memory.
+compact() puts a snapshot in the place of what is committed. It is brought to each voter, one after
+the other, so that they drop what it stands for; and one that lacks what the snapshot stands for
+gets it before anything else.
+
+The rules are in cluster/metadata_quorum and cluster/voter. Snapshot and log are held in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..cluster.metadata_quorum import MetadataQuorum
 from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.record_batch import read_header, read_size
 from .carry_through import within
-from .voter_host import AppendAnswer, VoterState
+from .voter_host import AppendAnswer, InstallAnswer, VoterState
 
 logger = logging.getLogger("bradbury.controller")
 
@@ -33,8 +37,9 @@ ANSWER_SECONDS = 3.0
 COMMIT_SECONDS = 10.0
 RETRY_SECONDS = 0.2
 FIND_SECONDS = 1.0
+MOST_RETRY_SECONDS = 1.0
 MOST_BYTES = 1024**2
-"""Of one append; a larger batch goes alone."""
+"""Of one append or piece of a snapshot; a larger batch goes alone."""
 
 
 class Voter(Protocol):
@@ -44,6 +49,10 @@ class Voter(Protocol):
     async def format(self, cluster_id: str, voters: tuple[str, ...]) -> None: ...
     async def prepare(self, asked: Promise) -> VoterState: ...
     async def fetch(self, asked: Promise, offset: int) -> bytes: ...
+    async def fetch_snapshot(self, asked: Promise, position: int) -> bytes: ...
+    async def install(
+        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
+    ) -> InstallAnswer: ...
     async def append(
         self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
     ) -> AppendAnswer: ...
@@ -51,6 +60,13 @@ class Voter(Protocol):
 
 FindVoter = Callable[[str], Awaitable[Voter | None]]
 """By its directory id; None if it is not there now."""
+
+
+class AdoptedLog(NamedTuple):
+    """What a controller begins with: a snapshot (empty: none), and the batches behind it."""
+
+    snapshot: bytes
+    batches: list[bytes]
 
 
 class Superseded(Exception):
@@ -74,6 +90,8 @@ class MetadataLog:
         self._quorum = MetadataQuorum(me, voters)
         self._bases: list[int] = []
         self._batches: list[bytes] = []
+        self._snapshot = b""
+        self._installing = ""
         self._news = asyncio.Event()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,14 +103,19 @@ class MetadataLog:
         return self._quorum.committed
 
     @property
+    def size_in_bytes(self) -> int:
+        """Of the log behind the snapshot."""
+        return sum(len(batch) for batch in self._batches)
+
+    @property
     def acknowledged(self) -> Mapping[str, int]:
         """Up to where each voter is known to have this log."""
         return self._quorum.acknowledged
 
     # --- becoming the leader ---------------------------------------------------------------------
 
-    async def lead(self, holders: Mapping[str, Voter]) -> list[bytes]:
-        """Take the epoch with these voters; returns the adopted log, batch by batch.
+    async def lead(self, holders: Mapping[str, Voter]) -> AdoptedLog:
+        """Take the epoch with these voters; returns the adopted log.
 
         Raises:
             Superseded: one of them has promised a newer epoch.
@@ -102,39 +125,50 @@ class MetadataLog:
             *(within(ANSWER_SECONDS, voter.prepare(self._me)) for voter in holders.values()),
             return_exceptions=True,
         )
+        starts: dict[str, LogEnd] = {}
         for name, answer in zip(holders, answers, strict=True):
             if isinstance(answer, FencedLeaderEpoch):
                 raise Superseded(str(answer))
             if isinstance(answer, VoterState):
-                self._quorum.on_promise(name, LogEnd(answer.last_epoch, answer.log_end_offset))
+                end = LogEnd(answer.last_epoch, answer.log_end_offset)
+                self._quorum.on_promise(name, end, answer.voters)
+                self._quorum.note_snapshot(name, answer.snapshot.offset)
+                starts[name] = answer.snapshot
         if not self._quorum.has_promises:
             raise ConnectionFailed("too few voters have promised their log")
+        best = self._quorum.best_log()
         try:
-            await self._adopt(holders[self._quorum.best_log()])
+            await self._adopt(holders[best], starts[best])
         except FencedLeaderEpoch as error:
             raise Superseded(str(error)) from None
         self._tasks = [
             asyncio.create_task(self._replicate(name, holders.get(name)))
             for name in sorted(self._quorum.voters)
         ]
-        return list(self._batches)
+        return AdoptedLog(self._snapshot, list(self._batches))
 
-    async def _adopt(self, voter: Voter) -> None:
+    async def _adopt(self, voter: Voter, start: LogEnd) -> None:
+        snapshot = bytearray()
+        while start.offset and (piece := await voter.fetch_snapshot(self._me, len(snapshot))):
+            snapshot += piece
+        self._snapshot = bytes(snapshot)
         epochs: list[tuple[int, int]] = []
-        end = LogEnd(-1, 0)
+        end = start
         while piece := await voter.fetch(self._me, end.offset):
             view, position = memoryview(piece), 0
             while position < len(view):
                 _, size = read_size(view, position)
                 batch = view[position : position + size]
                 header = read_header(batch)
-                if header.leader_epoch != end.epoch:
+                position += size
+                if header.base_offset < start.offset:
+                    continue  # a part of a file is read whole
+                if not epochs or header.leader_epoch != end.epoch:
                     epochs.append((header.leader_epoch, header.base_offset))
                 end = LogEnd(header.leader_epoch, header.next_offset)
                 self._bases.append(header.base_offset)
                 self._batches.append(bytes(batch))
-                position += size
-        self._quorum.adopt(epochs, end)
+        self._quorum.adopt(epochs, end, start=start)
 
     # --- leading ---------------------------------------------------------------------------------
 
@@ -158,6 +192,14 @@ class MetadataLog:
             self._end(f"no majority of the voters has answered for {COMMIT_SECONDS:g} s")
             raise Superseded(self._end_reason) from None
 
+    def compact(self, end: LogEnd, snapshot: bytes) -> None:
+        """Let the snapshot stand for what is before `end`, all of which is committed."""
+        self._quorum.compact(end)
+        self._snapshot = snapshot
+        count = bisect_left(self._bases, end.offset)
+        del self._bases[:count], self._batches[:count]
+        self._tell_voters()
+
     def _tell_voters(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
@@ -165,9 +207,10 @@ class MetadataLog:
     async def _replicate(self, name: str, voter: Voter | None) -> None:
         """Bring the log to one voter, for ever."""
         quorum = self._quorum
+        patience = RETRY_SECONDS
         while self._end_reason is None:
             news = self._news
-            if quorum.acknowledged.get(name) == quorum.end.offset:
+            if not self._has_work_for(name):
                 await news.wait()
                 continue
             try:
@@ -176,20 +219,63 @@ class MetadataLog:
                 if voter is None:
                     await asyncio.sleep(FIND_SECONDS)
                     continue
-                await self._send(name, voter)
+                if quorum.needs_snapshot(name) or self._may_install(name):
+                    await self._install(name, voter)
+                    is_there = True
+                else:
+                    is_there = await self._send(name, voter)
+                if is_there:
+                    patience = RETRY_SECONDS
+                    continue
+                # A step back. Logs join after a few; one that never joins must not be asked hot.
+                pause, patience = patience - RETRY_SECONDS, _longer(patience)
+                await asyncio.sleep(pause)
             except FencedLeaderEpoch as error:
                 self._end(f"a newer controller took over: {error}")
             except (KafkaError, ConnectionFailed, OSError, TimeoutError) as error:
                 logger.debug("voter %s does not take the log: %s", name, error)
                 voter = None  # its process may be another one now
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(patience)
+                patience = _longer(patience)
             except CommittedEntryLost as error:
                 self._end(f"voter {name} has another log than was committed: {error}")
             except Exception as error:
                 logger.exception("bringing the metadata log to voter %s", name)
                 self._end(f"a fault in bringing the log to voter {name}: {error!r}")
 
-    async def _send(self, name: str, voter: Voter) -> None:
+    def _has_work_for(self, name: str) -> bool:
+        quorum = self._quorum
+        return quorum.acknowledged.get(name) != quorum.end.offset or self._may_install(name)
+
+    def _may_install(self, name: str) -> bool:
+        """One voter at a time: the others are needed for what is to be committed meanwhile."""
+        return self._quorum.lacks_snapshot(name) and self._installing in ("", name)
+
+    async def _install(self, name: str, voter: Voter) -> None:
+        """Bring it the snapshot, piece by piece."""
+        end, data = self._quorum.start, self._snapshot
+        self._installing = name
+        try:
+            position = 0
+            while True:
+                piece = data[position : position + MOST_BYTES]
+                answer = await within(
+                    ANSWER_SECONDS, voter.install(self._me, end, position, piece, len(data))
+                )
+                if answer.is_there:
+                    break
+                if answer.position <= position:
+                    raise ConnectionFailed("another controller brings it a snapshot, too")
+                position = answer.position
+        finally:
+            if self._installing == name:
+                self._installing = ""
+                self._tell_voters()
+        if self._quorum.on_snapshot(name, end.offset):
+            self._release_committed()
+
+    async def _send(self, name: str, voter: Voter) -> bool:
+        """Some of what it has not; False if its log is another one, and we go back a step."""
         quorum = self._quorum
         start, first = quorum.next_offset(name), len(self._bases)
         if start < quorum.end.offset:
@@ -209,11 +295,16 @@ class MetadataLog:
         )
         if not answer.is_there:
             quorum.on_mismatch(name, answer.offset)
-        elif quorum.on_acknowledged(name, answer.offset):
-            while self._waiting and self._waiting[0][0] <= quorum.committed:
-                _, future = self._waiting.popleft()
-                if not future.done():
-                    future.set_result(None)
+            return False
+        if quorum.on_acknowledged(name, answer.offset):
+            self._release_committed()
+        return True
+
+    def _release_committed(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self._quorum.committed:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
 
     def _end(self, reason: str) -> None:
         if self._end_reason is not None:
@@ -236,3 +327,7 @@ class MetadataLog:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _longer(seconds: float) -> float:
+    return min(2 * seconds, MOST_RETRY_SECONDS)

@@ -35,7 +35,7 @@ from .listener import PortInUse
 from .metadata_log import Superseded, Voter
 from .node import Node, NodeConfig
 from .ray_metrics import RayMetrics
-from .voter_host import AppendAnswer, VoterHost, VoterState
+from .voter_host import AppendAnswer, InstallAnswer, VoterHost, VoterState
 
 RETRY_SECONDS = 0.5
 WATCH_SECONDS = 5.0
@@ -169,6 +169,14 @@ class BrokerActor(NodeActor):
 
     async def voter_fetch(self, asked: Promise, offset: int) -> bytes:
         return await self._voter().fetch(asked, offset)
+
+    async def voter_fetch_snapshot(self, asked: Promise, position: int) -> bytes:
+        return await self._voter().fetch_snapshot(asked, position)
+
+    async def voter_install(
+        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
+    ) -> InstallAnswer:
+        return await self._voter().install(asked, end, position, piece, size)
 
     async def voter_append(
         self, asked: Promise, previous: LogEnd, batches: bytes, committed: int

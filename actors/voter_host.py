@@ -10,7 +10,8 @@ Order, and why:
     append    the promise first, then what contradicts is cut, then the records, then fsync, then
               the answer: whatever a majority answered survives every process and machine
     format    the voters first, then the cluster id, then the log: who has a log knows the voters
-The rules are in cluster/voter.py.
+    install   a snapshot is there, whole and fsynced, before anything it stands for is dropped
+The rules are in cluster/voter.py, the files in voter_log.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,21 +27,36 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..cluster.topic_name import METADATA_TOPIC
-from ..cluster.voter import DoesNotJoin, Entry, LogEnd, Promise, on_append, on_prepare
+from ..cluster.voter import (
+    NO_SNAPSHOT,
+    DoesNotJoin,
+    Entry,
+    Install,
+    LogEnd,
+    Promise,
+    on_append,
+    on_prepare,
+    on_snapshot,
+)
 from ..protocol.errors import FencedLeaderEpoch, InconsistentClusterId, KafkaStorageError
 from ..protocol.record_batch import read_header, read_size
 from ..storage.checkpoint_file import write_atomically
-from ..storage.file_system import FileSystem
+from ..storage.file_system import FileSystem, read_file
 from ..storage.log_config import LogConfig
 from ..storage.log_directory import LogDirectory
 from ..storage.partition_log import PartitionLog
+from ..storage.storage_failure import refused_or_failed
 from .carry_through import carry_through
+from .voter_log import VoterLog
 
 logger = logging.getLogger("bradbury.controller")
 
-METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, flush_messages=1, max_message_bytes=64 * 1024**2)
+METADATA_LOG_CONFIG = LogConfig(
+    retention_ms=-1, flush_messages=1, max_message_bytes=64 * 1024**2, file_delete_delay_ms=0
+)
 METADATA_TOPIC_ID = uuid.UUID(int=1)
-FETCH_BYTES = 16 * 1024**2
+SNAPSHOT_BYTES = 4 * 1024**2
+"""Of a snapshot in one call."""
 
 
 class VoterState(NamedTuple):
@@ -55,7 +70,9 @@ class VoterState(NamedTuple):
     log_end_offset: int
     last_epoch: int
     voters: tuple[str, ...]
-    """Directory ids, as this one was formatted; none if it never was."""
+    """Directory ids, as its log says, or else as it was formatted; none if it never was."""
+    snapshot: LogEnd = NO_SNAPSHOT
+    """What its snapshot stands for; its log begins there."""
 
 
 class AppendAnswer(NamedTuple):
@@ -65,22 +82,11 @@ class AppendAnswer(NamedTuple):
     offset: int
 
 
-class _LogView:
-    """A log as cluster/voter sees it."""
+class InstallAnswer(NamedTuple):
+    """Of a piece of a snapshot: it has the whole, or go on with the bytes from `position`."""
 
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._log.log_end_offset
-
-    def epoch_at(self, offset: int) -> int:
-        return self._log.epochs.epoch_at(offset)
-
-    def epoch_start(self, offset: int) -> int:
-        starts = [start for _, start in self._log.epochs.entries if start <= offset]
-        return max(starts, default=0)
+    is_there: bool
+    position: int
 
 
 class VoterHost:
@@ -98,31 +104,45 @@ class VoterHost:
         self._file_system = file_system
         self._lock = asyncio.Lock()
         self._directory: LogDirectory | None = None
-        self._log: PartitionLog | None = None
+        self._log: VoterLog | None = None
+        self._incoming: tuple[LogEnd, bytearray] = (NO_SNAPSHOT, bytearray())
         self._promise = Promise()
-        self._voters: tuple[str, ...] = ()
+        self._formatted_with: tuple[str, ...] = ()
         self._committed = 0
 
     def open(self) -> None:
         """Lock the directory and recover the log. Blocking: call in a thread.
 
         Raises:
-            DataDirectoryError: locked by a live broker, not writable, and so on.
+            DataDirectoryError: locked by a live broker, not writable, damaged, and so on.
         """
         self._directory = LogDirectory.open(
             self._file_system, self._path, directory_id=str(uuid.uuid4())
         )
         logs = self._directory.load_logs(lambda topic: METADATA_LOG_CONFIG, now_ms=self._now_ms())
-        self._log = logs.get((METADATA_TOPIC, 0))
         try:
-            state = json.loads(Path(self._quorum_state_path()).read_text())
+            state = json.loads(read_file(self._file_system, self._quorum_state_path()))
         except FileNotFoundError:
             state = {}
-        self._voters = tuple(state.pop("voters", ()))
+        self._formatted_with = tuple(state.pop("voters", ()))
         self._promise = Promise(**state)
-        if self._log is not None and not self._voters:
-            # Formatted before there could be several: it is the one voter.
-            self._voters = (self._directory.directory_id,)
+        log = logs.get((METADATA_TOPIC, 0))
+        if log is not None:
+            if not self._formatted_with:
+                # Formatted before there could be several: it is the one voter.
+                self._formatted_with = (self._directory.directory_id,)
+            self._log = self._open_log(log)
+            self._committed = self._log.snapshot.offset
+
+    def _open_log(self, log: PartitionLog) -> VoterLog:
+        opened = VoterLog(self._file_system, self.directory, log, now_ms=self._now_ms)
+        opened.open(self._formatted_with)
+        return opened
+
+    @property
+    def promise(self) -> Promise:
+        """Who may write to this log."""
+        return self._promise
 
     @property
     def is_open(self) -> bool:
@@ -155,8 +175,9 @@ class VoterHost:
             log is not None,
             self._promise,
             0 if log is None else log.log_end_offset,
-            -1 if log is None else _last_epoch(log),
-            self._voters,
+            -1 if log is None else log.last_epoch,
+            self._formatted_with if log is None else log.voters,
+            NO_SNAPSHOT if log is None else log.snapshot,
         )
 
     async def format(self, cluster_id: str, voters: tuple[str, ...]) -> None:
@@ -176,13 +197,14 @@ class VoterHost:
             await self._store(self._promise, voters)
             await asyncio.to_thread(self.directory.assign_identity, cluster_id=cluster_id)
             if self._log is None:
-                self._log = await asyncio.to_thread(
+                log = await asyncio.to_thread(
                     self.directory.create_log,
                     METADATA_TOPIC,
                     0,
                     METADATA_TOPIC_ID,
                     METADATA_LOG_CONFIG,
                 )
+                self._log = await asyncio.to_thread(self._open_log, log)
 
     async def prepare(self, asked: Promise) -> VoterState:
         """Promise the log to the asking controller. Raises FencedLeaderEpoch."""
@@ -195,34 +217,100 @@ class VoterHost:
 
     async def _keep(self, promise: Promise) -> None:
         if promise != self._promise:
-            await self._store(promise, self._voters)
+            await self._store(promise, self._formatted_with)
 
     async def _store(self, promise: Promise, voters: tuple[str, ...]) -> None:
         data = json.dumps({**asdict(promise), "voters": voters}).encode()
-        await asyncio.to_thread(
-            write_atomically, self._file_system, self._quorum_state_path(), data
-        )
-        self._promise, self._voters = promise, voters
+        path = self._quorum_state_path()
+        try:
+            await asyncio.to_thread(write_atomically, self._file_system, path, data)
+        except OSError as error:
+            raise refused_or_failed(self.directory.health, f"writing {path}", error) from error
+        self._promise, self._formatted_with = promise, voters
 
     async def fetch(self, asked: Promise, offset: int) -> bytes:
-        """Record batches from `offset` on, FETCH_BYTES of them; empty at the end of the log.
+        """Some record batches from `offset` on; empty at the end of the log.
 
         Raises:
             FencedLeaderEpoch: the log is not promised to the asking controller (any more).
+            OffsetOutOfRange: a snapshot stands for what is there.
         """
         async with self._lock:
-            if self._promise != asked:
-                raise FencedLeaderEpoch(f"epoch {self._promise.epoch} is promised")
+            self._check_promised(asked)
             log = self._log
-            if log is None or offset >= log.log_end_offset:
-                return b""
-            piece = log.read(
-                offset, max_bytes=FETCH_BYTES, up_to=log.log_end_offset, min_one_batch=True
-            )
-            assert piece.file is not None
-            return await asyncio.to_thread(
-                os.pread, piece.file.fileno(), piece.size, piece.position
-            )
+            return b"" if log is None else await asyncio.to_thread(log.read, offset)
+
+    async def fetch_snapshot(self, asked: Promise, position: int) -> bytes:
+        """The snapshot's bytes from `position` on, SNAPSHOT_BYTES at most; empty at its end.
+
+        Raises FencedLeaderEpoch as `fetch`; StorageFailure.
+        """
+        async with self._lock:
+            self._check_promised(asked)
+            log = self._log
+            data = b"" if log is None else await asyncio.to_thread(log.read_snapshot)
+            return data[position : position + SNAPSHOT_BYTES]
+
+    def _check_promised(self, asked: Promise) -> None:
+        if self._promise != asked:
+            raise FencedLeaderEpoch(f"epoch {self._promise.epoch} is promised")
+
+    async def install(
+        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
+    ) -> InstallAnswer:
+        """Take a piece of the snapshot that stands for everything before `end`.
+
+        The last piece brings it to the disk, and drops from the log what it stands for.
+
+        Args:
+            asked: the controller that brings it.
+            end: see cluster/metadata_snapshot.
+            position: of the piece in the whole.
+            piece: its bytes.
+            size: of the whole.
+
+        Raises:
+            FencedLeaderEpoch: a newer controller holds the promise.
+            CommittedEntryLost: it contradicts what is committed; nothing was changed.
+            CorruptMessage: the pieces are not a snapshot; nothing was changed.
+            KafkaStorageError: the disk.
+        """
+        return await carry_through(self._install(asked, end, position, piece, size))
+
+    async def _install(
+        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
+    ) -> InstallAnswer:
+        async with self._lock:
+            log = self._formatted()
+            plan = on_snapshot(self._promise, asked, log, end=end, committed=self._committed)
+            await self._keep(plan.promise)
+            if not plan.is_newer:
+                return InstallAnswer(is_there=True, position=size)
+            data = self._take_piece(end, position, piece)
+            if len(data) < size:
+                return InstallAnswer(is_there=False, position=len(data))
+            self._incoming = (NO_SNAPSHOT, bytearray())
+            await self._carry_out(plan, log, end, bytes(data))
+            return InstallAnswer(is_there=True, position=size)
+
+    def _take_piece(self, end: LogEnd, position: int, piece: bytes) -> bytearray:
+        """What has come of the snapshot so far; a piece out of its turn counts nothing."""
+        incoming, data = self._incoming
+        if incoming != end or position == 0:
+            data = bytearray()
+        if position == len(data):
+            data += piece
+        self._incoming = (end, data)
+        return data
+
+    async def _carry_out(self, plan: Install, log: VoterLog, end: LogEnd, data: bytes) -> None:
+        await asyncio.to_thread(partial(log.install, end, data, keeps_log=plan.keeps_log))
+        self._committed = max(self._committed, end.offset)
+
+    def _formatted(self) -> VoterLog:
+        if self._log is None:
+            raise InconsistentClusterId(f"{self._path} is not formatted as a voter")
+        return self._log
 
     async def append(
         self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
@@ -239,14 +327,12 @@ class VoterHost:
         self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
     ) -> AppendAnswer:
         async with self._lock:
-            log = self._log
-            if log is None:
-                raise InconsistentClusterId(f"{self._path} is not formatted as a voter")
+            log = self._formatted()
             entries, positions = _entries(batches)
             plan = on_append(
                 self._promise,
                 asked,
-                _LogView(log),
+                log,
                 previous=previous,
                 entries=entries,
                 committed=self._committed,
@@ -254,26 +340,22 @@ class VoterHost:
             await self._keep(plan.promise)
             if isinstance(plan, DoesNotJoin):
                 return AppendAnswer(is_there=False, offset=plan.try_offset)
-            if plan.truncate_to is not None:
-                await asyncio.to_thread(
-                    self.directory.truncate_log, METADATA_TOPIC, 0, plan.truncate_to
-                )
+            missing = b""
             if plan.first_missing < len(entries):
-                missing = memoryview(batches)[positions[plan.first_missing] :]
-                log.append_as_follower(missing, now_ms=self._now_ms())
-            # Also if nothing was missing: what an earlier call has written may not be flushed.
-            work = log.begin_flush()
-            if work is not None:
-                await asyncio.to_thread(work.run)
-                log.complete_flush(work)
+                missing = batches[positions[plan.first_missing] :]
+            await asyncio.to_thread(_append_to, log, plan.truncate_to, missing)
             end_offset = entries[-1].end_offset if entries else previous.offset
             self._committed = max(self._committed, min(committed, end_offset))
             return AppendAnswer(is_there=True, offset=end_offset)
 
 
-def _last_epoch(log: PartitionLog) -> int:
-    """Of the last entry: an epoch may have begun in a log that has no entry of it."""
-    return log.epochs.epoch_at(log.log_end_offset - 1) if log.log_end_offset else -1
+def _append_to(log: VoterLog, truncate_to: int | None, missing: bytes) -> None:
+    if truncate_to is not None:
+        log.truncate(truncate_to)
+    if missing:
+        log.append(memoryview(missing))
+    # Also if nothing was missing: what an earlier call has written may not be flushed.
+    log.flush()
 
 
 def _entries(batches: bytes) -> tuple[list[Entry], list[int]]:

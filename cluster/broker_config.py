@@ -32,6 +32,8 @@ NO_QUOTAS = "clients have no quotas yet"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
+METADATA_IS_IN_THE_FIRST = "the metadata is in the first data directory of each broker"
+NEWEST_SNAPSHOT_ONLY = "a voter keeps the newest snapshot and the log behind it"
 CLASSIC_GROUPS = "groups are classic ones: join, sync, heartbeat"
 NO_REPLICATION_THROTTLE = "replicas are copied as fast as the disks and the network allow"
 ONE_FETCHER = "a node asks each leader on one connection, for all partitions at once"
@@ -79,7 +81,10 @@ class BrokerConfig(Config):
         "node.id": "node ids are given by the controller",
         "process.roles": CONTROLLER_IS_AN_ACTOR,
         "controller.*": CONTROLLER_IS_AN_ACTOR,
-        "metadata.*": CONTROLLER_IS_AN_ACTOR,
+        "metadata.log.dir": METADATA_IS_IN_THE_FIRST,
+        "metadata.log.segment.*": NEWEST_SNAPSHOT_ONLY,
+        "metadata.max.retention.*": NEWEST_SNAPSHOT_ONLY,
+        "metadata.max.idle.interval.ms": "an idle controller writes nothing",
         "listeners": ADDRESSES_ARE_PLACED,
         "advertised.listeners": ADDRESSES_ARE_PLACED,
         "listener.*": ADDRESSES_ARE_PLACED,
@@ -166,6 +171,17 @@ class BrokerConfig(Config):
     )
     broker_session_timeout_ms: int = integer(
         9_000, 1, "A node that the controller has not heard for this long leads no partition."
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = long(
+        20 * 1024**2,
+        1,
+        "Bytes of the metadata log after which a snapshot takes its place.",
+    )
+    metadata_log_max_snapshot_interval_ms: int = long(
+        60 * MINUTE_MS,
+        0,
+        "A change of the metadata is in a snapshot after this long at the latest; 0: when there "
+        "are bytes enough.",
     )
     log_retention_check_interval_ms: int = long(
         5 * MINUTE_MS, 1, "How often old segments are looked for, to delete them."

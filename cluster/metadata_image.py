@@ -29,6 +29,7 @@ from .metadata_records import (
     RemoveNodeRecord,
     RemoveTopicRecord,
     TopicRecord,
+    VotersRecord,
 )
 
 NO_LEADER = -1
@@ -274,6 +275,8 @@ class _Change:
                 self._values["epoch"] = record.epoch
             case ClusterRecord():
                 self._values["cluster_id"] = record.cluster_id
+                self._values["voters"] = record.voters
+            case VotersRecord():
                 self._values["voters"] = record.voters
 
     def _note_node_id(self, node_id: int) -> None:

@@ -2,11 +2,15 @@
 
     1. prepare   ask all voters for the epoch; a majority's promises make this controller the only
                  one that can commit from now on
-    2. adopt     take over the promised log with the greatest (epoch, offset): whatever was
-                 committed is in it, because the majority that had it shares a voter with ours
+    2. adopt     take over the promised log with the greatest (epoch, offset), if a majority of
+                 the voters that this log names has promised: whatever was committed is in it,
+                 because the majority that had it shares a voter with ours
     3. append    first an entry of the own epoch; it commits only with a majority's
                  acknowledgements, and with it everything before (Raft 5.4.2: entries of former
                  epochs are never committed by counting)
+
+    4. voters    are added and removed one at a time, by an entry of the own epoch behind a
+                 committed one of it; they count from that entry on, committed or not (Raft 4.1)
 
 What always holds: `committed` never falls; it covers only entries that a majority has on disk.
 The voter's side is voter.py. Not here: sending, waiting, the log's bytes (actors/).
@@ -17,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 
-from .voter import LogEnd, Promise
+from .voter import NO_SNAPSHOT, LogEnd, Promise
 
 
 class MetadataQuorum:
@@ -27,11 +31,16 @@ class MetadataQuorum:
         self.me = me
         self._voters = frozenset(voters)
         self._promised: dict[str, LogEnd] = {}
+        self._named: dict[str, frozenset[str]] = {}
+        self._voters_from = 0
         self._acknowledged: dict[str, int] = {}
         self._next: dict[str, int] = {}
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._led_from: int | None = None
+        self._snapshots: dict[str, int] = {}
+        self.start = NO_SNAPSHOT
+        """Of this controller's copy of the log; a snapshot stands for what was before."""
         self.end = LogEnd(-1, 0)
         """Of this controller's copy of the log."""
         self.committed = 0
@@ -48,28 +57,50 @@ class MetadataQuorum:
 
     @property
     def majority(self) -> int:
-        return len(self._voters) // 2 + 1
+        return self.majority_of(len(self._voters))
+
+    @staticmethod
+    def majority_of(count: int) -> int:
+        return count // 2 + 1
 
     # --- becoming the leader ---------------------------------------------------------------------
 
-    def on_promise(self, voter: str, end: LogEnd) -> None:
-        """`voter` keeps its log, which ends at `end`, for us. A stranger's counts nothing."""
-        if voter in self._voters:
-            self._promised[voter] = end
+    def on_promise(self, voter: str, end: LogEnd, voters: Collection[str] = ()) -> None:
+        """`voter` keeps its log, which ends at `end`, for us.
+
+        `voters`: those that its log names; without them, as far as is known those that we know.
+        Anybody's log may be the best, but only voters make a majority.
+        """
+        self._promised[voter] = end
+        self._named[voter] = frozenset(voters) or self._voters
 
     @property
     def has_promises(self) -> bool:
-        """Whether a majority has promised."""
-        return len(self._promised) >= self.majority
+        """Whether a majority has promised, of the voters that the best promised log names."""
+        if not self._promised:
+            return False
+        voters = self._named[self._best()]
+        return len(voters & self._promised.keys()) >= self.majority_of(len(voters))
 
     def best_log(self) -> str:
-        """The voter whose log to adopt; of equal ones the first by name."""
+        """Whose log to adopt; of equal ones the first by name."""
         assert self.has_promises, "only the logs of a majority hold all that was committed"
+        return self._best()
+
+    def _best(self) -> str:
         return min(self._promised, key=lambda name: (_descending(self._promised[name]), name))
 
-    def adopt(self, epochs: Collection[tuple[int, int]], end: LogEnd) -> None:
-        """Go on from the best log: its (epoch, start offset), ascending, and its end."""
+    def adopt(
+        self,
+        epochs: Collection[tuple[int, int]],
+        end: LogEnd,
+        *,
+        start: LogEnd = NO_SNAPSHOT,
+    ) -> None:
+        """Go on from the best log: its (epoch, start offset), ascending, its end and its start."""
         assert self._led_from is None
+        self.start = start
+        self._voters = self._named[self.best_log()]
         self._epochs = [epoch for epoch, _ in epochs]
         self._starts = [start for _, start in epochs]
         self.end = end
@@ -92,7 +123,9 @@ class MetadataQuorum:
         return self._next.get(voter, self.end.offset)
 
     def before(self, offset: int) -> LogEnd:
-        """The end of our log if it ended at `offset`."""
+        """The end of our log if it ended at `offset`, which is not before its start."""
+        if offset == self.start.offset:
+            return self.start
         number = bisect_right(self._starts, offset - 1) - 1
         return LogEnd(self._epochs[number] if offset > 0 and number >= 0 else -1, offset)
 
@@ -107,17 +140,46 @@ class MetadataQuorum:
         now = self.next_offset(voter)
         self._next[voter] = max(0, min(try_offset, now - 1), self._acknowledged.get(voter, 0))
 
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def compact(self, end: LogEnd) -> None:
+        """From now on a snapshot stands for what is before `end`, all of which is committed."""
+        assert self.start.offset <= end.offset <= self.committed
+        self.start = end
+
+    def on_snapshot(self, voter: str, end_offset: int) -> bool:
+        """`voter` has a snapshot up to there on its disk. True if more is committed now."""
+        self._snapshots[voter] = max(end_offset, self._snapshots.get(voter, 0))
+        return self.on_acknowledged(voter, end_offset)
+
+    def note_snapshot(self, voter: str, end_offset: int) -> None:
+        """`voter` said that it has a snapshot; not that it goes with our log."""
+        self._snapshots[voter] = end_offset
+
+    def needs_snapshot(self, voter: str) -> bool:
+        """Whether what is to be sent to `voter` next is no more in our log."""
+        return self.next_offset(voter) < self.start.offset
+
+    def lacks_snapshot(self, voter: str) -> bool:
+        """Whether `voter` is not known to have our snapshot, so its log may still be long."""
+        return self._snapshots.get(voter, 0) < self.start.offset
+
     def change_voters(self, voters: Collection[str]) -> None:
-        """From the entry on that says so (committed or not) these are the voters.
+        """The entry that is appended next names these voters; they count from now on.
 
         At most one is added or removed at a time, so any majority of the old ones shares a voter
-        with any of the new. Raises ValueError otherwise.
+        with any of the new; and only when the former change is committed, and so is an entry of
+        the own epoch, or the majorities of two changes that rivals make would not meet.
+
+        Raises ValueError otherwise.
         """
         changed = frozenset(voters)
-        if len(changed ^ self._voters) > 1:
+        if len(changed ^ self._voters) != 1 or not changed:
             raise ValueError("voters are added and removed one at a time")
+        if self._led_from is None or self.committed <= max(self._led_from, self._voters_from):
+            raise ValueError("a former change of the voters is not committed yet")
+        self._voters_from = self.end.offset
         self._voters = changed
-        self._advance()
 
     def _advance(self) -> bool:
         ends = sorted((self._acknowledged.get(name, 0) for name in self._voters), reverse=True)

@@ -29,6 +29,16 @@ class ClusterRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VotersRecord:
+    """From this record on, committed or not, these directories vote on the metadata.
+
+    They differ from the former ones in one (Raft, 4.1; KIP-853's VotersRecord).
+    """
+
+    voters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
     """A controller became active in this epoch. Commits everything before it (Raft 5.4.2)."""
 
@@ -129,6 +139,7 @@ class ProducerIdsRecord:
 
 MetadataRecord = (
     ClusterRecord
+    | VotersRecord
     | EpochRecord
     | RegisterNodeRecord
     | RemoveNodeRecord

@@ -4,30 +4,35 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bradbury.cluster.voter import (
+    NO_SNAPSHOT,
     Append,
     CommittedEntryLost,
     DoesNotJoin,
     Entry,
+    Install,
     LogEnd,
     Promise,
     on_append,
     on_prepare,
+    on_snapshot,
 )
 from bradbury.protocol.errors import FencedLeaderEpoch
 
 
 class Log:
-    """A log of one-record entries, given by their epochs."""
+    """A log of one-record entries, given by their epochs; a snapshot may stand for the first."""
 
-    def __init__(self, *epochs: int) -> None:
+    def __init__(self, *epochs: int, snapshot: LogEnd = NO_SNAPSHOT) -> None:
         self.epochs = epochs
+        self.snapshot = snapshot
 
     @property
     def log_end_offset(self) -> int:
         return len(self.epochs)
 
     def epoch_at(self, offset: int) -> int:
-        return self.epochs[offset]
+        assert offset >= self.snapshot.offset - 1, "that is no more in the log"
+        return self.epochs[offset] if offset < len(self.epochs) else -1
 
     def epoch_start(self, offset: int) -> int:
         return self.epochs.index(self.epochs[offset])
@@ -90,6 +95,60 @@ def test_what_is_committed_is_never_cut() -> None:
     assert isinstance(append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=2), Append)
     with pytest.raises(CommittedEntryLost):
         append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=3)
+
+
+def test_behind_a_snapshot_the_log_goes_on_as_behind_any_other_entry() -> None:
+    log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
+    assert append(log, LogEnd(2, 4), 9) == Append(Promise(epoch=9, owner="me"), None, 0)
+    assert append(log, LogEnd(2, 3), 2, 9) == Append(Promise(epoch=9, owner="me"), None, 1)
+    assert append(log, LogEnd(3, 4), 9) == DoesNotJoin(Promise(epoch=9, owner="me"), 3)
+
+
+def test_what_a_snapshot_stands_for_is_passed_over_whoever_repeats_it() -> None:
+    log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
+    assert append(log, LogEnd(-1, 0), 1, 1) == Append(Promise(epoch=9, owner="me"), None, 2)
+    assert append(log, LogEnd(1, 1), 1, 2, 3) == Append(Promise(epoch=9, owner="me"), 3, 2)
+
+
+def test_who_has_something_else_where_a_snapshot_ends_is_wrong_and_changes_nothing() -> None:
+    with pytest.raises(CommittedEntryLost):
+        append(Log(1, 1, 2, 2, snapshot=LogEnd(2, 3)), LogEnd(3, 3), 9)
+
+
+def snapshot(log: Log, end: LogEnd, *, committed: int = 0) -> Install:
+    me = Promise(epoch=9, owner="me")
+    return on_snapshot(Promise(), me, log, end=end, committed=committed)
+
+
+def test_a_log_that_has_what_a_snapshot_stands_for_keeps_the_rest() -> None:
+    assert snapshot(Log(1, 1, 2, 2), LogEnd(1, 2)).keeps_log
+    assert snapshot(Log(1, 1, 2, 2), LogEnd(2, 4)).keeps_log
+
+
+def test_a_log_that_ends_earlier_or_has_something_else_begins_anew_behind_a_snapshot() -> None:
+    assert not snapshot(Log(1, 1), LogEnd(1, 3)).keeps_log
+    assert not snapshot(Log(1, 1, 1, 1), LogEnd(2, 3)).keeps_log
+    assert not snapshot(Log(), LogEnd(2, 3)).keeps_log
+
+
+def test_a_snapshot_that_is_there_already_or_older_is_not_taken() -> None:
+    log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
+    assert not snapshot(log, LogEnd(2, 3)).is_newer
+    assert not snapshot(log, LogEnd(1, 2)).is_newer
+    assert snapshot(log, LogEnd(2, 4)).is_newer
+
+
+def test_a_snapshot_never_takes_away_what_is_committed_and_only_the_promised_may_bring_it() -> None:
+    with pytest.raises(CommittedEntryLost):
+        snapshot(Log(1, 1, 1, 1), LogEnd(2, 3), committed=4)
+    with pytest.raises(FencedLeaderEpoch):
+        on_snapshot(
+            Promise(epoch=4, owner="b"),
+            Promise(epoch=3, owner="a"),
+            Log(),
+            end=LogEnd(3, 5),
+            committed=0,
+        )
 
 
 @given(

@@ -1,9 +1,12 @@
-"""Rival controllers over voters that crash and a network that lies: is what was committed kept?"""
+"""Rival controllers over voters that crash, a network that lies: is what was committed kept?
+
+Also while snapshots take the place of the log, and voters come and go.
+"""
 
 import pytest
 
-from bradbury.cluster.voter import CommittedEntryLost
-from bradbury.tests.support.quorum_world import FAULTS, LostRecord, QuorumWorld
+from bradbury.cluster.voter import NO_SNAPSHOT, CommittedEntryLost
+from bradbury.tests.support.quorum_world import FAULTS, VOTERS, LostRecord, QuorumWorld
 
 SEEDS = 600
 STEPS = 400
@@ -11,19 +14,23 @@ STEPS = 400
 
 @pytest.mark.parametrize("voters", [1, 3, 5])
 def test_what_was_committed_is_never_lost_and_never_two_things(voters: int) -> None:
-    committed = 0
+    committed = snapshots = changes = 0
     for seed in range(SEEDS // 3):
         world = QuorumWorld((seed, voters), voters=voters)
-        world.run(STEPS)
+        world.run(2 * STEPS)
         committed += len(world.committed)
+        changes += sum(VOTERS in what for _, what in world.committed)
+        snapshots += sum(voter.snapshot != NO_SNAPSHOT for voter in world.voters.values())
     assert committed > SEEDS, "nothing was committed, so nothing was tried"
+    assert snapshots > SEEDS / 10
+    assert changes > SEEDS / 30
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
     for seed in range(3_000):
         try:
-            QuorumWorld(seed, faults=[fault]).run(STEPS)
+            QuorumWorld(seed, faults=[fault], **FAULTS[fault]).run(STEPS)
         except (LostRecord, CommittedEntryLost):
             return
     pytest.fail("no seed has found it")

@@ -195,7 +195,7 @@ RIVALS = {
 @fault(**RIVALS)
 def half_of_the_voters_are_a_majority(patch: Patch) -> None:
     """One of three is enough."""
-    patch(MetadataQuorum, "majority", property(lambda quorum: max(1, len(quorum._voters) // 2)))
+    patch(MetadataQuorum, "majority_of", staticmethod(lambda count: max(1, count // 2)))
 
 
 @fault(**RIVALS)
@@ -203,7 +203,7 @@ def the_longest_log_is_adopted(patch: Patch) -> None:
     """Not the one with the greatest epoch."""
     patch(
         MetadataQuorum,
-        "best_log",
+        "_best",
         lambda quorum: max(
             quorum._promised, key=lambda name: (quorum._promised[name].offset, name)
         ),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from bradbury.cluster.metadata_records import MetadataRecord
 from bradbury.cluster.voter import (
+    NO_SNAPSHOT,
     DoesNotJoin,
     Entry,
     LogEnd,
@@ -47,6 +48,7 @@ class SimulatedVoter:
 
     def __init__(self, directory_id: str) -> None:
         self.directory_id = directory_id
+        self.snapshot = NO_SNAPSHOT
         self.promise = Promise()
         self.entries: list[MetadataEntry] = []
         self.promise_on_disk = Promise()

@@ -1,0 +1,229 @@
+"""A voter's log with the snapshot that stands for its beginning, on one disk.
+
+    <data dir>/metadata/__cluster_metadata-0/
+        00000000000000000000.log ...                   segments, see storage/partition_log
+        00000000000000368769-0000000007.checkpoint     see cluster/metadata_snapshot
+
+What always holds: the log is dropped only up to a snapshot that is on this disk. A snapshot is
+written beside the old one, fsynced, renamed, the directory fsynced; only then what it stands for is
+dropped; only then the older snapshot. A start that finds any of these steps undone does it.
+
+All of it waits for the disk: call it in a thread, one call at a time. The rules are in
+cluster/voter; promises, locks and what is answered, in voter_host.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..cluster.metadata_snapshot import (
+    check_snapshot,
+    decode_snapshot,
+    parse_snapshot_name,
+    snapshot_name,
+)
+from ..cluster.topic_name import METADATA_TOPIC
+from ..cluster.voter import NO_SNAPSHOT, LogEnd, joins
+from ..cluster.voter_history import VoterHistory
+from ..protocol.errors import CorruptMessage
+from ..storage.checkpoint_file import write_atomically
+from ..storage.file_system import FileSystem, read_file
+from ..storage.log_directory import LogDirectory
+from ..storage.partition_log import PartitionLog
+from ..storage.storage_failure import DataDirectoryError, refused_or_failed
+
+logger = logging.getLogger("bradbury.controller")
+
+READ_BYTES = 16 * 1024**2
+
+
+class VoterLog:
+    """See `open`. Implements cluster.voter.VoterLog."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: LogDirectory,
+        log: PartitionLog,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._log = log
+        self._now_ms = now_ms
+        self._voters = VoterHistory()
+        self.snapshot = NO_SNAPSHOT
+        self._next_offset = 0
+
+    def open(self, formatted_with: tuple[str, ...]) -> None:
+        """Find the snapshot, finish what a crash has interrupted, and see who votes.
+
+        Args:
+            formatted_with: the voters of the cluster when this one joined it.
+
+        Raises:
+            DataDirectoryError: the log's beginning is gone, and no snapshot stands for it.
+            StorageFailure: the disk failed.
+        """
+        self._voters = VoterHistory(formatted_with)
+        for end in self._snapshot_ends():
+            try:
+                data = self._read_snapshot(end)
+                if check_snapshot(data) != end:
+                    raise CorruptMessage("its name says something else")
+            except CorruptMessage as error:
+                logger.error("%s: %s", self._path(end), error)  # noqa: TRY400 -- a file's fault
+                continue
+            self.snapshot = end
+            self._voters.restart(decode_snapshot(data).voters)
+            break
+        if self._log.log_start_offset > self.snapshot.offset:
+            raise DataDirectoryError(
+                f"the log in {self._log.directory} begins at {self._log.log_start_offset}, and the "
+                "snapshot that stands for what was before is gone or damaged; if other nodes hold "
+                f"the metadata, remove {self._directory.path} and start again"
+            )
+        if self.snapshot.offset and not joins(self, self.snapshot):
+            self._begin_at(self.snapshot.offset)
+        self._drop_older()
+        offset = max(self.snapshot.offset, self._log.log_start_offset)
+        while data := self.read(offset):
+            self._voters.append(data)
+            offset = self._next_offset
+
+    # --- cluster.voter.VoterLog ------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    def epoch_at(self, offset: int) -> int:
+        if offset == self.snapshot.offset - 1 and offset < self._log.log_start_offset:
+            return self.snapshot.epoch
+        return self._log.epochs.epoch_at(offset)
+
+    def epoch_start(self, offset: int) -> int:
+        starts = [start for _, start in self._log.epochs.entries if start <= offset]
+        return max(starts, default=0)
+
+    # --- more of what there is -------------------------------------------------------------------
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last entry: an epoch may have begun in a log that has no entry of it."""
+        return self.epoch_at(self.log_end_offset - 1) if self.log_end_offset else -1
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Directory ids, as the newest entry that names them says."""
+        return self._voters.newest
+
+    def read(self, offset: int) -> bytes:
+        """Record batches from `offset` on, READ_BYTES of them; empty at the end of the log.
+
+        Raises OffsetOutOfRange: a snapshot stands for that.
+        """
+        log = self._log
+        if offset >= log.log_end_offset:
+            return b""
+        piece = log.read(offset, max_bytes=READ_BYTES, up_to=log.log_end_offset, min_one_batch=True)
+        assert piece.file is not None
+        self._next_offset = piece.next_offset
+        return piece.file.read_at(piece.size, piece.position)
+
+    def read_snapshot(self) -> bytes:
+        """The file; empty if there is none. Raises StorageFailure."""
+        return self._read_snapshot(self.snapshot) if self.snapshot.offset else b""
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def truncate(self, offset: int) -> None:
+        """Drop the entries from `offset` on, durably."""
+        self._directory.truncate_log(METADATA_TOPIC, 0, offset)
+        self._voters.truncate(self._log.log_end_offset)
+
+    def append(self, batches: memoryview) -> None:
+        """Add stamped batches. They are safe after flush()."""
+        self._log.append_as_follower(batches, now_ms=self._now_ms())
+        self._voters.append(batches)
+
+    def flush(self) -> None:
+        self._log.flush()
+
+    def install(self, end: LogEnd, data: bytes, *, keeps_log: bool) -> None:
+        """Keep the snapshot, then drop what it stands for.
+
+        Raises:
+            CorruptMessage: it is not one, or another one than it is said to be.
+            KafkaStorageError: the disk is full; nothing has changed.
+            StorageFailure: the disk failed.
+        """
+        if check_snapshot(data) != end:
+            raise CorruptMessage(f"a snapshot that does not end at {end}")
+        voters = decode_snapshot(data).voters
+        try:
+            write_atomically(self._file_system, self._path(end), data)
+        except OSError as error:
+            health = self._directory.health
+            raise refused_or_failed(health, f"writing {self._path(end)}", error) from error
+        if keeps_log:
+            self.snapshot = end
+            self._voters.compact(end.offset)
+            self._drop_beginning()
+        else:
+            self._begin_at(end.offset)
+            self.snapshot = end
+            self._voters.restart(voters)
+        self._drop_older()
+
+    def _drop_beginning(self) -> None:
+        """The whole segments that the snapshot stands for go; a new one begins, to go next time."""
+        log, now_ms = self._log, self._now_ms()
+        log.flush()
+        log.roll(now_ms=now_ms)
+        log.high_watermark = self.snapshot.offset
+        # What is dropped is noted as such first, so a start never looks for a part of it.
+        log.advance_log_start_offset(self.snapshot.offset)
+        self._directory.checkpoint()
+        log.apply_retention(now_ms)
+        log.delete_old_files(now_ms)
+        log.flush()
+
+    def _begin_at(self, offset: int) -> None:
+        """What the log has is not what the snapshot stands for, or ends before it."""
+        self._log.truncate_fully_and_start_at(offset)
+        self._log.high_watermark = offset
+        self._directory.checkpoint()
+        self._log.delete_old_files(self._now_ms())
+
+    # --- snapshot files --------------------------------------------------------------------------
+
+    def _path(self, end: LogEnd) -> str:
+        return f"{self._log.directory}/{snapshot_name(end)}"
+
+    def _snapshot_ends(self) -> list[LogEnd]:
+        """Of the files there are, the newest first."""
+        try:
+            names = self._file_system.list_directory(self._log.directory)
+        except OSError as error:
+            raise self._directory.health.fail(f"reading {self._log.directory}", error) from error
+        ends = [end for name in names if (end := parse_snapshot_name(name)) is not None]
+        return sorted(ends, key=lambda end: (end.offset, end.epoch), reverse=True)
+
+    def _read_snapshot(self, end: LogEnd) -> bytes:
+        path = self._path(end)
+        try:
+            return read_file(self._file_system, path)
+        except OSError as error:
+            raise self._directory.health.fail(f"reading {path}", error) from error
+
+    def _drop_older(self) -> None:
+        for end in self._snapshot_ends():
+            if end != self.snapshot:
+                try:
+                    self._file_system.unlink(self._path(end))
+                except OSError as error:
+                    path = self._path(end)
+                    raise self._directory.health.fail(f"removing {path}", error) from error
