@@ -110,6 +110,7 @@ class NoPartitions:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.throttle = NoThrottle()
 
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
@@ -129,6 +130,16 @@ class NoPartitions:
 
     async def keep_log_starts(self) -> None:
         """There are none."""
+
+
+class NoThrottle:
+    """Of a node that nobody copies from."""
+
+    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+        return False
+
+    def on_sent(self, topic: str, partition: int, size: int) -> None:
+        """Nothing is sent."""
 
 
 class NoLogDirs:

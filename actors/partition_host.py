@@ -55,6 +55,7 @@ from .partition_upkeep import PartitionUpkeep
 from .replica import Replica
 from .replica_fetcher import Followed, ReplicaFetcher, ReplicaFetchers
 from .replica_mover import ReplicaMover
+from .replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger("bradbury.partitions")
 
@@ -108,6 +109,15 @@ class PartitionHost:
         self._mover: ReplicaMover | None = None
         self._insync: InsyncManager | None = None
         self._telling: set[asyncio.Task[None]] = set()
+        self.throttle = ReplicationThrottle(
+            self._replicas,
+            config,
+            node_id=lambda: self._node_id,
+            image=lambda: self._image,
+            settings=lambda: self.config,
+            monotonic_ms=_monotonic_ms,
+        )
+        """See handlers.context.Partitions."""
         self._followers: dict[str, int] = {}
         """Node by the other end of its connection."""
         self.fetchers = ReplicaFetchers(
@@ -166,6 +176,7 @@ class PartitionHost:
             self._replicas,
             now_ms=self._now_ms,
             in_thread=self.in_thread,
+            throttle=self.throttle,
             write_note=self.logs.write_note,
             on_failure=self.on_failure,
         )

@@ -52,6 +52,7 @@ from ..protocol.messages.list_offsets import (
 )
 from .peer_connection import PeerConnection
 from .replica import InThread, Replica
+from .replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger("bradbury.replication")
 
@@ -60,6 +61,8 @@ LIST_OFFSETS_VERSION = 9
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
 ANSWER_SECONDS = 30.0
+LONGEST_WAIT_MS = 1000
+"""Of a throttled partition: then its limit is looked at again, which may be another one."""
 ASKED_AGAIN = inf
 ROOM_FOR_HEADERS = 16 * 1024**2
 """In an answer, beside its records: some 200,000 partitions."""
@@ -118,6 +121,8 @@ class FollowingNode(Protocol):
         """Drop records, with the checkpoints that must know of it. Raises StorageFailure."""
         ...
 
+    @property
+    def throttle(self) -> ReplicationThrottle: ...
     def on_failure(self) -> None:
         """A disk may have failed."""
         ...
@@ -231,6 +236,8 @@ class ReplicaFetcher:
         try:
             self._begin_session()
             while self._partitions:
+                if not await self._has_question():
+                    continue
                 request = self._next_request()
                 answer = await connection.request(
                     request,
@@ -246,6 +253,17 @@ class ReplicaFetcher:
                     await self._process(answer, connection)
         finally:
             connection.close()
+
+    async def _has_question(self) -> bool:
+        """A request about no partition would be answered at once, and so would the next."""
+        if self._asked or self._dirty or self._forgotten:
+            return True
+        now = asyncio.get_running_loop().time()
+        wait = min((each.until for each in self._delayed.values()), default=now) - now
+        if wait <= 0:
+            return True
+        await asyncio.sleep(min(wait, FIRST_BACKOFF_SECONDS))  # another one may be followed now
+        return False
 
     def _begin_session(self) -> None:
         self._session = (NO_SESSION, INITIAL_EPOCH)
@@ -266,6 +284,7 @@ class ReplicaFetcher:
             if delayed.until <= now:
                 self._dirty[partition_id] = None
                 delayed.until = ASKED_AGAIN
+        self._leave_out_throttled(now)
         topics: dict[UUID, list[FetchPartition]] = {}
         for partition_id in self._dirty:
             followed = self._partitions[partition_id]
@@ -306,6 +325,15 @@ class ReplicaFetcher:
             if session_epoch > INITIAL_EPOCH
             else [],
         )
+
+    def _leave_out_throttled(self, now: float) -> None:
+        for partition_id in list(self._dirty):
+            replica = self._partitions[partition_id].replica
+            wait_ms = self._node.throttle.wait_to_receive_ms(replica)
+            if wait_ms > 0:
+                wait = min(wait_ms, LONGEST_WAIT_MS) / 1000
+                self._delayed[partition_id] = _Delayed(now + wait, FIRST_BACKOFF_SECONDS)
+                self._leave_out(partition_id)
 
     def _wait_ms(self, now: float) -> int:
         """No longer than until a partition that had an error is to be asked for again."""
@@ -349,8 +377,11 @@ class ReplicaFetcher:
         self._go_on(answer.session_id)
 
     def _go_on(self, session_id: int) -> None:
-        if session_id == NO_SESSION:  # the leader has no room for one: all, each time
-            self._session = (NO_SESSION, FINAL_EPOCH)
+        if session_id == NO_SESSION:
+            # Either it was over, as nothing was left in it; or the leader has no room for one, and
+            # is told of all, each time.
+            was_in_one = self._session[1] > INITIAL_EPOCH
+            self._session = (NO_SESSION, INITIAL_EPOCH if was_in_one else FINAL_EPOCH)
             self._ask_for_all()
             return
         self._session = (session_id, next_epoch(self._session[1]))
@@ -390,6 +421,7 @@ class ReplicaFetcher:
                     if self._partitions.get(followed.partition_id) is not followed:
                         return
             replica.append_as_follower(data.records)
+            self._node.throttle.on_received(replica, len(data.records))
             self._dirty[followed.partition_id] = None
         if replica.follow_marks(data.high_watermark, data.log_start_offset):
             self._dirty[followed.partition_id] = None
@@ -472,6 +504,10 @@ class ReplicaFetcher:
             )
         now = asyncio.get_running_loop().time()
         self._delayed[partition_id] = _Delayed(now + backoff, min(2 * backoff, MAX_BACKOFF_SECONDS))
+        self._leave_out(partition_id)
+
+    def _leave_out(self, partition_id: PartitionId) -> None:
+        """The leader forgets it until it is asked for again."""
         self._dirty.pop(partition_id, None)
         if self._asked.pop(partition_id, None) is not None:
             self._forgotten.add(partition_id)

@@ -41,11 +41,13 @@ from ..storage.partition_log import LogSlice, PartitionLog
 from ..storage.storage_failure import StorageFailure
 from .carry_through import carry_through
 from .replica import InThread, Replica
+from .replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger("bradbury.partitions")
 
 TopicPartition = tuple[str, int]
 COPY_BYTES = 1024**2
+LONGEST_WAIT_MS = 1000
 LAST_BYTES = 256 * 1024
 """What is copied in the step that switches, while requests wait: well below a millisecond."""
 
@@ -80,6 +82,7 @@ class ReplicaMover:
         *,
         now_ms: Callable[[], int],
         in_thread: InThread,
+        throttle: ReplicationThrottle,
         write_note: Callable[[], Awaitable[None]],
         on_failure: Callable[[], None],
     ) -> None:
@@ -87,6 +90,7 @@ class ReplicaMover:
         self._replicas = replicas
         self._now_ms = now_ms
         self._in_thread = in_thread
+        self._throttle = throttle
         self._write_note = write_note
         self._on_failure = on_failure
         self._moves: dict[TopicPartition, Move] = {}
@@ -250,8 +254,15 @@ class ReplicaMover:
                 continue
             if piece.size:
                 await self._in_thread(partial(self._copy, move, piece))
+                self._throttle.on_moved(piece.size)
+                await self._wait_for_throttle()
             if piece.size <= LAST_BYTES and not piece.is_limited:
                 return
+
+    async def _wait_for_throttle(self) -> None:
+        """Looked at every second, as the limit may change; a cancelled move ends in it."""
+        while (wait_ms := self._throttle.wait_to_move_ms()) > 0:
+            await asyncio.sleep(min(wait_ms, LONGEST_WAIT_MS) / 1000)
 
     def _copy(self, move: Move, piece: LogSlice) -> None:
         """In a thread, or on the loop for the last piece: nobody else uses the copy."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .cluster_commands import Address, running_cluster
+from .copy_throttle import CopyThrottle
 from .options import AsJson, Namespace
 from .output import note, print_json, print_table
 from .progress import progress_bar
@@ -21,17 +22,27 @@ POLL_SECONDS = 0.2
 SHOWN = 20
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would move.")]
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="BYTES",
+        help="The most bytes a second that each node sends, and receives, for new replicas.",
+        show_default=False,
+    ),
+]
 
 
 def rebalance(
     dry_run: DryRun = False,
+    throttle: Throttle = None,
     address: Address = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """Move replicas so that every node has its share, and leads its share. Clients go on."""
     with running_cluster(address, namespace) as cluster:
-        _carry_out(cluster, {}, dry_run=dry_run, as_json=as_json)
+        _move(cluster, {}, throttle, dry_run=dry_run, as_json=as_json)
 
 
 def drain(
@@ -40,6 +51,7 @@ def drain(
         bool, typer.Option("--restore", help="It gets partitions again; then rebalance.")
     ] = False,
     dry_run: DryRun = False,
+    throttle: Throttle = None,
     address: Address = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -50,22 +62,58 @@ def drain(
             cluster.rebalance(restore=machine, dry_run=dry_run)
             note(f"{machine} gets partitions again; `bradbury rebalance` gives it its share")
             return
-        _carry_out(cluster, {"drain": machine}, dry_run=dry_run, as_json=as_json)
+        _move(cluster, {"drain": machine}, throttle, dry_run=dry_run, as_json=as_json)
 
 
-def _carry_out(cluster: Cluster, asked: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    moves = cluster.rebalance(**asked, dry_run=dry_run)
-    moved = list(moves)
-    while moves and not dry_run:
-        _wait(cluster, len(moves))
-        moves = cluster.rebalance(**asked)
-        moved += moves
+def _move(
+    cluster: Cluster,
+    asked: dict[str, Any],
+    bytes_per_second: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    if bytes_per_second is None or dry_run:
+        moved = _carry_out(cluster, asked, None, dry_run=dry_run)
+    else:
+        with cluster.admin() as admin:
+            moved = _carry_out_slowly(cluster, asked, CopyThrottle(admin, bytes_per_second))
     if as_json:
         print_json([move._asdict() for move in moved])
         return
     _print(moved)
     verb = "would move" if dry_run else "moved"
     note(f"{len(moved)} partitions {verb}" if moved else "nothing has to move")
+
+
+def _carry_out_slowly(
+    cluster: Cluster, asked: dict[str, Any], throttle: CopyThrottle
+) -> list[Move]:
+    try:
+        moved = _carry_out(cluster, asked, throttle, dry_run=False)
+        left = int(cluster.status()["reassigned"])
+        if left:  # of a command that was interrupted
+            _wait(cluster, left)
+    except KeyboardInterrupt:
+        note("replicas go on moving, throttled; the same command again waits and lifts that")
+        raise
+    throttle.lift()
+    return moved
+
+
+def _carry_out(
+    cluster: Cluster, asked: dict[str, Any], throttle: CopyThrottle | None, *, dry_run: bool
+) -> list[Move]:
+    """All that moved, or would move; the controller moves so many at once and no more."""
+    moved: list[Move] = []
+    while True:
+        if throttle is not None:
+            throttle.cover(cluster.rebalance(**asked, dry_run=True))
+        moves = cluster.rebalance(**asked, dry_run=dry_run)
+        moved += moves
+        if dry_run or not moves:
+            return moved
+        _wait(cluster, len(moves))
 
 
 def _wait(cluster: Cluster, count: int) -> None:

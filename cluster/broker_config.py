@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from ..protocol.config_key import (
     INT_MAX,
+    LONG_MAX,
     MINUTE_MS,
     Config,
     boolean,
@@ -35,7 +36,6 @@ ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
 METADATA_IS_IN_THE_FIRST = "the metadata is in the first data directory of each broker"
 NEWEST_SNAPSHOT_ONLY = "a voter keeps the newest snapshot and the log behind it"
 CLASSIC_GROUPS = "groups are classic ones: join, sync, heartbeat"
-NO_REPLICATION_THROTTLE = "replicas are copied as fast as the disks and the network allow"
 ONE_FETCHER = "a node asks each leader on one connection, for all partitions at once"
 
 
@@ -68,8 +68,6 @@ class BrokerConfig(Config):
         "replica.fetch.backoff.ms": "a follower tries again after 50 ms, then 100, up to 1 s",
         "replica.socket.*": "followers use what the system gives",
         "leader.imbalance.per.broker.percentage": "every leader goes back to its first replica",
-        "leader.replication.*": NO_REPLICATION_THROTTLE,
-        "follower.replication.*": NO_REPLICATION_THROTTLE,
         "group.consumer.*": CLASSIC_GROUPS,
         "group.share.*": CLASSIC_GROUPS,
         "group.streams.*": CLASSIC_GROUPS,
@@ -232,6 +230,36 @@ class BrokerConfig(Config):
     )
     replica_fetch_wait_max_ms: int = integer(
         500, 1, "How long a leader lets a follower wait when it has no new records."
+    )
+    leader_replication_throttled_rate: int = long(
+        LONG_MAX,
+        0,
+        "The most bytes a second this node sends to followers that are out of sync, of replicas in "
+        "leader.replication.throttled.replicas.",
+        dynamic=True,
+    )
+    follower_replication_throttled_rate: int = long(
+        LONG_MAX,
+        0,
+        "The most bytes a second this node receives as a follower that is out of sync, of replicas "
+        "in follower.replication.throttled.replicas.",
+        dynamic=True,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        LONG_MAX,
+        0,
+        "The most bytes a second that are copied between log directories of this node.",
+        dynamic=True,
+    )
+    replication_quota_window_num: int = integer(
+        11, 1, "Over how many slices of time the rates of throttled replicas are measured."
+    )
+    replication_quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
+    alter_log_dirs_replication_quota_window_num: int = integer(
+        11, 1, "Over how many slices of time the rate of moves between directories is measured."
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = integer(
+        1, 1, "How long each of these slices is."
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5_000, 1, "How often high watermarks and recovery points are written to the disk."

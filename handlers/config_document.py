@@ -74,7 +74,7 @@ def document() -> str:
         _table(
             ("name", "type", "default", "allowed", "meaning", "broker's setting"),
             (
-                (*_facts(name, key), f"`{key.broker_names[0]}`")
+                (*_facts(name, key), f"`{key.broker_names[0]}`" if key.broker_names else "none")
                 for name, key in sorted(LogConfig.keys().items())
             ),
         ),

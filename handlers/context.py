@@ -183,8 +183,23 @@ class LeaderReplica(Protocol):
     def unpark(self, waiter: FetchWaiter) -> None: ...
 
 
+class Throttle(Protocol):
+    """How fast followers that are out of sync are sent records."""
+
+    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+        """Whether this follower is to be sent nothing now; see actors/replication_throttle."""
+        ...
+
+    def on_sent(self, topic: str, partition: int, size: int) -> None:
+        """Bytes of records are on their way to a follower."""
+        ...
+
+
 class Partitions(Protocol):
     """The partitions of this node."""
+
+    @property
+    def throttle(self) -> Throttle: ...
 
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1

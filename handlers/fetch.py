@@ -74,6 +74,8 @@ class _Reading:
     size: int = 0
     settled: bool = False
     """An error, or more to be read right after this: nothing is gained by waiting."""
+    is_held_back: bool = False
+    """The partition read last has records for the follower, which a throttle keeps back."""
     replicas: list[LeaderReplica] = field(default_factory=list)
 
 
@@ -287,8 +289,9 @@ class _IncrementalReading:
                 if reading.size >= budget:
                     break  # the others stay dirty and have their turn in the next fetch
             else:
-                del session.dirty[key]
                 self._idle[key] = cached, answer
+                if not reading.is_held_back:  # else nothing would wake it but new records
+                    del session.dirty[key]
 
     def wait(self) -> Awaitable[FetchAnswer]:
         deadline = asyncio.get_running_loop().time() + self._request.max_wait_ms / 1000
@@ -377,6 +380,7 @@ def _read(
     reading: _Reading,
     budget: int,
 ) -> FetchedPartition:
+    reading.is_held_back = False
     try:
         if not topic:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
@@ -405,7 +409,11 @@ def _read(
                 preferred_read_replica=nearest,
             )
         if is_follower:
-            up_to = replica.log_end_offset
+            follower_id = max(request.replica_id, request.replica_state.replica_id)
+            reading.is_held_back = context.node.partitions.throttle.holds_back(
+                topic, wanted.partition, follower_id
+            )
+            up_to = wanted.fetch_offset if reading.is_held_back else replica.log_end_offset
         else:
             up_to = last_stable_offset if committed else high_watermark
         remaining = budget - reading.size
@@ -424,6 +432,8 @@ def _read(
             error.code,
             current_leader=_current_leader(topic, wanted.partition, error, context),
         )
+    if is_follower:
+        context.node.partitions.throttle.on_sent(topic, wanted.partition, records.size)
     reading.size += records.size
     reading.replicas.append(replica)
     return FetchedPartition(

@@ -27,6 +27,7 @@ from ..protocol.config_key import (
     ConfigType,
     boolean,
     integer,
+    kafka_name,
     keys_of,
     long,
     ratio,
@@ -34,6 +35,7 @@ from ..protocol.config_key import (
     word_list,
 )
 from ..protocol.errors import InvalidConfig
+from .throttled_replicas import is_replica_list
 
 WEEK_MS = 7 * DAY_MS
 
@@ -41,8 +43,8 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
+THROTTLED = ("leader_replication_throttled_replicas", "follower_replication_throttled_replicas")
 NO_TIERED_STORAGE = "there is no tiered storage"
-NO_THROTTLE = "replication is not throttled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +56,6 @@ class LogConfig(Config):
         "preallocate": "files grow as they are written",
         "remote.*": NO_TIERED_STORAGE,
         "local.retention.*": NO_TIERED_STORAGE,
-        "leader.replication.throttled.replicas": NO_THROTTLE,
-        "follower.replication.throttled.replicas": NO_THROTTLE,
         "message.format.version": "Kafka 4 has removed it; the format is always magic 2",
         "message.downconversion.enable": "Kafka 4 has removed it",
         "message.timestamp.difference.max.ms": (
@@ -217,7 +217,24 @@ class LogConfig(Config):
         broker="compression.zstd.level",
     )
 
+    leader_replication_throttled_replicas: str = word_list(
+        "",
+        "Replicas whose leader sends to followers that are out of sync no faster than "
+        "leader.replication.throttled.rate: * or a list of partition:node of the leader.",
+    )
+    follower_replication_throttled_replicas: str = word_list(
+        "",
+        "Replicas that are out of sync and receive no faster than "
+        "follower.replication.throttled.rate: * or a list of partition:node of the follower.",
+    )
+
     def check_together(self) -> None:
+        for listed in THROTTLED:
+            if not is_replica_list(getattr(self, listed)):
+                raise InvalidConfig(
+                    f"{kafka_name(listed)} is * or a list like 0:1,1:2 (partition:node), "
+                    f"got {getattr(self, listed)!r}"
+                )
         if self.segment_jitter_ms > self.segment_ms:
             raise InvalidConfig(
                 f"segment.jitter.ms, {self.segment_jitter_ms}, is more than "

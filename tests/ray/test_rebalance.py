@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bradbury
+from bradbury.cli.copy_throttle import SENDERS
 from bradbury.tests.support.ray_nodes import RayNode
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -95,10 +96,12 @@ def test_a_machine_is_drained_and_gets_its_share_back(
     assert "too few machines would be left" in refused.stderr
     assert command(ray_cluster, "drain", "m1", "--restore").returncode == 0
     assert command(ray_cluster, "drain", "m2", "--restore").returncode == 0
-    balanced = command(ray_cluster, "rebalance")
+    balanced = command(ray_cluster, "rebalance", "--throttle", "50000000")
     assert balanced.returncode == 0, balanced.stderr
     assert "partitions moved" in balanced.stderr + balanced.stdout
     assert set().union(*machines(cluster, "t")) == {"m1", "m2", "m3"}
+    with cluster.admin() as admin:
+        assert admin.describe_configs("t")[SENDERS].value == "", "the throttle is lifted"
     again = command(ray_cluster, "rebalance")
     assert "nothing has to move" in again.stderr + again.stdout
     consumer = bradbury.Consumer(bootstrap=cluster.bootstrap_servers)
