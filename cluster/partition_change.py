@@ -95,6 +95,8 @@ def next_partition(
 
 
 def _is_reassignment_complete(partition: PartitionImage, insync: Collection[int]) -> bool:
-    """Whether all that were to come are in sync, and somebody who stays."""
-    staying = {*insync} - {*partition.removing}
-    return partition.is_reassigned and bool(staying) and {*partition.adding} <= {*insync}
+    """Whether all that stay are in sync: with fewer of them, those that go might take with them
+    what min.insync.replicas has promised to keep. Source: PartitionReassignmentReplicas.java.
+    """
+    staying = {*partition.replicas} - {*partition.removing}
+    return partition.is_reassigned and bool(staying) and staying <= {*insync}

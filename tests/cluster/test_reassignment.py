@@ -121,6 +121,18 @@ def test_more_and_fewer_replicas(image: MetadataImage) -> None:
     assert (done.replicas, done.isr, done.leader, done.is_reassigned) == ((2,), (2,), 2, False)
 
 
+def test_who_goes_stays_until_all_who_stay_are_in_sync(image: MetadataImage) -> None:
+    """Or the only copies but one would go, where min.insync.replicas has promised two."""
+    image, _ = reassigned(image, (1, 2, 3))
+    image = with_isr(image, 1, 2, 3)
+    image = with_isr(image, 1, 3)
+    image, _ = reassigned(image, (1, 2))
+    assert partition_of(image).removing == (3,)
+    assert partition_of(image).isr == (1, 3)
+    image = with_isr(image, 1, 2, 3)
+    assert (partition_of(image).replicas, partition_of(image).isr) == ((1, 2), (1, 2))
+
+
 def test_what_is_given_up_is_as_it_was(image: MetadataImage) -> None:
     before = partition_of(image)
     image, _ = reassigned(image, (3, 4))

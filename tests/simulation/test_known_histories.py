@@ -14,6 +14,7 @@ from bradbury.cluster import controller_state
 from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.controller_request import DONE
 from bradbury.cluster.controller_state import NodeRegistration
+from bradbury.cluster.leader_state import FollowerFetch
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
 from bradbury.cluster.metadata_quorum import MetadataQuorum
 from bradbury.cluster.metadata_records import (
@@ -29,7 +30,6 @@ from bradbury.tests.support import simulated_fetcher
 from bradbury.tests.support.planted_faults import planted
 from bradbury.tests.support.simulated_bench import PARTITION, Bench
 from bradbury.tests.support.simulated_cluster import TOPIC, TOPIC_ID
-from bradbury.tests.support.simulated_fetcher import FollowerFetch
 from bradbury.tests.support.simulated_voter import Appended, MetadataEntry, SimulatedVoter
 
 

@@ -2,7 +2,11 @@
 
 import errno
 from collections.abc import Callable
-from os.path import dirname
+from functools import cache
+from os import path as os_path
+
+dirname = cache(os_path.dirname)
+"""Asked for every file with every sync of a directory."""
 
 
 class Inode:

@@ -5,10 +5,18 @@ the simulation joins it, and the kind of cluster in which it would show. Nothing
 product. `planted` undoes it.
 """
 
-from . import planted_in_controllers, planted_in_replicas
+from . import planted_in_controllers, planted_in_groups, planted_in_replicas
 from .fault_registry import FAULTS, planted
 
-__all__ = ["FAULTS", "MASKED", "TOLD", "planted", "planted_in_controllers", "planted_in_replicas"]
+__all__ = [
+    "FAULTS",
+    "MASKED",
+    "TOLD",
+    "planted",
+    "planted_in_controllers",
+    "planted_in_groups",
+    "planted_in_replicas",
+]
 
 # Chance does not find these; tests/simulation/test_known_histories.py does, with the fault planted.
 TOLD = {

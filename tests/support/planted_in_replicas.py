@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from bradbury.cluster import partition_change, reassignment
 from bradbury.cluster.follower_state import Truncate
 from bradbury.cluster.leader_state import LeaderState
 from bradbury.cluster.metadata_image import PartitionImage
@@ -14,10 +16,7 @@ from bradbury.storage.log_upkeep import LogUpkeep
 from bradbury.storage.partition_log import PartitionLog
 from bradbury.storage.producer_state import ProducerState
 
-from . import (
-    simulated_clients,
-    simulated_fetcher,
-)
+from . import simulated_clients, simulated_fetcher
 from .fault_registry import Patch, fault
 from .simulated_fetcher import Fetcher
 from .simulated_network import LOST
@@ -194,7 +193,85 @@ def leads_on_while_the_next_epoch_is_written(patch: Patch) -> None:
     patch(SimulatedNode, "resign_before", lambda node, partition_id, leader_epoch: None)
 
 
+# --- other replicas ------------------------------------------------------------------------------
+
+MOVES = {
+    "nodes": 5,
+    "min_insync": 2,
+    "kinds": ("reassign", "power", "kill"),
+    "fault_every_ms": 150,
+    "on_adding": 0.3,
+}
+
+
+@fault(**MOVES)
+def replicas_go_before_others_are_in_sync(patch: Patch) -> None:
+    """A reassignment is complete as soon as one of those who stay is in sync."""
+    patch(
+        partition_change,
+        "_is_reassignment_complete",
+        lambda partition, insync: (
+            partition.is_reassigned and bool({*insync} - {*partition.removing})
+        ),
+    )
+
+
+@fault(**MOVES)
+def who_was_to_come_stays_in_sync(patch: Patch) -> None:
+    """A reassignment that was given up leaves its replicas in the ISR."""
+    original = reassignment.given_up
+
+    def given_up(partition: PartitionImage, *rest: Any) -> PartitionImage:
+        return replace(original(partition, *rest), isr=partition.isr)
+
+    patch(reassignment, "given_up", given_up)
+
+
+@fault(**MOVES)
+def who_was_to_stay_is_not_waited_for(patch: Patch) -> None:
+    """As this cluster once did: a reassignment is complete when those who came are in sync."""
+    patch(
+        partition_change,
+        "_is_reassignment_complete",
+        lambda partition, insync: (
+            partition.is_reassigned
+            and bool({*insync} - {*partition.removing})
+            and {*partition.adding} <= {*insync}
+        ),
+    )
+
+
+@fault(**{**MOVES, "kinds": ("reassign", "kill", "pause", "group")})
+def who_was_taken_away_leads_on(patch: Patch) -> None:
+    """A leader that is no replica any more does not resign, and the others do not know better."""
+    original = SimulatedNode._drop
+
+    def drop(node: SimulatedNode, partition_id: Any) -> None:
+        if node.replicas[partition_id].leader is None:
+            original(node, partition_id)
+
+    patch(SimulatedNode, "_drop", drop)
+
+
+@fault(**{**MOVES, "kinds": ("reassign", "kill", "stop")})
+def a_reassignment_is_forgotten(patch: Patch) -> None:
+    """Once all that were to come are in sync nobody looks whether others may go."""
+    patch(partition_change, "_is_reassignment_complete", lambda partition, insync: False)
+
+
 # --- clients -------------------------------------------------------------------------------------
+
+
+@fault(kinds=("kill", "pause", "group"), follower_reads=True)
+def consumers_read_followers_to_their_end(patch: Patch) -> None:
+    """What a follower has it hands out, committed or not (KIP-392 says not)."""
+
+    def read(replica: SimulatedReplica, position: int) -> bytes:
+        log = replica.log
+        up_to = log.log_end_offset if replica.leader is None else log.high_watermark
+        return simulated_clients.read_bytes(log, position, up_to, 4_000)
+
+    patch(simulated_clients, "read_for_consumer", read)
 
 
 @fault(kinds=("kill", "pause"))
@@ -203,8 +280,8 @@ def consumers_read_to_the_end(patch: Patch) -> None:
     patch(
         simulated_clients,
         "read_for_consumer",
-        lambda log, position: simulated_clients.read_bytes(
-            log, position, log.log_end_offset, 4_000
+        lambda replica, position: simulated_clients.read_bytes(
+            replica.log, position, replica.log.log_end_offset, 4_000
         ),
     )
 
@@ -347,12 +424,12 @@ def followers_truncate_to_the_high_watermark(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "group", "cut"))
 def followers_do_not_truncate(patch: Patch) -> None:
     """The leader does not look where the logs part."""
-    original = SimulatedReplica.on_follower_fetch
+    original = LeaderState.on_follower_fetch
 
-    def on_follower_fetch(replica: SimulatedReplica, fetch: Any) -> Any:
-        return original(replica, fetch._replace(last_fetched_epoch=-1))
+    def on_follower_fetch(leader: LeaderState, fetch: Any, log: Any, *, now_ms: int) -> Any:
+        return original(leader, fetch._replace(last_fetched_epoch=-1), log, now_ms=now_ms)
 
-    patch(SimulatedReplica, "on_follower_fetch", on_follower_fetch)
+    patch(LeaderState, "on_follower_fetch", on_follower_fetch)
 
 
 @fault(kinds=("kill", "pause", "group", "cut"), fault_every_ms=150)
@@ -368,25 +445,22 @@ def the_own_end_of_an_epoch_is_not_looked_at(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "group", "cut"))
 def a_parted_log_counts_as_having_all(patch: Patch) -> None:
     """A fetch offset counts before it is known whether the logs are the same up to it."""
-    original = SimulatedReplica.on_follower_fetch
+    original = LeaderState.on_follower_fetch
 
-    def on_follower_fetch(replica: SimulatedReplica, fetch: Any) -> Any:
-        leader, end = replica.leader, replica.log.log_end_offset
-        if (
-            leader is not None
-            and fetch.node_id in leader.followers
-            and leader.on_fetch(
+    def on_follower_fetch(leader: LeaderState, fetch: Any, log: Any, *, now_ms: int) -> Any:
+        end, has_moved = log.log_end_offset, False
+        if fetch.node_id in leader.followers:
+            has_moved = leader.on_fetch(
                 fetch.node_id,
                 min(fetch.offset, end),
                 broker_epoch=fetch.broker_epoch,
                 leader_end=end,
-                now_ms=replica.node.clock.now_ms,
+                now_ms=now_ms,
             )
-        ):
-            replica._commit()
-        return original(replica, fetch)
+        heard = original(leader, fetch, log, now_ms=now_ms)
+        return heard._replace(has_moved=heard.has_moved or has_moved)
 
-    patch(SimulatedReplica, "on_follower_fetch", on_follower_fetch)
+    patch(LeaderState, "on_follower_fetch", on_follower_fetch)
 
 
 @fault(late=0.03, ordered=False, kinds=("kill", "pause", "cut"))

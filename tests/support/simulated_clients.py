@@ -16,13 +16,15 @@ from bradbury.protocol.records import encode_records
 
 from .simulated_network import Answer, Process
 from .simulated_node import is_error
-from .simulated_replica import Batch, PartitionId, batches_of, read_bytes
+from .simulated_replica import Batch, PartitionId, SimulatedReplica, batches_of, read_bytes
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
 
 PRODUCE_MS = 200
 BACKOFF_MS = 25
+MOVES = 0.1
+"""How often a reader that reads anywhere goes elsewhere."""
 
 
 class Client:
@@ -177,12 +179,28 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """Reads one partition from its start on, in order, below the high watermark."""
+    """Reads one partition from its start on, in order, below the high watermark.
 
-    def __init__(self, cluster: SimulatedCluster, machine: int, partition_id: PartitionId) -> None:
+    reads_anywhere: of whatever replica it knows, now this one, now that one (KIP-392).
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        machine: int,
+        partition_id: PartitionId,
+        *,
+        reads_anywhere: bool = False,
+    ) -> None:
         super().__init__(cluster, machine, partition_id)
         self.position = 0
+        self._reads_anywhere = reads_anywhere
         self._ask()
+
+    def find_leader(self) -> None:
+        super().find_leader()
+        if self._reads_anywhere and self.leader_id != NO_LEADER:
+            self.leader_id = self.cluster.random.choice(self.cluster.replicas_of(self.partition_id))
 
     def _ask(self) -> None:
         node = self.cluster.nodes.get(self.leader_id)
@@ -194,7 +212,8 @@ class Reader(Client):
 
         def handle(answer: Answer) -> None:
             try:
-                answer(read_for_consumer(node.leader_of(partition_id, epoch).log, position))
+                replica = node.readable(partition_id, epoch, position)
+                answer(read_for_consumer(replica, position))
             except KafkaError as error:
                 answer(error)
 
@@ -211,9 +230,12 @@ class Reader(Client):
             batches: list[Batch] = batches_of(result)
             self.cluster.oracle.on_read(self, batches)
             self.position = batches[-1].next_offset
+        if self._reads_anywhere and self.cluster.random.random() < MOVES:
+            self.find_leader()
         self.process.after(self.cluster.swarm.pace_ms, self._ask)
 
 
-def read_for_consumer(log: Any, position: int) -> bytes:
+def read_for_consumer(replica: SimulatedReplica, position: int) -> bytes:
     """As handlers/fetch for a consumer: nothing at or above the high watermark."""
+    log = replica.log
     return read_bytes(log, position, log.high_watermark, 4_000)

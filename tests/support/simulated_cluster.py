@@ -10,6 +10,7 @@ The decisions are cluster/'s and storage/'s; the simulated parts only join them,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -22,12 +23,17 @@ from bradbury.cluster.metadata_records import (
     RegisterNodeRecord,
     TopicRecord,
 )
+from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.cluster.voter import Promise
+from bradbury.groups.group_state import GroupState
+from bradbury.protocol.errors import KafkaError
 from bradbury.storage.log_config import LogConfig
 
 from .simulated_clients import Producer, Reader
 from .simulated_controller import SimulatedController
 from .simulated_faults import Faults, Swarm
+from .simulated_group_oracle import GroupOracle
+from .simulated_members import SHARED_PARTITIONS, Member
 from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_oracle import Oracle, Violation
@@ -36,6 +42,7 @@ from .simulated_voter import MetadataEntry
 
 TOPIC = "t"
 TOPIC_ID = UUID(int=7)
+OFFSETS_ID = UUID(int=8)
 SETTLE_MS = 20_000
 FIRST_CLIENT = 100
 
@@ -55,14 +62,20 @@ class SimulatedCluster:
             flush_messages=1 if swarm.flushes else 2**63 - 1,
             segment_bytes=swarm.segment_bytes,
         )
+        self._offsets_config = replace(self.log_config, flush_messages=1)
         self.partitions: list[PartitionId] = [(TOPIC, n) for n in range(swarm.partitions)]
-        self._replicas = {
+        """That are written to and read."""
+        self.all_partitions = list(self.partitions)
+        if swarm.groups:
+            self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
+        self._first_replicas = {
             partition_id: tuple(
                 1 + (partition_id[1] + n) % swarm.nodes for n in range(swarm.replication_factor)
             )
-            for partition_id in self.partitions
+            for partition_id in self.all_partitions
         }
-        self.oracle = Oracle(self, self.partitions)
+        self.oracle = Oracle(self, self.all_partitions)
+        self.group_oracle = GroupOracle(self)
         self.nodes = {n: SimulatedNode(self, n) for n in range(1, swarm.nodes + 1)}
         self.known_nodes = set(self.nodes)
         self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
@@ -75,6 +88,7 @@ class SimulatedCluster:
             node.start()
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
+        self.members: list[Member] = []
         self._start_clients()
         self.faults = Faults(self)
 
@@ -97,18 +111,19 @@ class SimulatedCluster:
             )
             for node_id, node in self.nodes.items()
         ]
-        records.append(TopicRecord(topic_id=str(TOPIC_ID), name=TOPIC))
-        records.append(
-            ConfigRecord(
-                resource="topic",
-                name=TOPIC,
-                key="min.insync.replicas",
-                value=str(self.swarm.min_insync),
+        for name, topic_id in self._topics().items():
+            records.append(TopicRecord(topic_id=str(topic_id), name=name))
+            records.append(
+                ConfigRecord(
+                    resource="topic",
+                    name=name,
+                    key="min.insync.replicas",
+                    value=str(self.swarm.min_insync),
+                )
             )
-        )
         records += [
             PartitionRecord(
-                topic_id=str(TOPIC_ID),
+                topic_id=str(self._topics()[name]),
                 partition=index,
                 replicas=replicas,
                 isr=replicas,
@@ -116,7 +131,7 @@ class SimulatedCluster:
                 leader_epoch=0,
                 partition_epoch=0,
             )
-            for (_, index), replicas in self._replicas.items()
+            for (name, index), replicas in self._first_replicas.items()
         ]
         entry = MetadataEntry(0, len(records), 0, tuple(records))
         for node in self.nodes.values():
@@ -136,10 +151,27 @@ class SimulatedCluster:
         for number in range(swarm.readers):
             partition_id = self.partitions[number % len(self.partitions)]
             machine = FIRST_CLIENT + len(self.producers) + number
-            self.readers.append(Reader(self, machine, partition_id))
+            reads_anywhere = swarm.follower_reads and number % 2 == 1
+            self.readers.append(Reader(self, machine, partition_id, reads_anywhere=reads_anywhere))
+        for group in range(swarm.groups):
+            for number in range(swarm.group_members):
+                instance_id = f"i{number}" if number < swarm.static_members else None
+                self.add_member(f"g{group}", instance_id)
+
+    def add_member(self, group_id: str, instance_id: str | None) -> None:
+        machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
+        self.members.append(Member(self, machine, group_id, instance_id))
+
+    def _topics(self) -> dict[str, UUID]:
+        return {TOPIC: TOPIC_ID} | ({OFFSETS_TOPIC: OFFSETS_ID} if self.swarm.groups else {})
+
+    def log_config_of(self, topic: str) -> LogConfig:
+        return self._offsets_config if topic == OFFSETS_TOPIC else self.log_config
 
     def replicas_of(self, partition_id: PartitionId) -> tuple[int, ...]:
-        return self._replicas[partition_id]
+        """By the newest committed metadata."""
+        state = self.oracle.image.partition(*partition_id)
+        return self._first_replicas[partition_id] if state is None else state.replicas
 
     # --- controllers, as Ray has them ------------------------------------------------------------
 
@@ -222,6 +254,7 @@ class SimulatedCluster:
         for until in range(1_000, self.swarm.duration_ms + 1, 1_000):
             self.clock.run(until)
             self.oracle.check_all()
+            self.group_oracle.check_all()
         self.settle()
 
     def settle(self) -> None:
@@ -239,6 +272,7 @@ class SimulatedCluster:
             # And it stays so: a node may have been about to stop.
             self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
         self.oracle.check_end()
+        self.group_oracle.check_all()
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
 
@@ -247,10 +281,15 @@ class SimulatedCluster:
         if self.current is None or not self.current.is_active:
             return "there is no controller", None
         image = self.current.image
-        for partition_id, replicas in self._replicas.items():
+        for partition_id in self.all_partitions:
             state = image.partition(*partition_id)
             assert state is not None
-            if set(state.isr) != set(replicas) or state.leader not in replicas:
+            replicas = state.replicas
+            if (
+                state.is_reassigned
+                or set(state.isr) != set(replicas)
+                or state.leader not in replicas
+            ):
                 return f"{state}", partition_id
             leader = self.nodes[state.leader].replicas.get(partition_id)
             if leader is None or leader.leader is None:
@@ -266,12 +305,41 @@ class SimulatedCluster:
                         f"node {node_id} ends at {log.log_end_offset}, high watermark "
                         f"{log.high_watermark}; the leader ends at {end}"
                     ), partition_id
+            for node_id in self.nodes.keys() - {*replicas}:
+                if partition_id in self.nodes[node_id].replicas:
+                    return f"node {node_id} still has a replica", partition_id
         for producer in self.producers:
             ledger = self.oracle.ledgers[producer.partition_id]
             if producer.acks_all and producer.waiting and not ledger.is_damaged:
                 return (
                     f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
                 ), producer.partition_id
+        for number in range(self.swarm.groups):
+            if reason := self._unsettled_group(f"g{number}"):
+                return reason
+        return None
+
+    def _unsettled_group(self, group_id: str) -> tuple[str, PartitionId | None] | None:
+        """A group at rest is stable, all its members work, and everything has an owner."""
+        members = [each for each in self.members if each.group_id == group_id and not each.is_over]
+        partition_id = members[0].partition_id
+        state = self.oracle.image.partition(*partition_id)
+        assert state is not None
+        try:
+            shard = self.nodes[state.leader].groups.shard_of(group_id)
+        except KafkaError as error:
+            return f"{error!r} for {group_id}", partition_id
+        group = shard.coordinator.groups.get(group_id)
+        if group is None or group.state is not GroupState.STABLE:
+            return f"{group_id} is {None if group is None else group.state}", partition_id
+        names = {each.member_id for each in group.members}
+        if names != {each.member_id for each in members}:
+            return f"{group_id} has the members {sorted(names)}", partition_id
+        owned = sorted(partition for each in members for partition in each.owned or ())
+        if owned != list(range(SHARED_PARTITIONS)):
+            return f"of {group_id} {owned} have owners", partition_id
+        if not shard.is_idle:
+            return f"{group_id} has commits on their way", partition_id
         return None
 
     @property

@@ -11,20 +11,22 @@ a partition at a time), but for the seeds that are `reckless`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Self
 
 from bradbury.cluster.partition_control import PREFERRED, ElectLeaders
+from bradbury.cluster.reassignment import AlterPartitionReassignments, Reassignment
 
 from .simulated_network import Weather
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
     from .simulated_controller import SimulatedController
+    from .simulated_members import Member
     from .simulated_node import SimulatedNode
-    from .simulated_replica import SimulatedReplica
+    from .simulated_replica import PartitionId, SimulatedReplica
 
 KINDS = (
     "kill",
@@ -39,6 +41,9 @@ KINDS = (
     "pause controller",
     "elect",
 )
+MEMBER_KINDS = ("kill member", "pause member", "leave", "twin")
+MOST_TWINS = 4
+MOST_REPLICAS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,12 @@ class Swarm:
     on_promises: float = 0.0
     on_committed: float = 0.0
     lose_alter_answer: float = 0.0
+    on_adding: float = 0.0
+    follower_reads: bool = False
+    groups: int = 0
+    group_members: int = 3
+    static_members: int = 0
+    offsets_partitions: int = 1
 
     @classmethod
     def draw(cls, random: Random) -> Self:
@@ -90,7 +101,7 @@ class Swarm:
         def sometimes(chance: float, most: float) -> float:
             return random.random() * most if random.random() < chance else 0.0
 
-        return cls(
+        swarm = cls(
             nodes=nodes,
             voters=random.choice((3, 3, 5)) if nodes == 5 else 3,
             partitions=random.choice((1, 1, 2, 3)),
@@ -123,6 +134,20 @@ class Swarm:
             on_promises=sometimes(0.3, 0.5),
             on_committed=sometimes(0.3, 0.01),
             lose_alter_answer=sometimes(0.3, 0.3),
+        )
+        groups = random.choice((0, 0, 0, 0, 1, 2))
+        reassigns = random.random() < 0.35
+        return replace(
+            swarm,
+            follower_reads=random.random() < 0.3,
+            on_adding=sometimes(0.5, 0.5) if reassigns else 0.0,
+            groups=groups,
+            group_members=random.choice((2, 3)),
+            static_members=random.choice((0, 1, 2)),
+            offsets_partitions=random.choice((1, 2)),
+            kinds=swarm.kinds
+            + (("reassign",) if reassigns else ())
+            + tuple(kind for kind in MEMBER_KINDS if groups and random.random() < 0.5),
         )
 
     def weather(self) -> Weather:
@@ -165,6 +190,20 @@ class Faults:
                 node.process.resume()
             else:
                 node.start()
+        for member in self._cluster.members:
+            member.process.resume()
+            self._start_or_forget(member)
+
+    def _start_or_forget(self, member: Member) -> None:
+        """Some do not come back: the others must have their partitions in the end."""
+        others = [
+            each
+            for each in self._cluster.members
+            if each.group_id == member.group_id and each is not member and not each.is_over
+        ]
+        if not member.process.is_up and others and self._random.random() < 0.5:
+            member.is_over = True
+        member.start()
 
     def _later(self, event: Callable[[], None]) -> None:
         delay = 1 + int(self._random.expovariate(1 / self._swarm.fault_every_ms))
@@ -190,6 +229,11 @@ class Faults:
             "rival": self._cluster.start_controller,
             "pause controller": self._pause_controller,
             "elect": self._elect,
+            "reassign": self._reassign,
+            "kill member": lambda: self._end(self._member(), "dies"),
+            "pause member": lambda: self._pause_member(self._member()),
+            "leave": lambda: self._end(self._member(), "leaves"),
+            "twin": self._add_twin,
         }
         strikes[kind]()
         self._later(self._strike)
@@ -200,7 +244,7 @@ class Faults:
         """Leaders more often than others."""
         cluster = self._cluster
         if self._random.random() < 0.5:
-            state = cluster.oracle.image.partition(*self._random.choice(cluster.partitions))
+            state = cluster.oracle.image.partition(*self._random.choice(cluster.all_partitions))
             if state is not None and state.leader in cluster.nodes:
                 return cluster.nodes[state.leader]
         return self._random.choice(list(cluster.nodes.values()))
@@ -271,7 +315,7 @@ class Faults:
         if random.random() < 0.5:
             group = {self._node().node_id}
         others = set(ids) - group
-        for client in (*cluster.producers, *cluster.readers):
+        for client in (*cluster.producers, *cluster.readers, *cluster.members):
             (group if random.random() < 0.3 else others).add(client.process.machine)
         self._separate(group, others, one_way=random.random() < 0.2)
 
@@ -320,6 +364,70 @@ class Faults:
                 ElectLeaders(election_type=PREFERRED, partitions=None), lambda answer: None
             )
 
+    def _reassign(self) -> None:
+        """More, fewer, other replicas, in another order; or the one under way is given up."""
+        cluster, random = self._cluster, self._random
+        partition_id = random.choice(cluster.all_partitions)
+        state = cluster.oracle.image.partition(*partition_id)
+        if state is not None and state.is_reassigned and random.random() < 0.4:
+            self._ask_for_replicas(partition_id, None)
+            return
+        # With fewer than min.insync.replicas of them the settings would promise less.
+        most = min(len(cluster.nodes), MOST_REPLICAS)
+        size = random.randint(min(max(2, self._swarm.min_insync), most), most)
+        self._ask_for_replicas(partition_id, tuple(random.sample(list(cluster.nodes), size)))
+
+    def _ask_for_replicas(
+        self, partition_id: PartitionId, replicas: tuple[int, ...] | None
+    ) -> None:
+        controller = self._cluster.current
+        if controller is None or not controller.process.is_up:
+            return
+        topic, index = partition_id
+        self._cluster.oracle.note(
+            partition_id, f"asked for replicas: {replicas or 'the reassignment is given up'}"
+        )
+        request = AlterPartitionReassignments(topics=((topic, (Reassignment(index, replicas),)),))
+        controller.change(request, lambda answer: None)
+
+    # --- members of groups -----------------------------------------------------------------------
+
+    def _member(self) -> Member:
+        return self._random.choice(self._cluster.members)
+
+    def _end(self, member: Member, how: str) -> None:
+        if not member.process.is_up:
+            return
+        self._note_member(member, how)
+        if how == "leaves":
+            member.leave()
+        else:
+            member.kill()
+        self._cluster.clock.after(self._outage(), member.start)
+
+    def _pause_member(self, member: Member) -> None:
+        self._note_member(member, "hangs")
+        member.process.pause()
+        life = member.process.life
+        self._cluster.clock.after(
+            2 * self._outage(),
+            lambda: member.process.resume() if member.process.life == life else None,
+        )
+
+    def _add_twin(self) -> None:
+        """A second process with the instance id of a static member."""
+        members = self._cluster.members
+        static = [each for each in members if each.instance_id is not None and not each.is_over]
+        swarm = self._swarm
+        if static and len(members) < swarm.groups * swarm.group_members + MOST_TWINS:
+            one = self._random.choice(static)
+            self._note_member(one, "gets a twin")
+            self._cluster.add_member(one.group_id, one.instance_id)
+
+    def _note_member(self, member: Member, what: str) -> None:
+        name = f"{member.process.name} of {member.group_id}"
+        self._cluster.oracle.note(member.partition_id, f"{name} {what}")
+
     # --- faults that something triggers ----------------------------------------------------------
 
     def _soon(self, event: Callable[[], None], most_ms: int = 40) -> None:
@@ -328,11 +436,21 @@ class Faults:
         )
 
     def on_proposal(self, replica: SimulatedReplica, joining: set[int]) -> None:
-        if self._is_over or not joining or self._random.random() >= self._swarm.on_expand:
+        if self._is_over or not joining:
+            return
+        state = self._cluster.oracle.image.partition(*replica.partition_id)
+        if state is not None and joining & {*state.adding}:
+            self._on_adding(replica.partition_id)
+        if self._random.random() >= self._swarm.on_expand:
             return
         what = self._random.choice((self.kill, self.kill, self._pause, self.lose_power))
         node_id = self._random.choice((replica.node.node_id, *sorted(joining)))
         self._soon(partial(what, self._cluster.nodes[node_id]))
+
+    def _on_adding(self, partition_id: PartitionId) -> None:
+        """A replica is about to come: the moment to give it up, or to want another one."""
+        if self._random.random() < self._swarm.on_adding:
+            self._soon(partial(self._ask_for_replicas, partition_id, None), 20)
 
     def on_truncated(self, node: SimulatedNode) -> None:
         if not self._is_over and self._random.random() < self._swarm.on_truncated:

@@ -14,10 +14,11 @@ from bradbury.cluster.follower_state import (
     on_diverging,
     on_out_of_range,
 )
+from bradbury.cluster.leader_state import FollowerFetch
 from bradbury.protocol.errors import KafkaError, NotLeaderOrFollower, OffsetOutOfRange
 
 from .simulated_network import LOST, Answer
-from .simulated_replica import FollowerFetch, PartitionId, SimulatedReplica, read_bytes
+from .simulated_replica import PartitionId, SimulatedReplica, read_bytes
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode

@@ -146,8 +146,13 @@ class Network:
     def mend(self, some: set[int], others: set[int]) -> None:
         self.cuts -= {(a, b) for a in some for b in others} | {(b, a) for a in some for b in others}
 
-    def send(self, source: Process, target: Process, event: Event) -> None:
-        """One message; `event` runs in the life that the target has when it arrives."""
+    def send(
+        self, source: Process, target: Process, event: Event, *, is_connection: bool = False
+    ) -> None:
+        """One message; `event` runs in the life that the target has when it arrives.
+
+        is_connection: it comes once, after those that were sent before it.
+        """
         if source.machine == target.machine:
             self.clock.after(1, lambda: target.run(target.life, event))
             return
@@ -156,12 +161,14 @@ class Network:
             return
         if weather.loss and random.random() < weather.loss:
             return
-        copies = 2 if weather.repeat and random.random() < weather.repeat else 1
+        copies = 1
+        if weather.repeat and not is_connection and random.random() < weather.repeat:
+            copies = 2
         for _ in range(copies):
             delay = 1 + int(random.random() * weather.delay_ms)
             if weather.late and random.random() < weather.late:
                 delay += int(random.random() * weather.late_ms)
-            if weather.ordered:
+            if weather.ordered or is_connection:
                 key = (source.name, source.life, target.name, target.life)
                 at = max(self.clock.now_ms + delay, self._last.get(key, 0))
                 self._last[key] = at
@@ -177,6 +184,7 @@ class Network:
         *,
         timeout_ms: int,
         what: str = "",
+        is_connection: bool = False,
     ) -> None:
         """Run `handle` at the target and `on_answer` here, with what it answered or LOST, once."""
         answered = [False]
@@ -189,10 +197,15 @@ class Network:
 
         def answer(result: Any) -> None:
             if not self.drop_answer(source, target, what) and source.life == life:
-                self.send(target, source, lambda: arrive(result) if source.life == life else None)
+                self.send(
+                    target,
+                    source,
+                    lambda: arrive(result) if source.life == life else None,
+                    is_connection=is_connection,
+                )
 
         if not target.is_up and (target.machine, source.machine) not in self.cuts:
             source.after(3, lambda: arrive(LOST))  # connection refused
             return
-        self.send(source, target, lambda: handle(answer))
+        self.send(source, target, lambda: handle(answer), is_connection=is_connection)
         source.after(timeout_ms, lambda: arrive(LOST))

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from bradbury.cluster import alter_partition
 from bradbury.cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
+from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.protocol.errors import (
     FencedLeaderEpoch,
     KafkaError,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
@@ -24,6 +27,7 @@ from bradbury.storage.log_directory import LogDirectory
 from .simulated_controller import MetadataUpdate, Registered
 from .simulated_disk import SimulatedDisk
 from .simulated_fetcher import Fetcher, Followed
+from .simulated_groups import SimulatedGroups
 from .simulated_network import LOST, Process
 from .simulated_replica import PartitionId, SimulatedReplica
 from .simulated_voter import SimulatedVoter
@@ -62,6 +66,7 @@ class SimulatedNode:
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[PartitionId, int] = {}
         self.insync = SimulatedInsync(self)
+        self.groups = SimulatedGroups(self)
 
     @property
     def broker_epoch(self) -> int:
@@ -78,11 +83,11 @@ class SimulatedNode:
         self.replicas, self._fetchers, self._leaders = {}, {}, {}
         self._controller_epoch = -1
         self.insync = SimulatedInsync(self)
+        self.groups = SimulatedGroups(self)
         directory = LogDirectory.open(self.disk, DATA, directory_id=self.voter.directory_id)
         directory.assign_identity(cluster_id="simulated", node_id=self.node_id)
-        config = self.cluster.log_config
         for (name, index), log in directory.load_logs(
-            lambda topic: config, now_ms=self.clock.now_ms
+            self.cluster.log_config_of, now_ms=self.clock.now_ms
         ).items():
             self.cluster.oracle.on_opened(self, (name, index), log)
         self.directory = directory
@@ -98,6 +103,7 @@ class SimulatedNode:
         for partition_id, replica in self.replicas.items():
             self.ends[partition_id] = replica.log.log_end_offset
         self.replicas, self._fetchers = {}, {}
+        self.groups = SimulatedGroups(self)
 
     def lose_power(self) -> None:
         self.kill()
@@ -223,10 +229,42 @@ class SimulatedNode:
 
     # --- following the metadata ------------------------------------------------------------------
 
+    def _drop(self, partition_id: PartitionId) -> None:
+        """It is not placed on this node any more; its records go."""
+        assert self.directory is not None
+        self._leave(partition_id)
+        replica = self.replicas.pop(partition_id)
+        replica.resign()
+        self._tell_resigned(partition_id)
+        self.directory.remove_log(
+            *partition_id, unique_id=self._unique_id(), now_ms=self.clock.now_ms
+        )
+        self._forget(partition_id)
+        self.cluster.oracle.note(partition_id, f"node {self.node_id} drops its replica")
+
+    def _set_strays_aside(self) -> None:
+        """Logs that the metadata, now known, does not place here."""
+        assert self.directory is not None
+        for partition_id in sorted(self.directory.logs.keys() - self.replicas.keys()):
+            self.directory.set_aside(*partition_id, unique_id=self._unique_id())
+            self._forget(partition_id)
+            self.cluster.oracle.note(partition_id, f"node {self.node_id} sets a stray log aside")
+
+    def _forget(self, partition_id: PartitionId) -> None:
+        self.claimed.pop(partition_id, None)
+        self.ends.pop(partition_id, None)
+
+    def _unique_id(self) -> UUID:
+        return UUID(int=self.cluster.random.getrandbits(128))
+
     def apply(self, image: MetadataImage, *, then: Callable[[], None] = lambda: None) -> None:
         """Leader epochs reach the disk first, which takes a while; no news are taken meanwhile."""
         before, self.image = self.image, image
         self.cluster.oracle.on_applied(self, before)
+        for partition_id in list(self.replicas):
+            now = image.partition(*partition_id)
+            if now is None or self.node_id not in now.replicas:
+                self._drop(partition_id)
         changed = []
         for name, topic in image.topics.items():
             old = before.topics.get(name)
@@ -244,6 +282,9 @@ class SimulatedNode:
                 if log.epochs.latest_epoch < state.leader_epoch:
                     self.resign_before(partition_id, state.leader_epoch)
                     begun.append((log, state.leader_epoch, log.log_end_offset))
+
+        if not before.topics and image.topics:
+            self._set_strays_aside()
 
         def act() -> None:
             for log, leader_epoch, end in begun:
@@ -264,11 +305,16 @@ class SimulatedNode:
         leader = self.replicas[partition_id].leader
         if leader is not None and leader.leader_epoch < leader_epoch:
             self.replicas[partition_id].resign()
+            self._tell_resigned(partition_id)
+
+    def _tell_resigned(self, partition_id: PartitionId) -> None:
+        if partition_id[0] == OFFSETS_TOPIC:
+            self.groups.on_resigned(partition_id[1])
 
     def _open_replica(self, partition_id: PartitionId, topic_id: Any) -> None:
         assert self.directory is not None
         log = self.directory.logs.get(partition_id)
-        config = self.cluster.log_config
+        config = self.cluster.log_config_of(partition_id[0])
         if log is None:
             log = self.directory.create_log(*partition_id, topic_id, config)
         log.reconfigure(config)
@@ -277,10 +323,14 @@ class SimulatedNode:
     def _act_on(self, partition_id: PartitionId, state: Any) -> None:
         replica = self.replicas[partition_id]
         if state.leader == self.node_id:
+            begins = replica.leader is None or replica.leader.leader_epoch < state.leader_epoch
             replica.become_leader(state)
+            if begins and partition_id[0] == OFFSETS_TOPIC:
+                self.groups.on_leader(partition_id[1], state.leader_epoch, replica)
             return
         if replica.leader is not None:
             replica.resign()
+            self._tell_resigned(partition_id)
         if state.leader != NO_LEADER:
             self._follow(Followed(replica, state.leader_epoch), state.leader)
 
@@ -310,6 +360,22 @@ class SimulatedNode:
         if leader_epoch > epoch:
             raise UnknownLeaderEpoch("news")
         return replica
+
+    def readable(
+        self, partition_id: PartitionId, leader_epoch: int, position: int
+    ) -> SimulatedReplica:
+        """What a consumer may read from: the leader, or a follower that knows of it (KIP-392)."""
+        try:
+            return self.leader_of(partition_id, leader_epoch)
+        except NotLeaderOrFollower:
+            replica, state = self.replicas.get(partition_id), self.image.partition(*partition_id)
+            if replica is None or replica.leader is not None or state is None:
+                raise
+            if leader_epoch not in (-1, state.leader_epoch):
+                raise
+            if position > replica.log.log_end_offset:
+                raise OffsetNotAvailable("not here yet") from None
+            return replica
 
     def told_end(self, partition_id: PartitionId) -> int:
         """Of a leader's log, as ListOffsets tells a follower."""

@@ -8,6 +8,7 @@ Whatever is read, acknowledged, truncated or elected is compared with it.
     R3  a leader has everything committed                 R4  committed is committed for ever
     R5  nobody's high watermark is beyond the leader's    R7  who joins the ISR has all committed
     R8  epochs of a partition only grow                   R9  nobody out of service joins the ISR
+    R10 ISR, ELR and leader are replicas; so is who comes or goes
     C1  a committed metadata entry never changes          C2  an epoch has one owner at a voter
     C3  what is published is committed                    C4  replaying the log gives the image
     F1  with flush.messages=1 what was claimed survives a power loss
@@ -275,6 +276,8 @@ class Oracle:
             partition_id,
             f"partition epoch {new.partition_epoch}: leader {new.leader} in epoch "
             f"{new.leader_epoch}, ISR {new.isr}, ELR {new.elr}"
+            + (f", replicas {new.replicas}" if old is None or old.replicas != new.replicas else "")
+            + (f", adding {new.adding}, removing {new.removing}" if new.is_reassigned else "")
             + (", recovering" if new.recovering else ""),
         )
         if old is not None and (
@@ -285,6 +288,8 @@ class Oracle:
             raise Violation("R8", f"another leader in one epoch: {old} becomes {new}", partition_id)
         if new.leader != NO_LEADER and new.leader not in new.isr:
             raise Violation("R9", f"the leader is not in the ISR: {new}", partition_id)
+        if not {*new.isr, *new.elr, *new.adding, *new.removing} <= {*new.replicas}:
+            raise Violation("R10", f"{new}", partition_id)
         joined = set(new.isr) - set(() if old is None else old.isr)
         for node_id in sorted(joined):
             node = self._cluster.nodes[node_id]
@@ -308,6 +313,9 @@ class Oracle:
             node = self._cluster.nodes[node_id]
             if node.has_all_data and nodes[node_id].incarnation == node.incarnation:
                 ledger.lossy.discard(node_id)
+        # Whoever was taken away with what it had lost is made up for by as many as must have it.
+        if len(set(new.isr) - ledger.lossy) >= self._cluster.swarm.min_insync:
+            ledger.lossy &= set(new.replicas)
         if new.recovering and not ledger.is_damaged:
             raise Violation("R3", f"an unclean election: {new}", partition_id)
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from bradbury.cluster.follower_state import next_high_watermark
-from bradbury.cluster.leader_state import LeaderState
+from bradbury.cluster.leader_state import FollowerFetch, LeaderState
 from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.protocol.errors import (
     KafkaError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
-    OffsetOutOfRange,
-    UnknownLeaderEpoch,
 )
-from bradbury.protocol.record_batch import read_header
 from bradbury.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -41,21 +39,21 @@ class Batch(NamedTuple):
     base_sequence: int
 
 
+# Base offset, length of what follows it, leader epoch, magic, checksum, attributes, last offset's
+# distance, two times, producer's id and epoch, base sequence: Kafka's record batch, version 2.
+HEADER = Struct(">qiibIhiqqqhi")
+BEFORE_LENGTH = 12
+
+
 def batches_of(data: bytes) -> list[Batch]:
-    found, position = [], 0
-    while position < len(data):
-        header = read_header(data, position)
-        found.append(
-            Batch(
-                header.base_offset,
-                header.next_offset,
-                header.leader_epoch,
-                header.crc,
-                header.producer_id,
-                header.base_sequence,
-            )
+    """Read by itself, not by the code under test; it is also a quarter of its time."""
+    found, position, end = [], 0, len(data)
+    while position < end:
+        (base, length, epoch, _, crc, _, last, _, _, producer_id, _, sequence) = HEADER.unpack_from(
+            data, position
         )
-        position += header.size
+        found.append(Batch(base, base + last + 1, epoch, crc, producer_id, sequence))
+        position += BEFORE_LENGTH + length
     return found
 
 
@@ -81,13 +79,6 @@ class Uncommitted(NamedTuple):
     answer: Callable[[KafkaError | None], None]
 
 
-class FollowerFetch(NamedTuple):
-    node_id: int
-    broker_epoch: int
-    offset: int
-    last_fetched_epoch: int
-
-
 class SimulatedReplica:
     """Of one life of one node."""
 
@@ -100,6 +91,8 @@ class SimulatedReplica:
         self._is_flushing = False
         self.on_readable: dict[Callable[[], None], None] = {}
         """Fetches of followers that wait for records."""
+        self.on_commit: dict[Callable[[], None], None] = {}
+        """Who waits for the high watermark to move."""
 
     def __str__(self) -> str:
         return f"{self.partition_id[0]}-{self.partition_id[1]}@{self.node.node_id}"
@@ -163,12 +156,20 @@ class SimulatedReplica:
             answer(NotEnoughReplicas(f"{leader.isr_size} are in sync"))
             return
         try:
-            result = self.log.append_as_leader(
-                batch, leader_epoch=leader.leader_epoch, now_ms=self.node.clock.now_ms
-            )
+            self.append(batch, acks_all=acks_all, answer=answer)
         except KafkaError as error:
             answer(error)
-            return
+
+    def append(
+        self, batch: bytearray, *, answer: Callable[[KafkaError | int], None], acks_all: bool = True
+    ) -> None:
+        """Answers the base offset once all in sync have it. Raises KafkaError: nothing was done."""
+        leader = self.leader
+        if leader is None:
+            raise NotLeaderOrFollower("not led here")
+        result = self.log.append_as_leader(
+            batch, leader_epoch=leader.leader_epoch, now_ms=self.node.clock.now_ms
+        )
         if not result.duplicate:
             if leader.followers:
                 leader.on_append(result.base_offset, self.node.clock.now_ms)
@@ -185,30 +186,13 @@ class SimulatedReplica:
 
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
         """Where the follower's log parts from ours, if it does. Raises KafkaError."""
-        leader, log = self.leader, self.log
-        assert leader is not None
-        if fetch.node_id not in leader.followers:
-            raise UnknownLeaderEpoch("no such replica here")
-        end = log.log_end_offset
-        if fetch.last_fetched_epoch >= 0:
-            epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
-            if epoch < 0:
-                raise OffsetOutOfRange("no epoch up to this is left here")
-            if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
-                return epoch, end_of_epoch
-        if not log.log_start_offset <= fetch.offset <= end:
-            raise OffsetOutOfRange("outside of the log")
-        if leader.on_fetch(
-            fetch.node_id,
-            fetch.offset,
-            broker_epoch=fetch.broker_epoch,
-            leader_end=end,
-            now_ms=self.node.clock.now_ms,
-        ):
+        assert self.leader is not None
+        heard = self.leader.on_follower_fetch(fetch, self.log, now_ms=self.node.clock.now_ms)
+        if heard.has_moved:
             self._commit()
-        if leader.is_candidate(fetch.node_id):
+        if heard.may_join:
             self.node.insync.look_at(self)
-        return None
+        return heard.diverging
 
     def _advance(self) -> None:
         leader, log = self.leader, self.log
@@ -234,6 +218,8 @@ class SimulatedReplica:
                 each.answer(None)
             else:
                 each.answer(NotEnoughReplicasAfterAppend("too few are in sync now"))
+        for wake in list(self.on_commit):
+            wake()
 
     def claim(self, offset: int) -> None:
         """It is said that all before this offset is safe, as far as the topic asks."""

@@ -1,0 +1,185 @@
+"""Planted faults of group coordinators; see planted_faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bradbury.groups.classic_group import ClassicGroup
+from bradbury.groups.coordinator import GroupCoordinator
+from bradbury.groups.effects import Append, AssignmentStored, OffsetsStored, StartTimer, TimerKind
+from bradbury.groups.group_members import GroupMembers
+from bradbury.protocol.error_code import ErrorCode
+
+from .fault_registry import Patch, fault
+from .simulated_groups import ShardState, SimulatedGroups, SimulatedShard
+
+GROUPS = {"groups": 2, "group_members": 3, "offsets_partitions": 2}
+MOVING = {**GROUPS, "kinds": ("kill", "pause", "elect", "group"), "fault_every_ms": 150}
+RESTLESS = {
+    **GROUPS,
+    "kinds": ("kill member", "pause member", "leave", "kill"),
+    "fault_every_ms": 150,
+    "outage_ms": 500,
+}
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+@fault(**MOVING)
+def a_commit_is_answered_before_it_is_replicated(patch: Patch) -> None:
+    """OffsetCommit is answered when the record is in the coordinator's own log."""
+    _applied_at_once(patch, OffsetsStored)
+
+
+@fault(**{**MOVING, "kinds": (*MOVING["kinds"], "kill member")})
+def an_assignment_is_handed_out_before_it_is_replicated(patch: Patch) -> None:
+    """After a failover another assignment has the same generation."""
+    _applied_at_once(patch, AssignmentStored)
+
+
+def _applied_at_once(patch: Patch, kind: type) -> None:
+    original = SimulatedShard._append
+
+    def append(shard: SimulatedShard, append: Append) -> None:
+        waiting = len(shard._uncommitted)
+        original(shard, append)
+        if len(shard._uncommitted) > waiting and isinstance(append.completion, kind):
+            shard._uncommitted.pop()
+            shard._perform(shard.coordinator.on_committed(append, now_ms=shard._now_ms))
+
+    patch(SimulatedShard, "_append", append)
+
+
+@fault(**MOVING)
+def a_coordinator_serves_before_its_log_is_read(patch: Patch) -> None:
+    """It says of a group that it knows nothing of it."""
+    original = SimulatedShard._load
+
+    def load(shard: SimulatedShard, offset: int, coordinator: GroupCoordinator) -> None:
+        if shard.state is ShardState.LOADING and coordinator is shard.coordinator:
+            shard._activate(coordinator)
+        else:
+            original(shard, offset, coordinator)
+
+    patch(SimulatedShard, "_load", load)
+
+
+@fault(**MOVING)
+def a_coordinator_reads_only_what_it_knows_to_be_committed(patch: Patch) -> None:
+    """A new leader does not know yet of all that is committed."""
+    patch(SimulatedShard, "load_end", lambda shard: shard.replica.log.high_watermark)
+
+
+@fault(**{**MOVING, "kinds": ("kill", "group", "elect", "cut"), "pace_ms": 10, "readers": 0})
+def a_coordinator_shows_what_is_not_committed(patch: Patch) -> None:
+    """It serves as soon as it has read its log, though the end of that may yet be dropped."""
+    original = SimulatedShard._wait_for
+
+    def wait_for(shard: SimulatedShard, offset: int, coordinator: GroupCoordinator) -> None:
+        del offset
+        original(shard, 0, coordinator)
+
+    patch(SimulatedShard, "_wait_for", wait_for)
+
+
+@fault(**MOVING)
+def a_former_coordinator_goes_on(patch: Patch) -> None:
+    """Whoever leads no more keeps its groups, and what it had read before, when it leads again."""
+    patch(SimulatedGroups, "on_resigned", lambda groups, partition: None)
+
+    def on_leader(groups: SimulatedGroups, partition: int, epoch: int, replica: Any) -> None:
+        known = groups._shards.get(partition)
+        if known is None:
+            groups._shards[partition] = SimulatedShard(groups._node, partition, epoch, replica)
+        else:
+            known.leader_epoch = epoch
+
+    patch(SimulatedGroups, "on_leader", on_leader)
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+@fault(**RESTLESS, static_members=2)
+def the_generation_of_a_commit_is_not_checked(patch: Patch) -> None:
+    """A member that was away commits over the one that has its partitions now."""
+    original = ClassicGroup.check_commit
+    patch(
+        ClassicGroup,
+        "check_commit",
+        lambda group, member_id, instance_id, generation: original(
+            group, member_id, instance_id, group.generation if generation >= 0 else generation
+        ),
+    )
+
+
+@fault(**RESTLESS)
+def anybody_may_commit(patch: Patch) -> None:
+    """Also a member that was removed from the group."""
+    patch(
+        ClassicGroup,
+        "check_commit",
+        lambda group, member_id, instance_id, generation: ErrorCode.NONE,
+    )
+
+
+@fault(
+    **{
+        **GROUPS,
+        "static_members": 2,
+        "kinds": ("twin", "pause member", "kill member"),
+        "fault_every_ms": 150,
+    }
+)
+def a_static_member_is_not_fenced(patch: Patch) -> None:
+    """Whoever has the instance id may act, whichever process has its place now."""
+
+    def check(members: GroupMembers, member_id: str, instance_id: str | None) -> ErrorCode:
+        known = member_id in members or (
+            instance_id is not None and members.static_member_id(instance_id) is not None
+        )
+        return ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID
+
+    patch(GroupMembers, "check", check)
+
+
+@fault(**RESTLESS)
+def silent_members_stay(patch: Patch) -> None:
+    """Nobody counts their sessions."""
+    original = SimulatedShard._start_timer
+
+    def start_timer(shard: SimulatedShard, key: Any, after_ms: int) -> None:
+        if key.kind is not TimerKind.SESSION:
+            original(shard, key, after_ms)
+
+    patch(SimulatedShard, "_start_timer", start_timer)
+
+
+@fault(**RESTLESS)
+def sessions_end_with_the_coordinator(patch: Patch) -> None:
+    """A new coordinator waits for nobody whom it knows only from its log."""
+    original = GroupCoordinator.on_loaded
+
+    def on_loaded(coordinator: GroupCoordinator, *, now_ms: int) -> Any:
+        return [
+            effect
+            for effect in original(coordinator, now_ms=now_ms)
+            if not (isinstance(effect, StartTimer) and effect.key.kind is TimerKind.SESSION)
+        ]
+
+    patch(GroupCoordinator, "on_loaded", on_loaded)
+
+
+@fault(**RESTLESS)
+def a_generation_is_used_twice(patch: Patch) -> None:
+    """A rebalance does not count on."""
+    original = ClassicGroup._complete_join
+
+    def complete_join(group: ClassicGroup) -> None:
+        generation = group.generation
+        original(group)
+        if group.generation > generation > 0:
+            group.generation = generation
+
+    patch(ClassicGroup, "_complete_join", complete_join)
