@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -90,6 +90,8 @@ class NodeConfig:
 
     Of its data directories the first holds the metadata log and the port of the last time; in each
     of them is a log directory of the name `directory`.
+
+    ray_address: of the Ray node that it was planned for; "" without Ray.
     """
 
     name: str
@@ -102,7 +104,21 @@ class NodeConfig:
     advertised_host: str | None = None
     rack: str | None = None
     machine: str = ""
+    ray_address: str = ""
     server: ServerConfig = field(default_factory=ServerConfig)
+
+    def moved_to(self, address: str) -> NodeConfig:
+        """The same on a Ray node of another address: a pod made anew, with the old one's disk."""
+
+        def own(host: str | None) -> str | None:
+            return address if self.ray_address and host == self.ray_address else host
+
+        return replace(
+            self,
+            host=own(self.host) or self.host,
+            advertised_host=own(self.advertised_host),
+            ray_address=address,
+        )
 
 
 class NoPartitions:
@@ -337,13 +353,21 @@ class Node:
             node_id=registered.node_id,
         )
 
-    async def leave(self) -> None:
-        """Let others lead, before `close`. Best effort: without a controller nobody can be told."""
+    async def leave(self) -> bool:
+        """Let others lead, before `close`; False if no controller could be told.
+
+        It may be called again. Not told, the others lead when this node's session is over.
+        """
         if self._following is None:
-            return
+            return True
         self._following.cancel()  # or we would be heard of again
-        with contextlib.suppress(KafkaError, ConnectionFailed, TimeoutError):
+        try:
             await within(LEAVE_SECONDS, self.controller.leave(self.node_id, self._incarnation))
+        except (NotController, ConnectionFailed, TimeoutError):
+            return False
+        except KafkaError:
+            pass  # it was not in service any more
+        return True
 
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""

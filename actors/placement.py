@@ -158,6 +158,7 @@ def _plan_node(
                 port=port + offset if port else 0,
                 rack=_rack(node) or name,
                 machine=name,
+                ray_address=node.address,
                 server=server,
             ),
         )

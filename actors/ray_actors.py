@@ -11,6 +11,7 @@ Plain classes; launch.py makes them remote.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -29,18 +30,22 @@ from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
+from .carry_through import within
 from .controller import Controller, MetadataUpdate, Registered
 from .handles import ControllerHandle, VoterHandle
 from .listener import PortInUse
 from .metadata_log import Superseded, Voter
 from .node import Node, NodeConfig
+from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
 from .voter_host import AppendAnswer, InstallAnswer, VoterHost, VoterState
 
 RETRY_SECONDS = 0.5
 WATCH_SECONDS = 5.0
-EXIT_FENCED = 71
 EXIT_BUG = 70
+EXIT_FENCED = 71
+EXIT_DRAINED = 72
+HAND_OVER_SECONDS = 20.0
 BROKER_PREFIX = "broker/"
 
 
@@ -84,6 +89,7 @@ class NodeActor(_Shell):
 
     def __init__(self, config: NodeConfig, namespace: str) -> None:
         super().__init__()
+        config = config.moved_to(ray._private.worker.global_worker.node_ip_address)
         self._config = config
         self._node = Node(
             config,
@@ -91,6 +97,7 @@ class NodeActor(_Shell):
             on_fenced=lambda reason: leave(EXIT_FENCED, reason),
         )
         self._spawn(self._main())
+        self._spawn(self._leave_when_drained())
 
     async def _main(self) -> None:
         while True:
@@ -113,6 +120,20 @@ class NodeActor(_Shell):
         self._spawn(RayMetrics(self._node, self._config.name).run())
         gc.collect()
         gc.freeze()  # what exists now lives as long as the process: full collections skip it
+
+    async def _leave_when_drained(self) -> None:
+        """Hand over while there is time. Ray makes the actor anew when its machine is back."""
+        seconds = await RayDrain().wait()
+        if self._problem is None:
+            self._problem = "hands over, as its Ray node is being drained"
+            with contextlib.suppress(TimeoutError):
+                await within(min(seconds, HAND_OVER_SECONDS), self._hand_over())
+            await self._node.close()
+        leave(EXIT_DRAINED, "its Ray node is being drained")
+
+    async def _hand_over(self) -> None:
+        while not await self._node.leave():
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def address(self) -> str:
         return self._node.address
@@ -151,6 +172,16 @@ class BrokerActor(NodeActor):
                 await asyncio.to_thread(self._start_siblings)
             except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
                 traceback.print_exc()
+
+    async def _hand_over(self) -> None:
+        """The last of its machine: the controller may need this voter to let others lead."""
+        while any(
+            node.machine_name == self._config.machine and not node.fenced
+            for node in self._node.image.nodes.values()
+            if node.node_id != self._node.node_id
+        ):
+            await asyncio.sleep(RETRY_SECONDS)
+        await super()._hand_over()
 
     def _voter(self) -> VoterHost:
         voter = self._node.voter
@@ -198,6 +229,12 @@ class ControllerActor(_Shell):
             on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
         )
         self._spawn(self._main())
+        self._spawn(self._leave_when_drained())
+
+    async def _leave_when_drained(self) -> None:
+        """At once: Ray starts it elsewhere, and this machine's nodes wait for that to leave."""
+        await RayDrain().wait()
+        leave(EXIT_DRAINED, "its Ray node is being drained")
 
     async def _main(self) -> None:
         while True:

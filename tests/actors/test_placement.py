@@ -39,6 +39,21 @@ def test_a_wildcard_is_bound_but_never_advertised() -> None:
     assert [broker.config.advertised_host for broker in brokers] == ["10.0.0.1", "10.0.0.2"]
 
 
+def test_a_node_that_comes_back_at_another_address_listens_there() -> None:
+    """A pod made anew. What the user has asked for stays."""
+    for host, bound, advertised in (
+        (None, "10.0.0.9", "10.0.0.9"),
+        ("0.0.0.0", "0.0.0.0", "10.0.0.9"),
+        ("192.168.0.1", "192.168.0.1", "192.168.0.1"),
+    ):
+        brokers = planned(node("10.0.0.1", "a"), node("10.0.0.2", "b"), host=host)
+        moved = brokers[0].config.moved_to("10.0.0.9")
+        assert (moved.host, moved.advertised_host) == (bound, advertised)
+        assert brokers[0].config.moved_to("10.0.0.1") == brokers[0].config
+    (alone,) = planned(node("10.0.0.1"))
+    assert alone.config.moved_to("10.0.0.9").host == "127.0.0.1"
+
+
 def test_a_label_pins_and_names_the_directory() -> None:
     brokers = planned(node("10.0.0.1", "b"), node("10.0.0.1", "a"))
     assert [broker.name for broker in brokers] == ["broker/a", "broker/b"]

@@ -1,0 +1,89 @@
+"""What becomes of a Ray node's partitions when Ray drains it? Others lead before it ends."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
+from bradbury.tests.support.ray_nodes import RayNode, alive_labels, wait_for
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROLE = {"log-role": "drained"}
+TOPIC = "kept"
+
+
+@pytest.fixture
+def two_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayNode]]:
+    """Besides the test run's own node, whose cluster stands already and stays out of this."""
+    nodes = []
+    try:
+        for label in ("d1", "d2"):
+            nodes.append(RayNode(ray_cluster, label, "drained"))
+            nodes[-1].wait_until_alive()
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            node.wait_until_dead()
+
+
+def drain(node: RayNode) -> None:
+    """As an operator does, or whoever takes the machine away."""
+    (node_id,) = (
+        one["NodeID"]
+        for one in ray.nodes()
+        if one["Alive"] and one["Labels"].get("log-node") == node.label
+    )
+    command = [str(Path(sys.executable).parent / "ray"), "drain-node"]
+    command += [f"--address={node.address}", f"--node-id={node_id}"]
+    command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=test"]
+    subprocess.run([*command, "--deadline-remaining-seconds=120"], check=True, timeout=60)
+
+
+def problems(cluster: bradbury.Cluster) -> list[object]:
+    status = cluster.status()
+    found = [one["problem"] for one in status["actors"] if one.get("problem")]
+    return found + [one for one in status["nodes"] if one["fenced"]]
+
+
+def test_a_drained_node_lets_others_lead_first_and_its_data_is_there_when_it_is_back(
+    two_nodes: list[RayNode], tmp_path: Path
+) -> None:
+    config = {"broker.session.timeout.ms": 60_000}  # what is silent is not noticed in this test
+    data = tmp_path / "data"
+    with bradbury.up(
+        str(data), port=0, namespace="drained", node_label=ROLE, config=config
+    ) as cluster:
+        servers = cluster.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        topic = NewTopic(TOPIC, 4, 2)
+        admin.create_topics([topic])[TOPIC].result(20)
+        drained = two_nodes[0]
+        mine = [one for one in cluster.status()["nodes"] if one["machine"] == drained.label]
+        assert sum(one["leaders"] for one in mine) > 0
+        with Writer(servers, TOPIC) as writer:
+            wait_for(lambda: len(writer.acknowledged) > 100)
+            writer.begin_gap()
+            drain(drained)
+            wait_for(lambda: drained.label not in alive_labels(), what="Ray does not end it")
+            count = len(writer.acknowledged)
+            wait_for(lambda: len(writer.acknowledged) > count + 100)
+            assert writer.longest_gap < 3
+        assert writer.failed == []
+        assert in_sync(servers, TOPIC) == [1, 1, 1, 1]
+        assert missing(writer.acknowledged, read_all(servers, TOPIC)) == []
+        marks = list(data.glob(f"{drained.label}/*/.kafka_cleanshutdown"))
+        assert marks, "it was not stopped cleanly"
+
+        drained.kill()  # what is left of it: `ray start` itself
+        drained.start_again()
+        wait_for(lambda: in_sync(servers, TOPIC) == [2, 2, 2, 2])
+        wait_for(lambda: problems(cluster) == [])
