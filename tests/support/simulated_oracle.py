@@ -82,6 +82,7 @@ class Oracle:
         self.lines: list[tuple[int, PartitionId | None, str]] = []
         self.elections = 0
         self.truncations = 0
+        self.reassignments = 0
 
     def note(self, partition_id: PartitionId | None, text: str) -> None:
         """A line of the transcript."""
@@ -288,6 +289,8 @@ class Oracle:
             raise Violation("R8", f"another leader in one epoch: {old} becomes {new}", partition_id)
         if new.leader != NO_LEADER and new.leader not in new.isr:
             raise Violation("R9", f"the leader is not in the ISR: {new}", partition_id)
+        if old is not None and not new.is_reassigned:
+            self.reassignments += old.is_reassigned or old.replicas != new.replicas
         if not {*new.isr, *new.elr, *new.adding, *new.removing} <= {*new.replicas}:
             raise Violation("R10", f"{new}", partition_id)
         joined = set(new.isr) - set(() if old is None else old.isr)

@@ -27,6 +27,9 @@ class Outcome:
     truncations: int = 0
     faults: int = 0
     damaged: int = 0
+    reassignments: int = 0
+    offset_commits: int = 0
+    generations: int = 0
 
 
 def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outcome:
@@ -58,6 +61,9 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
         outcome.read = sum(ledger.read for ledger in oracle.ledgers.values())
         outcome.elections, outcome.truncations = oracle.elections, oracle.truncations
         outcome.faults = cluster.faults.count
+        outcome.reassignments = oracle.reassignments
+        outcome.offset_commits = cluster.group_oracle.commits
+        outcome.generations = cluster.group_oracle.generations
         outcome.damaged = int(any(ledger.is_damaged for ledger in oracle.ledgers.values()))
     return outcome
 
@@ -76,6 +82,12 @@ class Totals:
     truncations: int = 0
     faults: int = 0
     damaged: int = 0
+    reassignments: int = 0
+    """That came to their end, or were given up."""
+    offset_commits: int = 0
+    """Acknowledged, by partition."""
+    generations: int = 0
+    """Of groups, that got as far as an assignment."""
     mismatches: int = 0
     """Seeds whose second run was another one than the first."""
 
@@ -92,6 +104,9 @@ class Totals:
             "truncations",
             "faults",
             "damaged",
+            "reassignments",
+            "offset_commits",
+            "generations",
         ):
             setattr(self, name, getattr(self, name) + getattr(outcome, name))
 
