@@ -18,7 +18,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import ray
@@ -32,12 +32,13 @@ from ..protocol.errors import ConnectionFailed, KafkaError
 from ..storage.storage_failure import DataDirectoryError
 from .carry_through import within
 from .controller import Controller, MetadataUpdate, Registered
-from .handles import ControllerHandle, VoterHandle
+from .handles import BROKER_PREFIX, ControllerHandle, find_voters
 from .listener import PortInUse
-from .metadata_log import Superseded, Voter
+from .metadata_log import Superseded
 from .node import Node, NodeConfig
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
+from .standby import Standby
 from .voter_host import AppendAnswer, InstallAnswer, VoterHost, VoterState
 
 RETRY_SECONDS = 0.5
@@ -46,7 +47,9 @@ EXIT_BUG = 70
 EXIT_FENCED = 71
 EXIT_DRAINED = 72
 HAND_OVER_SECONDS = 20.0
-BROKER_PREFIX = "broker/"
+CONTROLLER_METHODS = frozenset(
+    ("register", "poll", "leave", "suspect", "change", "quorum", "allocate_producer_ids")
+)
 
 
 def leave(code: int, reason: str) -> None:
@@ -91,9 +94,10 @@ class NodeActor(_Shell):
         super().__init__()
         config = config.moved_to(ray._private.worker.global_worker.node_ip_address)
         self._config = config
+        self._controller = ControllerHandle(namespace, lambda: self._node.image)
         self._node = Node(
             config,
-            ControllerHandle(namespace),
+            self._controller,
             on_fenced=lambda reason: leave(EXIT_FENCED, reason),
         )
         self._spawn(self._main())
@@ -162,7 +166,21 @@ class BrokerActor(NodeActor):
     ) -> None:
         super().__init__(config, namespace)
         self._start_siblings = start_siblings
+        self._standby = Standby(
+            lambda on_superseded: Controller(
+                lambda: find_voters(namespace),
+                config.server,
+                now_ms=self._node.now_ms,
+                on_superseded=on_superseded,
+                name=f"{BROKER_PREFIX}{config.name}",
+            ),
+            voter=self._voter,
+            image=lambda: self._node.image,
+            candidacy=self._controller.candidacy,
+            on_promised=self._controller.look_anew,
+        )
         self._spawn(self._watch())
+        self._spawn(self._standby.run())
 
     async def _watch(self) -> None:
         """Ray restarts what dies; this makes anew what Ray has given up (DEAD for ever)."""
@@ -182,6 +200,16 @@ class BrokerActor(NodeActor):
         ):
             await asyncio.sleep(RETRY_SECONDS)
         await super()._hand_over()
+
+    async def call_standby(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        """What is asked of the controller while this broker stands in for it; see standby."""
+        if method not in CONTROLLER_METHODS:
+            raise ValueError(f"{method} is nothing that a controller is asked")
+        return await getattr(self._standby.controller(), method)(*arguments, **keywords)
+
+    async def stop(self) -> None:
+        await self._standby.close()
+        await super().stop()
 
     def _voter(self) -> VoterHost:
         voter = self._node.voter
@@ -223,7 +251,7 @@ class ControllerActor(_Shell):
         self._namespace = namespace
         self.settings = settings
         self._controller = Controller(
-            self._voters,
+            lambda: find_voters(namespace),
             ServerConfig.from_kafka(settings["config"]),
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
@@ -245,18 +273,6 @@ class ControllerActor(_Shell):
                 self._problem = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = None
-
-    def _voters(self) -> Sequence[Voter]:
-        names = ray.util.list_named_actors(all_namespaces=True)
-        found = []
-        for entry in sorted(names, key=lambda entry: str(entry["name"])):
-            name = str(entry["name"])
-            if entry["namespace"] == self._namespace and name.startswith(BROKER_PREFIX):
-                try:
-                    found.append(VoterHandle(ray.get_actor(name, namespace=self._namespace)))
-                except ValueError:
-                    continue
-        return found
 
     async def problem(self) -> str | None:
         if self._problem is None:

@@ -14,7 +14,7 @@ from .carry_through import within
 from .metadata_log import ANSWER_SECONDS, Voter
 from .voter_host import VoterState
 
-LATE_SECONDS = 0.3
+LATE_SECONDS = 0.1
 MOST_VOTERS = 3
 """Of a new cluster: one of them may be lost."""
 

@@ -1,0 +1,56 @@
+"""When a node that holds a voter stands for controller, because the one there was is not heard.
+
+Ray starts the controller again wherever its process or node has died, but it takes its time to see
+that a node is dead. Who stands takes a new epoch with a majority's promises like any controller, so
+it may be wrong about the other, and there may be two: nothing but a little work is lost by it. The
+one that Ray starts comes later and takes over from it in the same way.
+
+The first in the order of voters that is alive stands first; the others give it time, each behind
+the one before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNREACHABLE_MS = 500
+"""A process that is gone: its calls fail, and have failed for this long."""
+INACTIVE_MS = 6_000
+"""One that answers, but only that it is not the controller (any more, or yet)."""
+STAGGER_MS = 500
+
+
+@dataclass(slots=True)
+class Candidacy:
+    """What one node has heard of the controller. Soft state; times on a clock that never jumps."""
+
+    _unheard_since_ms: int | None = None
+    _answered_ms: int | None = None
+
+    def on_heard(self) -> None:
+        """The controller has answered what was asked."""
+        self._unheard_since_ms = self._answered_ms = None
+
+    def on_unheard(self, *, now_ms: int, is_reachable: bool) -> None:
+        """A question failed; `is_reachable`: somebody said that he is not the controller now."""
+        if self._unheard_since_ms is None:
+            self._unheard_since_ms = now_ms
+        if is_reachable:
+            self._answered_ms = now_ms
+
+    def on_promised(self, *, now_ms: int) -> None:
+        """Somebody has just been promised this voter's log: a controller that may be heard soon."""
+        if self._unheard_since_ms is not None:
+            self._unheard_since_ms = self._answered_ms = now_ms
+
+    def is_due(self, *, now_ms: int, voters_before: int) -> bool:
+        """Whether to stand now, with so many living voters before this one."""
+        if self._unheard_since_ms is None:
+            return False
+        waits_until_ms = self._unheard_since_ms + UNREACHABLE_MS
+        if self._answered_ms is not None:
+            # It may be about to become active; that it is gone again has to show anew.
+            waits_until_ms = min(
+                self._unheard_since_ms + INACTIVE_MS, self._answered_ms + INACTIVE_MS // 2
+            )
+        return now_ms >= waits_until_ms + STAGGER_MS * voters_before

@@ -1,0 +1,220 @@
+"""Does a broker stand in for a controller that is not heard, and step down for the next one?"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from bradbury.actors.controller import Controller
+from bradbury.actors.standby import Standby
+from bradbury.actors.voter_host import VoterHost
+from bradbury.cluster.candidacy import Candidacy
+from bradbury.cluster.controller_state import NodeRegistration
+from bradbury.cluster.metadata_image import MetadataImage
+from bradbury.cluster.topic_control import CreateTopics, NewTopic
+from bradbury.handlers.server_config import ServerConfig
+from bradbury.protocol.errors import NotController
+from bradbury.storage.file_system import OsFileSystem
+
+NOW = 1_700_000_000_000
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+class Broker:
+    """A voter, a port that is open while it lives, and its standby."""
+
+    def __init__(self, cluster: Cluster, path: Path, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.voter = VoterHost(f"broker/{name}", str(path / name), OsFileSystem(), now_ms=lambda: 0)
+        self.voter.open()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.candidacy = Candidacy()
+        self.standby = Standby(
+            self._make,
+            voter=lambda: self.voter,
+            image=lambda: cluster.controllers[0].image,
+            candidacy=self.candidacy,
+        )
+        self.running: asyncio.Task[None] | None = None
+
+    def _make(self, on_superseded: Any) -> Controller:
+        return self.cluster.controller(f"broker/{self.name}", on_superseded)
+
+    def registration(self) -> NodeRegistration:
+        return NodeRegistration(
+            directory_id=self.name,
+            incarnation="i",
+            roles=("broker", "partition"),
+            host="127.0.0.1",
+            port=self.listening.getsockname()[1],
+            rack=None,
+            machine=self.name,
+            name=f"broker/{self.name}/metadata",
+            metadata_directory_id=self.voter.directory.directory_id,
+        )
+
+    def does_not_hear(self) -> None:
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        self.candidacy.on_unheard(now_ms=now_ms, is_reachable=False)
+
+    @property
+    def stands_in(self) -> Controller | None:
+        try:
+            return self.standby.controller()
+        except NotController:
+            return None
+
+
+class Cluster:
+    """Three brokers, whose first controller is another process's."""
+
+    def __init__(self, path: Path) -> None:
+        self.controllers: list[Controller] = []
+        self.brokers = [Broker(self, path, name) for name in "abc"]
+
+    def controller(self, name: str, on_superseded: Any = lambda: None) -> Controller:
+        made = Controller(
+            lambda: [each.voter for each in self.brokers],
+            ServerConfig(),
+            now_ms=lambda: NOW,
+            on_superseded=on_superseded,
+            name=name,
+        )
+        self.controllers.append(made)
+        return made
+
+    async def start(self) -> Controller:
+        first = self.controller("controller")
+        await first.start()
+        for each in self.brokers:
+            await first.register(each.registration())
+        for each in self.brokers:
+            each.running = asyncio.create_task(each.standby.run())
+        return first
+
+    async def close(self) -> None:
+        for each in self.brokers:
+            assert each.running is not None
+            each.running.cancel()
+            await each.standby.close()
+        for controller in self.controllers:
+            await controller.close()
+        for each in self.brokers:
+            each.listening.close()
+            await each.voter.close()
+
+
+def image_of(broker: Broker) -> MetadataImage:
+    assert broker.stands_in is not None
+    return broker.stands_in.image
+
+
+async def until(is_so: Any) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
+async def create(controller: Controller, name: str) -> None:
+    topic = NewTopic(name=name, topic_id=uuid4(), partitions=1)
+    await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bradbury.cluster.candidacy.UNREACHABLE_MS", 50)
+    monkeypatch.setattr("bradbury.cluster.candidacy.STAGGER_MS", 400)
+    monkeypatch.setattr("bradbury.actors.standby.LOOK_SECONDS", 0.01)
+
+
+def test_the_first_that_lives_stands_in_and_knows_everything(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        lost = await cluster.start()
+        await create(lost, "before")
+        first, second, third = cluster.brokers
+        first.listening.close()  # its machine is the controller's
+        second.does_not_hear()
+        third.does_not_hear()
+        await until(lambda: second.stands_in)
+        assert second.stands_in is not None
+        await until(lambda: next(each.fenced for each in image_of(second).nodes.values()))
+        assert [each.fenced for each in image_of(second).nodes.values()] == [True, False, False]
+        assert first.stands_in is third.stands_in is None
+        assert second.stands_in.me.owner.startswith("broker/b ")
+        await create(second.stands_in, "after")
+        assert set(second.stands_in.image.topics) == {"before", "after"}
+        with pytest.raises(NotController):
+            await create(lost, "too-late")
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_who_is_further_back_waits_for_those_before_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        await cluster.start()
+        first, _, third = cluster.brokers
+        for each in cluster.brokers:
+            each.does_not_hear()
+        await until(lambda: first.stands_in)
+        for each in cluster.brokers:
+            each.candidacy.on_heard()
+        assert third.stands_in is None
+        assert len(cluster.controllers) == 2
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_it_steps_down_for_the_controller_that_ray_starts_and_wakes_those_who_ask(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        await cluster.start()
+        first = cluster.brokers[0]
+        first.does_not_hear()
+        await until(lambda: first.stands_in)
+        standing = first.stands_in
+        assert standing is not None
+        first.candidacy.on_heard()
+        parked = asyncio.create_task(standing.poll(1, "i", standing.image.offset))
+        await asyncio.sleep(0)
+        newest = cluster.controller("controller")
+        await newest.start()
+        with pytest.raises(NotController):
+            await parked
+        await until(lambda: first.stands_in is None)
+        await create(newest, "t")
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_a_broker_that_does_not_vote_never_stands_in(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        await cluster.start()
+        stranger = Broker(cluster, tmp_path, "x")
+        stranger.running = asyncio.create_task(stranger.standby.run())
+        cluster.brokers.append(stranger)
+        for each in cluster.brokers[:3]:
+            each.listening.close()
+        stranger.does_not_hear()
+        await asyncio.sleep(0.3)
+        assert stranger.stands_in is None
+        assert len(cluster.controllers) == 1
+        await cluster.close()
+
+    run(scenario())
