@@ -158,7 +158,8 @@ class Connection:
         if self._writing:
             self._loop.remove_writer(self._fd)
         for task in self._tasks:
-            task.cancel()
+            # Not at once: one that never began would leave what it was to await unawaited.
+            self._loop.call_soon(task.cancel)
         self._slots.clear()
         self._leaving.clear()
         self._unsent.clear()

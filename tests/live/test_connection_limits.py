@@ -1,5 +1,6 @@
 """Are connections bounded in number, time and memory, and does nobody pay for another's excess?"""
 
+import gc
 import logging
 import socket
 import struct
@@ -40,7 +41,8 @@ from bradbury.protocol.messages.produce import (
     TopicProduceData,
 )
 from bradbury.protocol.records import encode_records
-from tests.support.raw_client import RawClient
+from bradbury.tests.support.raw_client import RawClient
+from bradbury.tests.support.raw_topics import make_topic
 
 MIB = 1024**2
 
@@ -344,3 +346,28 @@ def test_when_memory_is_short_those_who_do_not_read_go_first() -> None:
             assert [p.error_code for p in answer.responses[0].partition_responses] == [0] * 7
         wait_until(lambda: closed_for(cluster, "shortage") > 0)
         wait_until(lambda: not cluster.nodes[0].listener.memory.is_short)
+
+
+def test_a_request_whose_peer_is_gone_at_once_leaves_no_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    """Python warns of coroutines that nobody awaits: our users would read that in their logs."""
+    with bradbury.local() as cluster, RawClient(cluster.bootstrap_servers) as client:
+        topic = make_topic(client)
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        parked = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=60_000,
+            min_bytes=1,
+            max_bytes=1000,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=topic, partitions=[wanted])],
+        )
+        nonsense = b"\xff" * 4  # upon which the connection is closed, in the same step
+        frame = bytes(client.frame(parked, 11)) + nonsense
+        for _ in range(20):
+            with RawClient(cluster.bootstrap_servers) as other:
+                other.socket.sendall(frame)
+                assert other.is_closed_by_peer()
+        gc.collect()
+    assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
