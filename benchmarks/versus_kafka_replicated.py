@@ -1,10 +1,12 @@
 """Three replicas, three nodes: Bradbury and Apache Kafka 4.1.1, side by side. Run by hand:
 
-    python benchmarks/versus_kafka_replicated.py [--rounds 3] [--kills 5] [--json figures.json]
+    python benchmarks/versus_kafka_replicated.py [--rounds 3] [--moves 10] [--kills 5]
+        [--json figures.json]
 
 Both have three nodes on this machine, with their data on the same disk, and take turns. Producers
-wait for all replicas in sync (acks=all, min.insync.replicas=2). Then the process that leads is
-killed (kill -9) under an idempotent producer: the figure is the longest time between two
+wait for all replicas in sync (acks=all, min.insync.replicas=2). Then, under an idempotent producer,
+the leader is moved to another node as it is planned (another first replica, ElectLeaders), and at
+last the process that leads is killed (kill -9): the figures are the longest time between two
 acknowledgements. Six broker processes and a client share two cores here, so these are ratios.
 """
 
@@ -17,11 +19,13 @@ import os
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from contestants import Arena
+from kafka import KafkaAdminClient, TopicPartition as KafkaPartition
 from librdkafka import drain_library
 from measures import BIG_BATCHES, consume, delete_topic, new_topic, produce
 from replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
@@ -53,9 +57,14 @@ def throughput(broker: Replicated, name: str) -> dict[str, float]:
     return found
 
 
-def longest_gap(broker: Replicated, topic: str) -> float:
-    """Seconds without an acknowledgement after the kill of the leader's process."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+def longest_gap(
+    broker: Replicated,
+    topic: str,
+    disturb: Callable[[Replicated, str], None],
+    *,
+    seconds: float,
+) -> float:
+    """Seconds without an acknowledgement, from `disturb` until it has been well for `seconds`."""
     times: list[float] = []
     stopping = threading.Event()
 
@@ -80,24 +89,50 @@ def longest_gap(broker: Replicated, topic: str) -> float:
 
     thread = threading.Thread(target=send)
     thread.start()
-    time.sleep(2)
-    leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
-    broker.kill(leader)
-    killed = time.monotonic()
-    while time.monotonic() - killed < 20:
-        time.sleep(0.5)
-        if times and times[-1] - killed > 8:
-            break
-    stopping.set()
-    thread.join()
-    after = [each for each in times if each > killed - 0.5]
+    try:
+        time.sleep(2)
+        began = time.monotonic()
+        disturb(broker, topic)
+        while time.monotonic() - began < 20:
+            time.sleep(0.2)
+            if times and times[-1] - began > seconds:
+                break
+    finally:
+        stopping.set()
+        thread.join()
+    after = [each for each in times if each > began - 0.5]
     broker.settle()
     return max(later - earlier for earlier, later in itertools.pairwise(after))
+
+
+def kill_the_leader(broker: Replicated, topic: str) -> None:
+    broker.kill(replicas_of(broker, topic)[0])
+
+
+def move_the_leader(broker: Replicated, topic: str) -> None:
+    """To the second replica, which becomes the first."""
+    leader, replicas = replicas_of(broker, topic)
+    others = [node for node in replicas if node != leader]
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.alter_partition_reassignments({KafkaPartition(topic, 0): [*others, leader]})
+    admin.close()
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    client.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(10)
+    while replicas_of(broker, topic)[0] != others[0]:
+        time.sleep(0.01)
+
+
+def replicas_of(broker: Replicated, topic: str) -> tuple[int, list[int]]:
+    """The leader, and all in their order."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    told = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+    return told.leader, list(told.replicas)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--moves", type=int, default=10)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--dir")
     parser.add_argument("--json", type=Path)
@@ -118,11 +153,15 @@ def main() -> None:
                     pairs.setdefault(name, []).append((value, found["Kafka"][name]))
         for each in (ours, theirs):
             new_topic(each, "gaps", replicas=3, config=TOPIC)
-        for _ in range(options.kills):
-            gaps = {each.name: longest_gap(each, "gaps") for each in (ours, theirs)}
-            pairs.setdefault("longest gap after kill -9, s", []).append(
-                (gaps["Bradbury"], gaps["Kafka"])
-            )
+        for label, times, disturb, seconds in (
+            ("longest gap of a planned move, s", options.moves, move_the_leader, 2.0),
+            ("longest gap after kill -9, s", options.kills, kill_the_leader, 8.0),
+        ):
+            for _ in range(times):
+                gaps = [
+                    longest_gap(each, "gaps", disturb, seconds=seconds) for each in (ours, theirs)
+                ]
+                pairs.setdefault(label, []).append((gaps[0], gaps[1]))
         memory = (ours.rss_bytes() / 1e6, theirs.rss_bytes() / 1e6)
         pairs["memory of all nodes, MB"] = [memory]
         pairs["start, s"] = [(ours.start_seconds, theirs.start_seconds)]
