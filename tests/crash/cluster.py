@@ -45,7 +45,7 @@ class CrashCluster:
         self.namespace = f"crash-{data_dir.parent.name}"
         self._cluster = bradbury.up(
             str(data_dir),
-            port=_free_ports(NODES * PORTS_PER_NODE),
+            port=free_ports(NODES * PORTS_PER_NODE),
             namespace=self.namespace,
             node_label={"log-role": ROLE},
             config=config,
@@ -120,7 +120,7 @@ def send_signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of so many, in a row."""
     for _ in range(100):
         first = random.choice(range(PORTS.start, PORTS.stop - count, 16))
@@ -179,6 +179,8 @@ def ray_of_its_own() -> Iterator[str]:
 
 def keep_logs(folder: Path, since: float) -> None:
     """Copy what actors have written since `since` (time.time()) beside a history that has faults."""
+    if not ray.is_initialized():
+        return  # a cluster on a Ray of its own keeps its own
     session = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
     kept = folder / "logs"
     kept.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@
     B5   SIGSTOP of a raylet alone, until Ray has made the node's actors anew elsewhere: two processes
          for one data directory; then SIGCONT
     B6   kill -9 of the controller
+    B7   the head of the Ray cluster dies and comes back: see head_restart.py
     B8   kill -9 of all brokers, coordinators and partition actors at once
     B9   the disk of a partition actor is lost: stopped, its directory removed, killed
     B12  a partition actor has a tenth of the time: stopped and woken in turn for 30 s
@@ -27,6 +28,7 @@ import ray
 from bradbury.tests.support.ray_nodes import RayNode, alive_labels, wait_for
 
 from .cluster import ROLE, CrashCluster, send_signal
+from .head_restart import ForgetfulHeadCluster, HeadCluster, restart_head
 from .history import Lines
 
 
@@ -75,12 +77,13 @@ class Scene:
 
 @dataclass(frozen=True)
 class Nemesis:
-    """pause: seconds between one fault and the next, least and most."""
+    """pause: seconds between one fault and the next, least and most. cluster: what it is done to."""
 
     name: str
     what: str
     act: Callable[[Scene], None]
     pause: tuple[float, float] = (3, 10)
+    cluster: Callable[..., Any] = CrashCluster
 
 
 def kill_partition_actor(scene: Scene) -> None:
@@ -231,6 +234,8 @@ NEMESES = {
         Nemesis("B4", "kill -9 of a Ray node", kill_node),
         Nemesis("B5", "SIGSTOP of a raylet", stop_raylet),
         Nemesis("B6", "kill -9 of the controller", kill_controller),
+        Nemesis("B7", "kill -9 of Ray's head", restart_head, (5, 15), HeadCluster),
+        Nemesis("B7-memory", "the same, forgetful", restart_head, (5, 15), ForgetfulHeadCluster),
         Nemesis("B8", "kill -9 of everything at once", kill_everything),
         Nemesis("B9", "loss of a disk", lose_disk, (15, 25)),
         Nemesis("B12", "a tenth of the time", starve_partition_actor),

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def run_one(
     began = time.time()
     on_progress(-1, "the cluster starts")
     try:
-        with CrashCluster(nodes, folder / "data", config) as cluster:
+        with nemesis.cluster(nodes, folder / "data", config) as cluster:
             run = CrashRun(cluster, folder, nemesis, on_progress=on_progress, **options)
             outcome = run.run(seconds)
     finally:
@@ -128,7 +129,10 @@ def main() -> int:
         TimeElapsedColumn(),
         TextColumn("{task.fields[text]}"),
     )
-    with ray_of_its_own() as address, crash_nodes(address) as nodes:
+    with ExitStack() as stack:
+        nodes: list[RayNode] = []
+        if any(NEMESES[name].cluster is CrashCluster for name in names):
+            nodes = stack.enter_context(crash_nodes(stack.enter_context(ray_of_its_own())))
         with Progress(*columns, console=console) as progress:
             for name in names:
                 task = progress.add_task(name, total=options.seconds, text="")
