@@ -33,31 +33,33 @@ from ..cluster.metadata_records import (
     MetadataRecord,
     PartitionRecord,
     RemoveTopicRecord,
-    decode_metadata_record,
+    VotersRecord,
     encode_metadata_record,
 )
 from ..cluster.metadata_snapshot import (
     SnapshotPolicy,
-    decode_snapshot,
     encode_snapshot,
     end_of,
 )
 from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
 from ..cluster.voter import Promise
+from ..cluster.voter_change import VoterChange
 from ..handlers.config_rules import ServerConfigRules
 from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
     ConnectionFailed,
     InconsistentClusterId,
+    InvalidRequest,
     NotController,
+    RequestTimedOut,
     StaleControllerEpoch,
 )
 from ..protocol.record_batch import stamp
-from ..protocol.records import encode_records, iterate_records
+from ..protocol.records import encode_records
 from . import voter_survey
 from .carry_through import carry_through, within
-from .metadata_log import ANSWER_SECONDS, AdoptedLog, MetadataLog, Superseded, Voter
+from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded, Voter
 from .peer_connection import is_port_closed
 from .voter_host import VoterState
 
@@ -67,6 +69,7 @@ A = TypeVar("A")
 POLL_SECONDS = 2.0
 KEPT_CHANGES = 10_000
 TICK_SECONDS = 0.5
+CATCH_UP_SECONDS = 0.02
 UNCLEAN_SECONDS = 5.0
 """How often leaderless partitions of topics with unclean.leader.election.enable are looked for."""
 
@@ -229,7 +232,7 @@ class Controller:
         self._me = Promise(epoch=epoch, owner=f"{self._name} {secrets.token_hex(8)}")
         self._log = MetadataLog(self._me, voters, self._find_voter, on_ended=self.end)
         adopted = await self._log.lead(holders)
-        self._image = await asyncio.to_thread(_image_of, adopted)
+        self._image = await asyncio.to_thread(adopted.image)
         self._log_bytes = self._log.size_in_bytes
         self._snapshot_taken_ms = _clock_ms()
         try:
@@ -278,7 +281,7 @@ class Controller:
         stamp(batch, base_offset=self._image.offset, leader_epoch=self._me.epoch)
         assert self._log is not None, "start() comes first"
         try:
-            await self._log.append(bytes(batch), len(records))
+            await self._log.append(bytes(batch), len(records), voters=_voters_in(records))
         except Superseded as error:
             raise NotController(f"the controller has ended: {error}") from None
         offset = self._image.offset + len(records)
@@ -353,6 +356,47 @@ class Controller:
         answer, concerned, offset = await self._decide_and_write(decide)
         await self._wait_applied(concerned, offset, timeout_ms)
         return answer
+
+    async def change_voter(self, request: VoterChange, *, timeout_ms: int) -> tuple[str, ...]:
+        """Add a voter, once it has what is committed, or remove one; returns who votes.
+
+        Raises what VoterChange raises; RequestTimedOut: a new one has not caught up in time.
+        """
+        self._require_active()
+        log = self._log
+        assert log is not None, "it is active"
+        name = request.directory(self._image)
+        target = log.committed
+        deadline_ms = _clock_ms() + timeout_ms
+        if request.is_addition and name:
+            await self._begin_to_catch_up(log, name)
+        while True:
+            try:
+                request.voters(self._image, log.acknowledged, target)
+                break
+            except (RequestTimedOut, InvalidRequest):
+                if _clock_ms() >= deadline_ms:
+                    if name not in self._image.voters:
+                        log.forget(name)
+                    raise
+            await asyncio.sleep(CATCH_UP_SECONDS)
+            self._require_active()
+
+        def decide(image: MetadataImage) -> Decision[tuple[str, ...]]:
+            voters = request.voters(image, log.acknowledged, target)
+            changed = voters != image.voters
+            return Decision([VotersRecord(voters=voters)] if changed else [], voters)
+
+        return await self._decide_and_write(decide)
+
+    async def _begin_to_catch_up(self, log: MetadataLog, name: str) -> None:
+        """Bring the log to one that does not vote yet."""
+        voter = await self._find_voter(name)
+        if voter is None:
+            raise RequestTimedOut("its broker does not answer; try again")
+        if not (await voter.state()).is_voter:
+            await voter.format(self._image.cluster_id, self._image.voters)
+        log.catch_up(name)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """(first, count) of ids that no one else gets."""
@@ -525,6 +569,11 @@ class Controller:
         return ",".join(f"{node.host}:{node.port}" for node in nodes)
 
 
+def _voters_in(records: Sequence[MetadataRecord]) -> tuple[str, ...] | None:
+    """Those that a change of them names."""
+    return next((each.voters for each in records if isinstance(each, VotersRecord)), None)
+
+
 def _concerned_by(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
     """The nodes that act on a change: the leaders of partitions; all, on settings alone."""
     if records and all(isinstance(record, ConfigRecord) for record in records):
@@ -541,16 +590,3 @@ def _concerned_by(records: Sequence[MetadataRecord], image: MetadataImage) -> se
 def _clock_ms() -> int:
     """Sessions are counted on a clock that never jumps."""
     return int(asyncio.get_running_loop().time() * 1000)
-
-
-def _image_of(adopted: AdoptedLog) -> MetadataImage:
-    """What snapshot and log say together."""
-    image = decode_snapshot(adopted.snapshot) if adopted.snapshot else MetadataImage()
-    records: list[MetadataRecord] = []
-    offset = image.offset
-    for batch in adopted.batches:
-        for record in iterate_records(memoryview(batch)):
-            assert record.value is not None
-            records.append(decode_metadata_record(record.value))
-            offset = record.offset + 1
-    return image.apply(records, offset=offset)

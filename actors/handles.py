@@ -21,6 +21,7 @@ from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..cluster.voter_change import VoterChange
 from ..handlers.context import QuorumState
 from ..protocol.errors import (
     ConnectionFailed,
@@ -34,6 +35,8 @@ from .voter_host import AppendAnswer, InstallAnswer, VoterState
 A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
+REPEATABLE = (ControllerRequest, VoterChange)
+"""Requests that can be told that they are made once more."""
 RETRY_SECONDS = 0.1
 FIND_SECONDS = 1.0
 SILENCE_SECONDS = 6.0
@@ -202,36 +205,42 @@ class ControllerHandle:
     async def suspect(self, node_id: int) -> None:
         await self._call("suspect", node_id)
 
-    async def _insist(self, method: str, *arguments: Any, timeout_ms: int, **keywords: Any) -> Any:
+    async def _insist(self, method: str, *arguments: Any, wait_ms: int, **keywords: Any) -> Any:
         """The answer, after waiting out a controller's restart.
 
         Raises:
-            NotController: it did not come back within timeout_ms.
+            NotController: it did not come back within wait_ms.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + max(timeout_ms, MIN_WAIT_MS) / 1000
+        deadline = loop.time() + max(wait_ms, MIN_WAIT_MS) / 1000
         lost = False
         while True:
             try:
                 return await self._call(method, *arguments, **keywords)
             except (ConnectionFailed, NotController) as error:
                 lost = lost or isinstance(error, ConnectionFailed)
-                if lost and arguments and isinstance(arguments[0], ControllerRequest):
+                if lost and arguments and isinstance(arguments[0], REPEATABLE):
                     arguments = (replace(arguments[0], is_repeated=True), *arguments[1:])
                 if loop.time() > deadline:
                     raise NotController(f"no controller to ask: {error}; try again") from None
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
-        answer: A = await self._insist("change", request, timeout_ms, timeout_ms=timeout_ms)
+        answer: A = await self._insist("change", request, wait_ms=timeout_ms, timeout_ms=timeout_ms)
         return answer
 
+    async def change_voter(self, request: VoterChange, *, timeout_ms: int) -> tuple[str, ...]:
+        voters: tuple[str, ...] = await self._insist(
+            "change_voter", request, wait_ms=timeout_ms, timeout_ms=timeout_ms
+        )
+        return voters
+
     async def quorum(self) -> QuorumState:
-        state: QuorumState = await self._insist("quorum", timeout_ms=MIN_WAIT_MS)
+        state: QuorumState = await self._insist("quorum", wait_ms=MIN_WAIT_MS)
         return state
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        first, count = await self._insist("allocate_producer_ids", timeout_ms=MIN_WAIT_MS)
+        first, count = await self._insist("allocate_producer_ids", wait_ms=MIN_WAIT_MS)
         return first, count
 
 

@@ -20,13 +20,17 @@ import asyncio
 import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_quorum import MetadataQuorum
+from ..cluster.metadata_records import MetadataRecord, decode_metadata_record
+from ..cluster.metadata_snapshot import decode_snapshot
 from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.record_batch import read_header, read_size
+from ..protocol.records import iterate_records
 from .carry_through import within
 from .voter_host import AppendAnswer, InstallAnswer, VoterState
 
@@ -68,6 +72,18 @@ class AdoptedLog(NamedTuple):
     snapshot: bytes
     batches: list[bytes]
 
+    def image(self) -> MetadataImage:
+        """What both say together. Some 20 us for each record: for large clusters in a thread."""
+        image = decode_snapshot(self.snapshot) if self.snapshot else MetadataImage()
+        records: list[MetadataRecord] = []
+        offset = image.offset
+        for batch in self.batches:
+            for record in iterate_records(memoryview(batch)):
+                assert record.value is not None
+                records.append(decode_metadata_record(record.value))
+                offset = record.offset + 1
+        return image.apply(records, offset=offset)
+
 
 class Superseded(Exception):
     """A newer controller holds the voters' promise, or no majority answers: begin anew or end."""
@@ -94,7 +110,8 @@ class MetadataLog:
         self._installing = ""
         self._news = asyncio.Event()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._gone: list[asyncio.Task[None]] = []
         self._end_reason: str | None = None
 
     @property
@@ -141,10 +158,8 @@ class MetadataLog:
             await self._adopt(holders[best], starts[best])
         except FencedLeaderEpoch as error:
             raise Superseded(str(error)) from None
-        self._tasks = [
-            asyncio.create_task(self._replicate(name, holders.get(name)))
-            for name in sorted(self._quorum.voters)
-        ]
+        for name in sorted(self._quorum.voters):
+            self._serve(name, holders.get(name))
         return AdoptedLog(self._snapshot, list(self._batches))
 
     async def _adopt(self, voter: Voter, start: LogEnd) -> None:
@@ -172,14 +187,23 @@ class MetadataLog:
 
     # --- leading ---------------------------------------------------------------------------------
 
-    async def append(self, batch: bytes, count: int) -> None:
+    async def append(
+        self, batch: bytes, count: int, *, voters: Collection[str] | None = None
+    ) -> None:
         """Add a batch of `count` records, stamped; returns when it is committed.
+
+        `voters`: those that it names; they count from now on. One more or one less than before.
 
         Raises:
             Superseded: it is over; whether the batch is committed the next controller will see.
         """
         if self._end_reason is not None:
             raise Superseded(self._end_reason)
+        before = self._quorum.voters
+        if voters is not None:
+            self._quorum.change_voters(voters)
+            for name in self._quorum.voters - before:
+                self.catch_up(name)
         self._bases.append(self._quorum.end.offset)
         self._batches.append(batch)
         end_offset = self._quorum.append(count)
@@ -191,6 +215,24 @@ class MetadataLog:
         except TimeoutError:
             self._end(f"no majority of the voters has answered for {COMMIT_SECONDS:g} s")
             raise Superseded(self._end_reason) from None
+        # Until then a voter that goes is told of it, too.
+        for name in before - self._quorum.voters:
+            self.forget(name)
+
+    def catch_up(self, name: str) -> None:
+        """Bring the log to one that does not vote (yet), too."""
+        if name not in self._tasks:
+            self._serve(name, None)
+
+    def forget(self, name: str) -> None:
+        """Bring nothing more to one that does not vote."""
+        task = self._tasks.pop(name, None)
+        if task is not None and name not in self._quorum.voters:
+            task.cancel()
+            self._gone.append(task)
+
+    def _serve(self, name: str, voter: Voter | None) -> None:
+        self._tasks[name] = asyncio.create_task(self._replicate(name, voter))
 
     def compact(self, end: LogEnd, snapshot: bytes) -> None:
         """Let the snapshot stand for what is before `end`, all of which is committed."""
@@ -324,9 +366,10 @@ class MetadataLog:
     async def close(self) -> None:
         """Returns when nothing of it runs any more; what waits is refused."""
         self._fail_waiting(self._end_reason or "it is closed")
-        for task in self._tasks:
+        tasks = [*self._tasks.values(), *self._gone]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _longer(seconds: float) -> float:

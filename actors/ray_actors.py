@@ -26,6 +26,7 @@ import ray
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.voter import LogEnd, Promise
+from ..cluster.voter_change import VoterChange
 from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError
@@ -48,7 +49,10 @@ EXIT_FENCED = 71
 EXIT_DRAINED = 72
 HAND_OVER_SECONDS = 20.0
 CONTROLLER_METHODS = frozenset(
-    ("register", "poll", "leave", "suspect", "change", "quorum", "allocate_producer_ids")
+    (
+        *("register", "poll", "leave", "suspect", "quorum"),
+        *("change", "change_voter", "allocate_producer_ids"),
+    )
 )
 
 
@@ -305,6 +309,7 @@ class ControllerActor(_Shell):
                     "address": f"{node.host}:{node.port}",
                     "rack": node.rack,
                     "machine": node.machine_name,
+                    "metadata_directory_id": node.metadata_directory_id,
                     "draining": node.machine_name in image.draining,
                     "fenced": node.fenced,
                     "leaders": health.leaders[node.node_id],
@@ -334,6 +339,9 @@ class ControllerActor(_Shell):
 
     async def change(self, request: ControllerRequest[Any], timeout_ms: int) -> Any:
         return await self._controller.change(request, timeout_ms=timeout_ms)
+
+    async def change_voter(self, request: VoterChange, timeout_ms: int) -> tuple[str, ...]:
+        return await self._controller.change_voter(request, timeout_ms=timeout_ms)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         return await self._controller.allocate_producer_ids()

@@ -33,7 +33,8 @@ class UnregisterBroker(ControllerRequest[None]):
             raise InvalidRequest(f"node {self.node_id} is in service; stop it first")
         if node.metadata_directory_id in image.voters:
             raise InvalidRequest(
-                f"node {self.node_id} holds a copy of the metadata that counts: it has to come back"
+                f"node {self.node_id} holds a copy of the metadata that counts: "
+                "remove it from the voters first"
             )
         count = sum(
             self.node_id in partition.replicas

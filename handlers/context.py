@@ -15,6 +15,7 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.leader_state import FollowerFetch
 from ..cluster.metadata_image import MetadataImage
+from ..cluster.voter_change import VoterChange
 from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.fetch_response import FileSlice
 from .fetch_session import FetchSessionCache
@@ -298,6 +299,13 @@ class Controller(Protocol):
         """The request's answer, when it is carried out and the nodes concerned act on it.
 
         It stands also if timeout_ms go by before they do.
+        """
+        ...
+
+    async def change_voter(self, request: VoterChange, *, timeout_ms: int) -> tuple[str, ...]:
+        """Add a voter of the metadata or remove one; the directory ids of those that vote then.
+
+        Raises RequestTimedOut if a new one has not caught up within timeout_ms.
         """
         ...
 

@@ -24,6 +24,8 @@ from ..protocol.schema import ZERO_UUID
 from .context import QuorumState, RequestContext
 
 LISTENER = "PLAINTEXT"
+NOBODY = -1
+"""In the place of the node whose directory a voter was, before its disk was replaced."""
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
@@ -61,6 +63,7 @@ def _answer(
         )
     nodes = context.node.image.nodes.values()
     voting = {node.node_id: node for node in nodes if node.metadata_directory_id in state.voters}
+    owners = {node.metadata_directory_id: node_id for node_id, node in voting.items()}
     return PartitionDataResponse(
         partition_index=0,
         error_message=None,
@@ -70,10 +73,12 @@ def _answer(
         current_voters=[
             ReplicaState(
                 replica_id=node_id,
-                replica_directory_id=_uuid(node.metadata_directory_id),
-                log_end_offset=state.voters[node.metadata_directory_id],
+                replica_directory_id=_uuid(directory_id),
+                log_end_offset=state.voters[directory_id],
             )
-            for node_id, node in sorted(voting.items())
+            for node_id, directory_id in sorted(
+                (owners.get(directory_id, NOBODY), directory_id) for directory_id in state.voters
+            )
         ],
         observers=[
             ReplicaState(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..protocol.messages import (
+    add_raft_voter as add_raft_voter_messages,
     alter_configs as alter_configs_messages,
     alter_partition_reassignments as alter_partition_reassignments_messages,
     alter_replica_log_dirs as alter_replica_log_dirs_messages,
@@ -46,12 +47,14 @@ from ..protocol.messages import (
     offset_fetch as offset_fetch_messages,
     offset_for_leader_epoch as offset_for_leader_epoch_messages,
     produce as produce_messages,
+    remove_raft_voter as remove_raft_voter_messages,
     sync_group as sync_group_messages,
     unregister_broker as unregister_broker_messages,
     update_features as update_features_messages,
 )
 from ..protocol.schema import Message
 from . import (
+    add_raft_voter,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -86,6 +89,7 @@ from . import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    remove_raft_voter,
     sync_group,
     unregister_broker,
     update_features,
@@ -193,6 +197,8 @@ _ROWS = [
     _row(0, 2, describe_quorum_messages.DescribeQuorumRequest, describe_quorum.handle),
     _row(0, 2, update_features_messages.UpdateFeaturesRequest, update_features.handle),
     _row(0, 0, unregister_broker_messages.UnregisterBrokerRequest, unregister_broker.handle),
+    _row(0, 0, add_raft_voter_messages.AddRaftVoterRequest, add_raft_voter.handle),
+    _row(0, 0, remove_raft_voter_messages.RemoveRaftVoterRequest, remove_raft_voter.handle),
 ]
 
 APIS: dict[int, Api] = {api.key: api for api in sorted(_ROWS, key=lambda api: api.key)}

@@ -412,3 +412,11 @@ class UnknownControllerId(KafkaError):
 
 class TransactionalIdAuthorizationFailed(KafkaError):
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class DuplicateVoter(KafkaError):
+    code = ErrorCode.DUPLICATE_VOTER
+
+
+class VoterNotFound(KafkaError):
+    code = ErrorCode.VOTER_NOT_FOUND

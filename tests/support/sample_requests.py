@@ -399,6 +399,10 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     64: lambda s, v: make("unregister_broker", "UnregisterBrokerRequest", broker_id=77),
     74: lambda s, v: make("list_config_resources", "ListConfigResourcesRequest"),
     75: _describe_topic_partitions,
+    80: lambda s, v: make("add_raft_voter", "AddRaftVoterRequest", cluster_id=None, voter_id=77),
+    81: lambda s, v: make(
+        "remove_raft_voter", "RemoveRaftVoterRequest", cluster_id=None, voter_id=77
+    ),
 }
 
 
