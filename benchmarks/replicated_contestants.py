@@ -117,6 +117,7 @@ class ReplicatedKafka(Replicated):
             number: KafkaBroker(folder / f"kafka-{number}", heap=KAFKA_HEAP)
             for number in range(1, NODES + 1)
         }
+        self._killed: int | None = None
         voters = ",".join(
             f"{number}@127.0.0.1:{each.controller_port}" for number, each in self._brokers.items()
         )
@@ -147,7 +148,9 @@ class ReplicatedKafka(Replicated):
         self._killed = node_id
 
     def settle(self) -> None:
-        self._brokers[self._killed].start()
+        if self._killed is not None:
+            self._brokers[self._killed].start()
+            self._killed = None
 
     def __exit__(
         self,
