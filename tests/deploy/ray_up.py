@@ -43,6 +43,7 @@ UP_SECONDS = 240
 COMMAND_SECONDS = 180
 MOST_GAP_SECONDS = 45
 OBJECT_STORE = 100_000_000
+INTERRUPTED = 130
 
 
 class Failed(Exception):
@@ -352,6 +353,8 @@ def main() -> int:
                     console.print(f"kept {kept}", highlight=False)
                 return 1
             journey.show()
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except NotHere as error:
         console.print(f"skipped: {error}", markup=False, highlight=False)
     finally:
