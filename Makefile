@@ -55,13 +55,14 @@ groups-soak: $(VENV)/.test java
 
 # Brokers of a cluster of three nodes are killed, stopped, robbed of their disks, and what a checker
 # finds. `make crash SECONDS=60 NEMESES=B1,B6` runs two of them for a minute each; --json in ARGS.
-NEMESES ?= B0,B1,B2,B4,B5,B6,B7,B7-memory,B8,B9,B12
+NEMESES ?= B0,B1,B2,B2-broker,B4,B5,B6,B6-stop,B7,B7-memory,B8,B9,B10,B12
 crash: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
 
 # `ray up` on three machines that are one: namespaces, sshd, the steps of docs/deploy. Needs root.
 deploy-test: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.deploy.ray_up $(ARGS)
+	$(BIN)/python -m bradbury.tests.deploy.idle_nodes
 
 # The whole replicated cluster under a virtual clock, with faults; see docs/simulation.md. Totals of
 # all runs are kept in .cache/simulation.json. ARGS="--seed 17" shows one, "--faults 300" the score.

@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,8 @@ import bradbury
 from bradbury.actors.placement import PORTS_PER_NODE
 from bradbury.tests.support.ray_nodes import RayNode, wait_for
 from bradbury.tests.support.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
+
+from .networks import OwnNetwork
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROLE = "crash"
@@ -139,12 +141,15 @@ def _is_free(port: int) -> bool:
 
 
 @contextmanager
-def crash_nodes(address: str) -> Iterator[list[RayNode]]:
-    """Three further Ray nodes. A nemesis may replace them in the list."""
+def crash_nodes(address: str, networks: Sequence[OwnNetwork] = ()) -> Iterator[list[RayNode]]:
+    """Three further Ray nodes, each in its network, if there are. A nemesis may replace them in
+    the list.
+    """
     nodes: list[RayNode] = []
     try:
         for number in range(1, NODES + 1):  # one after the other, see RayNode
-            nodes.append(RayNode(address, f"c{number}", ROLE))
+            network = networks[number - 1] if networks else None
+            nodes.append(RayNode(address, f"c{number}", ROLE, network))
             nodes[-1].wait_until_alive()
         yield nodes
     finally:
@@ -155,8 +160,11 @@ def crash_nodes(address: str) -> Iterator[list[RayNode]]:
 
 
 @contextmanager
-def ray_of_its_own() -> Iterator[str]:
-    """A Ray head in this process, for runs outside of the test suite; its address."""
+def ray_of_its_own(here: str | None = None) -> Iterator[str]:
+    """A Ray head in this process, for runs outside of the test suite; its address.
+
+    here: of this side, where the nodes have networks of their own.
+    """
     temporary = tempfile.mkdtemp(prefix="bc-", dir="/tmp")  # socket paths have at most 107 bytes
     os.environ.update(RAY_ENVIRONMENT | QUIET_DEATHS)
     os.environ.pop("RAY_ADDRESS", None)
@@ -172,6 +180,7 @@ def ray_of_its_own() -> Iterator[str]:
             log_to_driver=False,
             _temp_dir=temporary,
             _system_config=QUICK_DEATHS,
+            _node_ip_address=here,
         )
         stack.callback(ray.shutdown)
         yield context.address_info["gcs_address"]

@@ -36,7 +36,7 @@ from bradbury.tests.support.ray_nodes import wait_for
 
 from .cluster import CrashCluster
 from .history import Lines, write_json
-from .nemesis import Nemesis, Scene
+from .scene import Nemesis, Scene
 
 TOPIC = "crash"
 PARTITIONS = 8
@@ -359,7 +359,15 @@ class CrashRun:
 
     def _make_trouble(self, watcher: Watcher, seconds: float) -> None:
         lines = Lines(self._folder / "faults.jsonl")
-        scene = Scene(self._cluster, lines, self._seed, lambda: watcher.leaders, self._most_seconds)
+        scene = Scene(
+            self._cluster,
+            lines,
+            self._seed,
+            lambda: watcher.leaders,
+            self._most_seconds,
+            in_sync=lambda: watcher.in_sync,
+            topic=TOPIC,
+        )
         scene.note("begin", nemesis=self._nemesis.name, seed=self._seed)
         begin = time.monotonic()
         while time.monotonic() < begin + seconds:

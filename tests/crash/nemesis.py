@@ -1,89 +1,41 @@
-"""What is done to the brokers. One call of an `act` is one fault and, where it has one, its undoing.
+"""What is done to the brokers' processes, and the table of all that is done to a cluster.
+
+One call of an `act` is one fault and, where it has one, its undoing.
 
     B0   nothing
     B1   kill -9 of the process of a partition leader, follower or any
     B2   SIGSTOP of one, 0.5 to 20 s, then SIGCONT
+    B2-broker  the same of a broker: a voter, and the address that clients begin with
+    B3   the network between nodes is cut; see nemesis_network
     B4   kill -9 of a whole Ray node, which comes back after 5 to 30 s
     B5   SIGSTOP of a raylet alone, until Ray has made the node's actors anew elsewhere: two processes
          for one data directory; then SIGCONT
     B6   kill -9 of the controller
-    B7   the head of the Ray cluster dies and comes back: see head_restart.py
+    B6-stop    SIGSTOP of the controller until another one is active, then SIGCONT: two that live
     B8   kill -9 of all brokers, coordinators and partition actors at once
     B9   the disk of a partition actor is lost: stopped, its directory removed, killed
+    B10  replicas move and are moved back, leaders are elected, processes die; see nemesis_replicas
     B12  a partition actor has a tenth of the time: stopped and woken in turn for 30 s
 
-Names and expectations: those of the reliability plan's crash tests.
+B7, the head's restart, is in head_restart. Names and expectations: those of the reliability plan's
+crash tests.
 """
 
-import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import ray
 
-from bradbury.tests.support.ray_nodes import RayNode, alive_labels, wait_for
+from bradbury.actors.ray_actors import ControllerActor
+from bradbury.tests.support.ray_nodes import alive_labels, wait_for
 
-from .cluster import ROLE, CrashCluster, send_signal
+from .cluster import send_signal
 from .head_restart import ForgetfulHeadCluster, HeadCluster, restart_head
-from .history import Lines
-
-
-class Scene:
-    """The cluster, and what a nemesis needs to trouble it."""
-
-    def __init__(
-        self,
-        cluster: CrashCluster,
-        lines: Lines,
-        seed: int,
-        leaders: Callable[[], list[int]],
-        most_seconds: float,
-    ) -> None:
-        self.cluster = cluster
-        self.random = random.Random(seed)
-        self.leaders = leaders
-        self.most_seconds = most_seconds
-        """The longest that a fault may take, of those that can be longer or shorter."""
-        self._lines = lines
-        self.count = 0
-        self.recoveries: list[float] = []
-
-    def fault(self, what: str, **fields: Any) -> None:
-        """Say it right before doing it."""
-        self.count += 1
-        self.note("fault", what=what, **fields)
-
-    def note(self, event: str, **fields: Any) -> None:
-        self._lines.write(event=event, time=time.monotonic_ns(), **fields)
-
-    def some_partition_actor(self) -> str:
-        """A third of the time each: the leader of most, one that leads less, any."""
-        names = self.cluster.of_kind("partitions")
-        by_id = self.cluster.node_ids()
-        led = [by_id[leader] for leader in self.leaders() if leader in by_id]
-        ranked = sorted(names, key=led.count)
-        return self.random.choice([ranked[-1], ranked[0], self.random.choice(names)])
-
-    def some_seconds(self, least: float, most: float) -> float:
-        """Short ones as often as long ones."""
-        most = max(least, min(most, self.most_seconds))
-        seconds: float = least * (most / least) ** self.random.random()
-        return seconds
-
-
-@dataclass(frozen=True)
-class Nemesis:
-    """pause: seconds between one fault and the next, least and most. cluster: what it is done to."""
-
-    name: str
-    what: str
-    act: Callable[[Scene], None]
-    pause: tuple[float, float] = (3, 10)
-    cluster: Callable[..., Any] = CrashCluster
+from .nemesis_network import cut_network
+from .nemesis_replicas import move_replicas
+from .scene import Nemesis, Scene
 
 
 def kill_partition_actor(scene: Scene) -> None:
@@ -96,7 +48,14 @@ def kill_partition_actor(scene: Scene) -> None:
 
 
 def stop_partition_actor(scene: Scene) -> None:
-    name = scene.some_partition_actor()
+    _stop_for_a_while(scene, scene.some_partition_actor())
+
+
+def stop_broker(scene: Scene) -> None:
+    _stop_for_a_while(scene, scene.random.choice(scene.cluster.of_kind("broker")))
+
+
+def _stop_for_a_while(scene: Scene, name: str) -> None:
     seconds = scene.some_seconds(0.5, 20)
     pid = scene.cluster.pids(name).get(name)
     if pid is None:
@@ -117,6 +76,42 @@ def kill_controller(scene: Scene) -> None:
         return  # it is not back yet
     scene.fault("kill -9", actor="controller")
     send_signal(pid, signal.SIGKILL)
+
+
+def stop_controller(scene: Scene) -> None:
+    """Ray sees that its process lives, so the second one is started by hand."""
+    cluster = scene.cluster
+    try:
+        first = cluster.controller()
+    except ray.exceptions.RayError:
+        return  # it is not back yet
+    scene.fault("SIGSTOP", actor="controller")
+    send_signal(first["pid"], signal.SIGSTOP)
+    rival = None
+    try:
+        rival = (
+            ray.remote(ControllerActor)
+            .options(name=RIVAL, namespace=cluster.namespace, num_cpus=0, max_restarts=0)
+            .remote(cluster.namespace, first["settings"])
+        )
+        wait_for(lambda: _epoch_of(rival) > first["epoch"], 30, "no second controller")
+        scene.note("a second controller is active", epoch=_epoch_of(rival))
+        time.sleep(scene.some_seconds(0.5, 10))
+    finally:
+        scene.note("SIGCONT", actor="controller")
+        send_signal(first["pid"], signal.SIGCONT)
+        time.sleep(2)
+        if rival is not None:
+            ray.kill(rival)
+    cluster.wait_until_whole()
+
+
+def _epoch_of(controller: Any) -> int:
+    try:
+        found = ray.get(controller.describe.remote(), timeout=3)
+    except ray.exceptions.RayError:
+        return -1
+    return int(found["epoch"]) if found["active"] else -1
 
 
 def kill_everything(scene: Scene) -> None:
@@ -152,7 +147,7 @@ def stop_raylet(scene: Scene) -> None:
     try:
         wait_for(lambda: old.label not in alive_labels(), 90, "Ray does not notice")
         scene.note("a second node of the same name", node=old.label)
-        nodes[index] = RayNode(old.address, old.label, ROLE)
+        nodes[index] = old.another()
         nodes[index].wait_until_alive()
         time.sleep(scene.some_seconds(5, 20))  # two processes want the same directories
     finally:
@@ -222,6 +217,7 @@ def do_nothing(scene: Scene) -> None:
     time.sleep(1)
 
 
+RIVAL = "rival-controller"
 CUT_OFF = Nemesis("acks=1", "a leader goes on alone, and is deposed", cut_off_leader)
 """Loses what was acknowledged with acks=1, as it must: for the proof that losses are found."""
 
@@ -231,13 +227,23 @@ NEMESES = {
         Nemesis("B0", "nothing", do_nothing, (0, 0)),
         Nemesis("B1", "kill -9 of a partition actor", kill_partition_actor),
         Nemesis("B2", "SIGSTOP of a partition actor", stop_partition_actor),
+        Nemesis("B2-broker", "SIGSTOP of a broker", stop_broker),
+        Nemesis(
+            "B3",
+            "cuts of the network between nodes",
+            cut_network,
+            config={"replica.lag.time.max.ms": 5000},
+            needs_networks=True,
+        ),
         Nemesis("B4", "kill -9 of a Ray node", kill_node),
         Nemesis("B5", "SIGSTOP of a raylet", stop_raylet),
         Nemesis("B6", "kill -9 of the controller", kill_controller),
+        Nemesis("B6-stop", "SIGSTOP of the controller, and a second one", stop_controller),
         Nemesis("B7", "kill -9 of Ray's head", restart_head, (5, 15), HeadCluster),
         Nemesis("B7-memory", "the same, forgetful", restart_head, (5, 15), ForgetfulHeadCluster),
         Nemesis("B8", "kill -9 of everything at once", kill_everything),
         Nemesis("B9", "loss of a disk", lose_disk, (15, 25)),
+        Nemesis("B10", "replicas move, leaders change, processes die", move_replicas),
         Nemesis("B12", "a tenth of the time", starve_partition_actor),
     )
 }

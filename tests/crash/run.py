@@ -25,12 +25,14 @@ from bradbury.tests.groups_soak.history import read_history as read_group_histor
 from bradbury.tests.support.ray_nodes import RayNode
 
 from .checker import check, excerpt, report
-from .cluster import CrashCluster, crash_nodes, keep_logs, ray_of_its_own
+from .cluster import NODES, CrashCluster, crash_nodes, keep_logs, ray_of_its_own
 from .figures import Figures, measure
 from .harness import GROUP_FOLDER, RATE, REPLICATION_FACTOR, TOPIC, CrashRun
 from .history import read_history, write_json
-from .nemesis import NEMESES, Nemesis
+from .nemesis import NEMESES
+from .networks import NotHere, own_networks
 from .replicas import compare, read_replicas
+from .scene import Nemesis
 
 COLUMNS = {
     "nemesis": "nemesis",
@@ -65,7 +67,8 @@ def run_one(
     began = time.time()
     on_progress(-1, "the cluster starts")
     try:
-        with nemesis.cluster(nodes, folder / "data", config) as cluster:
+        settings = {**nemesis.config, **(config or {})} or None
+        with nemesis.cluster(nodes, folder / "data", settings) as cluster:
             run = CrashRun(cluster, folder, nemesis, on_progress=on_progress, **options)
             outcome = run.run(seconds)
     finally:
@@ -132,7 +135,15 @@ def main() -> int:
     with ExitStack() as stack:
         nodes: list[RayNode] = []
         if any(NEMESES[name].cluster is CrashCluster for name in names):
-            nodes = stack.enter_context(crash_nodes(stack.enter_context(ray_of_its_own())))
+            networks = None
+            if any(NEMESES[name].needs_networks for name in names):
+                try:
+                    networks = stack.enter_context(own_networks(NODES))
+                except NotHere as error:
+                    parser.error(str(error))
+            here, others = networks or (None, ())
+            address = stack.enter_context(ray_of_its_own(here))
+            nodes = stack.enter_context(crash_nodes(address, others))
         with Progress(*columns, console=console) as progress:
             for name in names:
                 task = progress.add_task(name, total=options.seconds, text="")

@@ -10,9 +10,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 import ray
+
+
+class NodeNetwork(Protocol):
+    """A network of a node's own on this machine."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def command(self) -> list[str]:
+        """What runs a command in it."""
+        ...
 
 
 class RayNode:
@@ -22,10 +36,14 @@ class RayNode:
         address: of the Ray cluster's head.
         label: its log-node, by which actors are pinned to it.
         role: its log-role, by which a cluster of ours finds its nodes.
+        network: the one it has for itself; None: it shares this process's.
     """
 
-    def __init__(self, address: str, label: str, role: str) -> None:
+    def __init__(
+        self, address: str, label: str, role: str, network: NodeNetwork | None = None
+    ) -> None:
         self.address = address
+        self.network = network
         self._role = role
         self.label = label
         self.process = self._start()
@@ -34,6 +52,8 @@ class RayNode:
         ray_command = str(Path(sys.executable).parent / "ray")
         labels = f"log-node={self.label},log-role={self._role}"
         command = [ray_command, "start", f"--address={self.address}", f"--labels={labels}"]
+        if self.network is not None:
+            command = [*self.network.command, *command, f"--node-ip-address={self.network.address}"]
         return psutil.Popen(
             [*command, "--num-cpus=1", "--block"],
             stdout=subprocess.DEVNULL,
@@ -45,6 +65,10 @@ class RayNode:
     def start_again(self) -> None:
         """After `kill`: to Ray it is another node, with the same labels."""
         self.process = self._start()
+
+    def another(self) -> "RayNode":
+        """A second one in its place, with the same labels."""
+        return RayNode(self.address, self.label, self._role, self.network)
 
     def wait_until_alive(self) -> "RayNode":
         wait_for(lambda: self.label in alive_labels())
