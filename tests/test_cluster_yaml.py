@@ -45,6 +45,7 @@ def test_what_a_log_needs_of_ray_is_set(path: Path) -> None:
             assert f"{name}={value} " in commands[-1]
     for name, value in HEALTH_CHECKS.items():
         assert f"{name}={value} " in head[-1]
+    assert "RAY_gcs_storage=rocksdb RAY_gcs_storage_path=/var/lib/bradbury/gcs " in head[-1]
     assert f"--labels={LABEL}=$(cat /var/lib/bradbury/node.id),log-role=broker" in worker[-1]
     assert config["idle_timeout_minutes"] > 60 * 24 * 365
 
