@@ -366,6 +366,10 @@ class Controller:
         log = self._log
         assert log is not None, "it is active"
         name = request.directory(self._image)
+        # An entry of now: who has it was there a moment ago. Else those that stay, or the new one,
+        # might be gone without anybody having noticed, and nothing could be committed afterwards.
+        record = EpochRecord(epoch=self._me.epoch, owner=self._me.owner)
+        await self._decide_and_write(lambda image: Decision([record], None))
         target = log.committed
         deadline_ms = _clock_ms() + timeout_ms
         if request.is_addition and name:

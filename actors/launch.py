@@ -30,6 +30,7 @@ from ray.exceptions import (
 )
 
 from ..cluster.rebalance import Move, Rebalance
+from ..cluster.voter_change import VoterChange
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import KafkaError
 from .handles import CONTROLLER
@@ -101,16 +102,25 @@ class Cluster:
         Raises KafkaError: no such machine, or the others are too few.
         """
         request = Rebalance(drain=drain, restore=restore, validate_only=dry_run)
+        return list(self._ask_controller("change", request, 0))
+
+    def change_voter(self, change: VoterChange, *, timeout_ms: int = 30_000) -> tuple[str, ...]:
+        """Add a voter of the metadata or remove one; the directory ids of those that vote then.
+
+        Raises KafkaError: see VoterChange; RequestTimedOut if a new one has not caught up in time.
+        """
+        return tuple(self._ask_controller("change_voter", change, timeout_ms))
+
+    def _ask_controller(self, method: str, *arguments: Any) -> Any:
         controller = _get_actor(CONTROLLER, self.namespace)
         if controller is None:
             raise UpError(f"no cluster is up in namespace {self.namespace!r}; run `bradbury up`")
         try:
-            moves: Any = ray.get(controller.change.remote(request, 0), timeout=READY_SECONDS)
+            return ray.get(getattr(controller, method).remote(*arguments), timeout=READY_SECONDS)
         except RayTaskError as error:
             if isinstance(error.cause, KafkaError):
                 raise error.cause from None
             raise
-        return list(moves)
 
     def down(self) -> None:
         """Stop every actor, keeping the data; ends Ray too if `up` had started it."""

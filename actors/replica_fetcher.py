@@ -59,6 +59,8 @@ logger = logging.getLogger("bradbury.replication")
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 FIRST_BACKOFF_SECONDS = 0.05
+EXPECTED_UNTIL_SECONDS = 16 * FIRST_BACKOFF_SECONDS
+"""The back-off by which an expected error has lasted for about as long, and is told of, once."""
 MAX_BACKOFF_SECONDS = 1.0
 ANSWER_SECONDS = 30.0
 LONGEST_WAIT_MS = 1000
@@ -494,7 +496,8 @@ class ReplicaFetcher:
         partition_id = followed.partition_id
         before = self._delayed.get(partition_id)
         backoff = FIRST_BACKOFF_SECONDS if before is None else before.backoff
-        if before is None:
+        # What is expected comes right by itself as soon as both nodes know the same metadata.
+        if backoff == EXPECTED_UNTIL_SECONDS if is_expected else before is None:
             logger.log(
                 logging.INFO if is_expected else logging.WARNING,
                 "%s cannot follow node %d: %s",

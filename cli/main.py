@@ -30,6 +30,7 @@ from .offsets_command import offsets
 from .produce_command import produce
 from .rebalance_command import drain, rebalance
 from .topic_commands import topics
+from .voters_command import voters
 
 USAGE = 2
 INTERRUPTED = 130
@@ -76,6 +77,7 @@ app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.command()(rebalance)
 app.command()(drain)
+app.add_typer(voters, name="voters")
 app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")

@@ -86,8 +86,8 @@ class VoterChange:
         Args:
             image: of now.
             has: up to where each voter, or would-be voter, is known to have the log.
-            target: what was committed when the request came; while the metadata changes nobody
-                but a majority has what is committed now.
+            target: behind an entry that was committed since the request came: who has it was there
+                a moment ago. While the metadata changes nobody but a majority has the newest one.
 
         Raises what `directory` raises, and, as long as they have not caught up:
             RequestTimedOut: the new one.

@@ -10,6 +10,7 @@ from bradbury.cluster import alter_partition, controller_state
 from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.cluster.metadata_quorum import MetadataQuorum
 from bradbury.cluster.partition_change import next_partition
+from bradbury.cluster.voter_change import VoterChange
 from bradbury.protocol.errors import InvalidUpdateVersion
 
 from . import (
@@ -293,3 +294,60 @@ def an_older_controllers_news_are_taken(patch: Patch) -> None:
         original(node, result)
 
     patch(SimulatedNode, "_on_update", on_update)
+
+
+# --- who votes -----------------------------------------------------------------------------------
+
+VOTERS = {**RIVALS, "nodes": 5, "voters": 3, "voter_changes": 0.4, "snapshots": 0.05}
+
+
+@fault(**VOTERS)
+def a_new_voter_counts_before_it_has_the_log(patch: Patch) -> None:
+    """It passes for one that has everything from the entry on that names it."""
+    change, advance = MetadataQuorum.change_voters, MetadataQuorum._advance
+
+    def change_voters(quorum: MetadataQuorum, voters: Any) -> None:
+        new = frozenset(voters) - quorum.voters
+        change(quorum, voters)
+        for name in new:
+            quorum._acknowledged[name] = 1 << 60
+
+    def to_the_end(quorum: MetadataQuorum) -> bool:
+        is_more = advance(quorum)
+        quorum.committed = min(quorum.committed, quorum.end.offset)
+        return is_more
+
+    patch(MetadataQuorum, "change_voters", change_voters)
+    patch(MetadataQuorum, "_advance", to_the_end)
+
+
+@fault(**VOTERS)
+def two_voters_are_changed_at_once(patch: Patch) -> None:
+    """Two take the places of two: a majority of the old ones may meet none of the new."""
+    original = VoterChange.voters
+
+    def voters(request: VoterChange, image: Any, *args: Any) -> tuple[str, ...]:
+        named = original(request, image, *args)
+        others = [each.metadata_directory_id for each in image.nodes.values()]
+        others = [name for name in others if name not in named]
+        if not (request.is_addition and others and len(named) > 3):
+            return named
+        return (named[-1], others[0], *named[: len(named) - 3])
+
+    def change_voters(quorum: MetadataQuorum, voters: Any) -> None:
+        quorum._voters = frozenset(voters)
+
+    patch(VoterChange, "voters", voters)
+    patch(MetadataQuorum, "change_voters", change_voters)
+
+
+@fault(**{**RIVALS, "snapshots": 0.3})
+def a_snapshot_of_what_is_not_committed(patch: Patch) -> None:
+    """It stands for the whole log of the controller, not for what a majority has."""
+
+    def snapshot(controller: SimulatedController) -> None:
+        quorum = controller.quorum
+        quorum.start = quorum.end
+        controller._send_all()
+
+    patch(SimulatedController, "_snapshot", snapshot)

@@ -102,6 +102,7 @@ class SimulatedCluster:
             RegisterNodeRecord(
                 node_id=node_id,
                 directory_id=node.voter.directory_id,
+                metadata_directory_id=node.voter.directory_id,
                 incarnation="",
                 roles=("broker", "partition"),
                 host="",
@@ -225,6 +226,14 @@ class SimulatedCluster:
             if node.voter.directory_id == directory_id:
                 return node
         return None
+
+    def voter_sets(self) -> set[tuple[str, ...]]:
+        """Those who vote, as anybody's log says: a change may be under way."""
+        return {node.voter.voters() for node in self.nodes.values()} - {()}
+
+    @property
+    def is_changing_voters(self) -> bool:
+        return any(each.is_changing_voters for each in self.controllers if each.process.is_up)
 
     # --- moments at which faults may come --------------------------------------------------------
 

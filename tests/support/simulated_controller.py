@@ -19,20 +19,25 @@ from bradbury.cluster.alter_partition import AlterPartition
 from bradbury.cluster.controller_state import NodeRegistration, Sessions
 from bradbury.cluster.metadata_image import MetadataImage, TopicImage
 from bradbury.cluster.metadata_quorum import MetadataQuorum
-from bradbury.cluster.metadata_records import EpochRecord, MetadataRecord
+from bradbury.cluster.metadata_records import EpochRecord, MetadataRecord, VotersRecord
+from bradbury.cluster.metadata_snapshot import end_of
 from bradbury.cluster.partition_control import ElectLeaders, min_insync_replicas
 from bradbury.cluster.voter import LogEnd, Promise
+from bradbury.cluster.voter_change import VoterChange
 from bradbury.protocol.errors import FencedLeaderEpoch, KafkaError, NotController
 
 from .simulated_network import LOST, Answer, Process
-from .simulated_voter import Appended, MetadataEntry, VoterState
+from .simulated_voter import Appended, Installed, MetadataEntry, VoterState
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
+    from .simulated_node import SimulatedNode
 
 ANSWER_MS = 150
 RETRY_MS = 30
 COMMIT_MS = 1_500
+CATCH_UP_MS = 50
+LEAST_VOTERS = 2
 
 Decide = Callable[[MetadataImage], tuple[Sequence[MetadataRecord], Any]]
 
@@ -71,6 +76,9 @@ class SimulatedController:
         self.sessions = Sessions(cluster.swarm.session_ms)
         self._attempt = 0
         self._sending: set[str] = set()
+        self._observers: set[str] = set()
+        self.is_changing_voters = False
+        self._asked: set[str] = set()
         self._changes: deque[tuple[Decide, Answer]] = deque()
         self._is_changing = False
         self._parked: list[_Question] = []
@@ -112,29 +120,38 @@ class SimulatedController:
         self.process.after(RETRY_MS + self.cluster.random.randrange(RETRY_MS), self._try_to_start)
 
     def _on_states(self, answers: dict[str, VoterState]) -> None:
-        known = {name: answers[name] for name in self.cluster.voter_ids if name in answers}
-        self.quorum = MetadataQuorum(self.me, self.cluster.voter_ids)
-        if len(known) < self.quorum.majority:
+        logs = [each for each in answers.values() if each.voters]
+        if not logs:
+            self._again()
+            return
+        voters = max(logs, key=lambda each: each.end).voters
+        known = {name: each for name, each in answers.items() if name in voters or each.voters}
+        if sum(name in voters for name in known) < MetadataQuorum.majority_of(len(voters)):
             self._again()
             return
         epoch = 1 + max(max(each.promise.epoch, each.end.epoch) for each in known.values())
         self.me = Promise(epoch=epoch, owner=f"{self.name}/{self._attempt}")
-        self.quorum = MetadataQuorum(self.me, self.cluster.voter_ids)
+        self.quorum = MetadataQuorum(self.me, voters)
+        self._asked = set(known)
         self._ask_all("prepare", lambda voter: voter.prepare(self.me), self._on_promises)
 
     def _on_promises(self, answers: dict[str, VoterState | FencedLeaderEpoch]) -> None:
         for name, answer in answers.items():
+            if name not in self._asked:
+                continue
             if isinstance(answer, FencedLeaderEpoch):
-                if name in self.cluster.voter_ids:
+                if name in self.quorum.voters:
                     self.end("a newer controller was promised the log")
                     return
                 continue
-            self.quorum.on_promise(name, answer.end)
+            self.quorum.on_promise(name, answer.end, answer.voters)
+            self.quorum.note_snapshot(name, answer.snapshot.offset)
         if not self.quorum.has_promises:
             self._again()
             return
         self.cluster.on_promises(self)
         best = self.quorum.best_log()
+        start = answers[best].snapshot
         holder = self.cluster.holder_of(best)
         if holder is None:
             self._again()
@@ -145,7 +162,7 @@ class SimulatedController:
             if self.is_over or attempt != self._attempt:
                 return
             if isinstance(result, list):
-                self._adopt(result)
+                self._adopt(result, start)
             elif result is LOST:
                 self._again()
             else:
@@ -159,14 +176,18 @@ class SimulatedController:
             timeout_ms=ANSWER_MS,
         )
 
-    def _adopt(self, entries: list[MetadataEntry]) -> None:
+    def _adopt(self, entries: list[MetadataEntry], start: LogEnd) -> None:
         self.entries = entries
         epochs: list[tuple[int, int]] = []
         for each in entries:
+            if each.base_offset < start.offset:
+                continue
             if not epochs or epochs[-1][0] != each.epoch:
                 epochs.append((each.epoch, each.base_offset))
         end = LogEnd(entries[-1].epoch, entries[-1].end_offset) if entries else LogEnd(-1, 0)
-        self.quorum.adopt(epochs, end)
+        self.quorum.adopt(epochs, end, start=start)
+        self._observers.clear()
+        self.is_changing_voters = False
         self.image = MetadataImage().apply(
             [record for each in entries for record in each.records], offset=end.offset
         )
@@ -184,6 +205,9 @@ class SimulatedController:
     # --- the metadata log ------------------------------------------------------------------------
 
     def _write(self, records: Sequence[MetadataRecord], then: Callable[[], None]) -> None:
+        for record in records:
+            if isinstance(record, VotersRecord):
+                self.quorum.change_voters(record.voters)
         base = self.quorum.end.offset
         end = self.quorum.append(len(records))
         self.entries.append(MetadataEntry(base, end, self.me.epoch, tuple(records)))
@@ -202,7 +226,10 @@ class SimulatedController:
                 self.end("no majority of the voters answers")
 
         self.process.after(COMMIT_MS, give_up)
-        for name in sorted(self.cluster.voter_ids):
+        self._send_all()
+
+    def _send_all(self) -> None:
+        for name in sorted(self.quorum.voters | self._observers):
             self._send(name)
 
     def _send(self, name: str) -> None:
@@ -210,12 +237,15 @@ class SimulatedController:
         if self.is_over or name in self._sending:
             return
         quorum = self.quorum
-        if quorum.acknowledged.get(name) == quorum.end.offset:
+        if quorum.acknowledged.get(name) == quorum.end.offset and not quorum.lacks_snapshot(name):
             return
         holder = self.cluster.holder_of(name)
         if holder is None:  # its disk is gone
             return
         self._sending.add(name)
+        if quorum.needs_snapshot(name) or quorum.lacks_snapshot(name):
+            self._install(name, holder)
+            return
         start, first = quorum.next_offset(name), len(self.entries)
         if start < quorum.end.offset:
             first = self._entry_at(start)
@@ -232,6 +262,19 @@ class SimulatedController:
             what="append",
         )
 
+    def _install(self, name: str, holder: SimulatedNode) -> None:
+        """Bring it the snapshot."""
+        quorum, me, end, voter = self.quorum, self.me, self.quorum.start, holder.voter
+        entries = [each for each in self.entries if each.end_offset <= end.offset]
+        self.cluster.network.call(
+            self.process,
+            holder.process,
+            lambda answer: answer(voter.install(me, end, entries)),
+            lambda result: self._on_answer(name, result, quorum),
+            timeout_ms=ANSWER_MS,
+            what="install",
+        )
+
     def _entry_at(self, offset: int) -> int:
         return max(0, bisect_right(self.entries, offset, key=lambda each: each.base_offset) - 1)
 
@@ -239,10 +282,15 @@ class SimulatedController:
         self._sending.discard(name)
         if self.is_over or quorum is not self.quorum:
             return
-        if isinstance(result, Appended):
-            if not result.is_there:
+        if isinstance(result, Appended | Installed):
+            if isinstance(result, Installed):
+                is_more = quorum.on_snapshot(name, result.end_offset)
+            elif result.is_there:
+                is_more = quorum.on_acknowledged(name, result.offset)
+            else:
+                is_more = False
                 quorum.on_mismatch(name, result.offset)
-            elif quorum.on_acknowledged(name, result.offset):
+            if is_more:
                 self.cluster.oracle.on_metadata_committed(self)
                 end, then = self._on_committed
                 if quorum.committed >= end:
@@ -412,4 +460,56 @@ class SimulatedController:
             if node_id not in self._fencing:
                 self._fencing.add(node_id)
                 self._fence(node_id, fenced=True, then=lambda: None)
+        swarm, random = self.cluster.swarm, self.cluster.random
+        if swarm.snapshots and random.random() < swarm.snapshots:
+            self._snapshot()
+        if swarm.voter_changes and not self.cluster.is_calm:
+            if random.random() < swarm.voter_changes:
+                self._change_voters()
         self.process.after(self.cluster.swarm.session_ms // 6, self._tick)
+
+    # --- snapshots, voters -----------------------------------------------------------------------
+
+    def _snapshot(self) -> None:
+        if self.image.offset > self.quorum.start.offset:
+            self.quorum.compact(end_of(self.image))
+            self._send_all()
+
+    def _change_voters(self) -> None:
+        """As Controller.change_voter does, after an entry that shows who is there: one more,
+        or one less; first those that are nobody's any more.
+        """
+        if self.is_changing_voters:
+            return
+        cluster, voters = self.cluster, self.image.voters
+        nodes = {node.voter.directory_id: node_id for node_id, node in cluster.nodes.items()}
+        others = [name for name in nodes if name not in voters]
+        lost = [name for name in voters if name not in nodes]
+        if lost:
+            request = VoterChange(is_addition=False, directory_id=lost[0])
+        elif others and (len(voters) <= LEAST_VOTERS or cluster.random.random() < 0.5):
+            name = cluster.random.choice(others)
+            request = VoterChange(is_addition=True, node_id=nodes[name], directory_id=name)
+            self._observers.add(name)
+            self._send_all()
+        elif len(voters) > LEAST_VOTERS:
+            name = cluster.random.choice(voters)
+            request = VoterChange(is_addition=False, node_id=nodes[name], directory_id=name)
+        else:
+            return
+        self.is_changing_voters = True
+        target = [0]
+
+        def decide(image: MetadataImage) -> tuple[Sequence[MetadataRecord], Any]:
+            named = request.voters(image, self.quorum.acknowledged, target[0])
+            return [VotersRecord(voters=named)] if named != image.voters else [], None
+
+        def confirmed(result: Any) -> None:
+            target[0] = self.quorum.committed
+            self.process.after(CATCH_UP_MS, lambda: self._decide_and_write(decide, changed))
+
+        def changed(result: Any) -> None:
+            self.is_changing_voters = False
+
+        record = EpochRecord(epoch=self.me.epoch, owner=self.me.owner)
+        self._decide_and_write(lambda _: ([record], None), confirmed)

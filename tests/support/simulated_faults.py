@@ -84,6 +84,8 @@ class Swarm:
     on_promises: float = 0.0
     on_committed: float = 0.0
     lose_alter_answer: float = 0.0
+    voter_changes: float = 0.0
+    snapshots: float = 0.0
     on_adding: float = 0.0
     follower_reads: bool = False
     groups: int = 0
@@ -148,6 +150,8 @@ class Swarm:
             kinds=swarm.kinds
             + (("reassign",) if reassigns else ())
             + tuple(kind for kind in MEMBER_KINDS if groups and random.random() < 0.5),
+            snapshots=sometimes(0.5, 0.05),
+            voter_changes=sometimes(0.3, 0.05),
         )
 
     def weather(self) -> Weather:
@@ -280,9 +284,12 @@ class Faults:
         cluster = self._cluster
         if not (self._swarm.is_reckless or cluster.oracle.may_lose(node.node_id)):
             return
-        left = [each for each in cluster.voter_ids if cluster.holder_of(each) is not None]
-        if node.voter.directory_id in left and len(left) - 1 <= len(cluster.voter_ids) // 2:
-            return  # the metadata would be lost
+        if cluster.is_changing_voters:
+            return  # those who stay are counted upon
+        for voters in cluster.voter_sets():
+            left = [each for each in voters if cluster.holder_of(each) is not None]
+            if node.voter.directory_id in left and len(left) - 1 <= len(voters) // 2:
+                return  # the metadata would be lost
         cluster.oracle.note(None, f"node {node.node_id} gets a new disk")
         cluster.oracle.on_loss(node.node_id)
         node.replace_disk()

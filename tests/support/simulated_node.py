@@ -176,6 +176,7 @@ class SimulatedNode:
             node_id=self.node_id if self.node_id in self.cluster.known_nodes else None,
             cluster_id=None,
             has_all_data=self.has_all_data,
+            metadata_directory_id=self.voter.directory_id,
         )
         controller = self.cluster.controller_for(self)
 

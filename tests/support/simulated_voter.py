@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bradbury.cluster.metadata_records import MetadataRecord
+from bradbury.cluster.metadata_records import ClusterRecord, MetadataRecord, VotersRecord
 from bradbury.cluster.voter import (
     NO_SNAPSHOT,
     DoesNotJoin,
@@ -19,6 +19,7 @@ from bradbury.cluster.voter import (
     Promise,
     on_append,
     on_prepare,
+    on_snapshot,
 )
 from bradbury.protocol.errors import FencedLeaderEpoch
 
@@ -36,6 +37,9 @@ class VoterState(NamedTuple):
     directory_id: str
     promise: Promise
     end: LogEnd
+    voters: tuple[str, ...] = ()
+    """As its log says; none if it has no log."""
+    snapshot: LogEnd = NO_SNAPSHOT
 
 
 class Appended(NamedTuple):
@@ -43,8 +47,15 @@ class Appended(NamedTuple):
     offset: int
 
 
+class Installed(NamedTuple):
+    end_offset: int
+
+
 class SimulatedVoter:
-    """The promise and the log of one directory."""
+    """The promise and the log of one directory.
+
+    `entries` is all of the log, also what the snapshot stands for: it says the same.
+    """
 
     def __init__(self, directory_id: str) -> None:
         self.directory_id = directory_id
@@ -84,6 +95,7 @@ class SimulatedVoter:
         return -1
 
     def epoch_at(self, offset: int) -> int:
+        assert offset >= self.snapshot.offset - 1, "that is no more in the log"
         number = self._number_of(offset)
         return self.entries[number].epoch if number >= 0 else -1
 
@@ -97,7 +109,16 @@ class SimulatedVoter:
 
     def state(self) -> VoterState:
         epoch = self.entries[-1].epoch if self.entries else -1
-        return VoterState(self.directory_id, self.promise, LogEnd(epoch, self.log_end_offset))
+        end = LogEnd(epoch, self.log_end_offset)
+        return VoterState(self.directory_id, self.promise, end, self.voters(), self.snapshot)
+
+    def voters(self) -> tuple[str, ...]:
+        """As the newest record in the log says that names them."""
+        for entry in reversed(self.entries):
+            for record in reversed(entry.records):
+                if isinstance(record, ClusterRecord | VotersRecord):
+                    return record.voters
+        return ()
 
     def prepare(self, asked: Promise) -> VoterState | FencedLeaderEpoch:
         try:
@@ -139,3 +160,21 @@ class SimulatedVoter:
         end_offset = entries[-1].end_offset if entries else previous.offset
         self._committed = max(self._committed, min(committed, end_offset))
         return Appended(is_there=True, offset=end_offset)
+
+    def install(
+        self, asked: Promise, end: LogEnd, entries: Sequence[MetadataEntry]
+    ) -> Installed | FencedLeaderEpoch:
+        """Take a snapshot; `entries` are what it stands for."""
+        try:
+            plan = on_snapshot(self.promise, asked, self, end=end, committed=self._committed)
+        except FencedLeaderEpoch as error:
+            return error
+        self.promise = plan.promise
+        self.keep_promise()
+        if plan.is_newer:
+            if not plan.keeps_log:
+                self.entries = list(entries)
+            self.snapshot = end
+            self.sync()
+            self._committed = max(self._committed, end.offset)
+        return Installed(end.offset)
