@@ -12,7 +12,6 @@ wrong; the transcripts of the first few failing seeds are printed.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import time
@@ -20,14 +19,12 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from random import Random
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bradbury.tests.support.planted_faults import FAULTS, planted
-from bradbury.tests.support.simulated_faults import Swarm
+from bradbury.tests.support.planted_faults import FAULTS, planted, swarm_for
 from bradbury.tests.support.simulated_runs import Outcome, Totals, run_seed
 
 TOTALS = Path(__file__).parents[2] / ".cache" / "simulation.json"
@@ -121,8 +118,7 @@ def find(name: str, most: int) -> tuple[str, int | None, str, float]:
     began = time.process_time()
     with planted(name):
         for seed in range(most):
-            swarm = Swarm.draw(Random(f"swarm {seed}"))
-            outcome = run_seed(seed, dataclasses.replace(swarm, **FAULTS[name].seen_by))
+            outcome = run_seed(seed, swarm_for(name, seed))
             if outcome.failure is not None:
                 return name, seed, outcome.failure, time.process_time() - began
     return name, None, "", time.process_time() - began

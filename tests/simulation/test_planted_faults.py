@@ -1,20 +1,11 @@
 """Are mistakes found? Each planted one must be, and the same seeds without it must be clean."""
 
-import dataclasses
-from random import Random
-
 import pytest
 
-from bradbury.tests.support.planted_faults import FAULTS, MASKED, TOLD, planted
-from bradbury.tests.support.simulated_faults import Swarm
+from bradbury.tests.support.planted_faults import FAULTS, MASKED, TOLD, planted, swarm_for
 from bradbury.tests.support.simulated_runs import run_seed
 
 MOST_SEEDS = 150
-
-
-def swarm_for(name: str, seed: int) -> Swarm:
-    drawn = Swarm.draw(Random(f"swarm {seed}"))
-    return dataclasses.replace(drawn, **FAULTS[name].seen_by)
 
 
 @pytest.mark.slow

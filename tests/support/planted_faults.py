@@ -5,8 +5,12 @@ the simulation joins it, and the kind of cluster in which it would show. Nothing
 product. `planted` undoes it.
 """
 
+from dataclasses import replace
+from random import Random
+
 from . import planted_in_controllers, planted_in_groups, planted_in_replicas
 from .fault_registry import FAULTS, planted
+from .simulated_faults import Swarm
 
 __all__ = [
     "FAULTS",
@@ -16,6 +20,7 @@ __all__ = [
     "planted_in_controllers",
     "planted_in_groups",
     "planted_in_replicas",
+    "swarm_for",
 ]
 
 # Chance does not find these; tests/simulation/test_known_histories.py does, with the fault planted.
@@ -39,3 +44,10 @@ MASKED = {
         "several segments, and a power loss before they are closed again; tests/storage sees it"
     ),
 }
+
+
+def swarm_for(name: str, seed: int) -> Swarm:
+    """The seed's own, but for what the fault needs; without what makes others harder to see."""
+    drawn = Swarm.draw(Random(f"swarm {seed}"))
+    calm = {"groups": 0, "producers": 3, "voter_changes": 0.0, "snapshots": 0.0}
+    return replace(drawn, **{**calm, **FAULTS[name].seen_by})

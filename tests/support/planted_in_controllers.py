@@ -79,9 +79,10 @@ def a_restarted_leader_keeps_its_epoch(patch: Patch) -> None:
     kinds=("power", "kill", "group"),
     min_insync=2,
     nodes=3,
-    fault_every_ms=150,
+    fault_every_ms=300,
     outage_ms=500,
     session_ms=600,
+    lag_ms=200,
 )
 def the_last_in_sync_stays(patch: Patch) -> None:
     """The last member of the ISR stays in it, even if it has lost its data (before KIP-966)."""

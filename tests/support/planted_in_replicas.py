@@ -227,7 +227,7 @@ def who_was_to_come_stays_in_sync(patch: Patch) -> None:
     patch(reassignment, "given_up", given_up)
 
 
-@fault(**MOVES)
+@fault(**{**MOVES, "nodes": 3, "kinds": ("reassign", "disk", "kill", "stop"), "outage_ms": 1_200})
 def who_was_to_stay_is_not_waited_for(patch: Patch) -> None:
     """As this cluster once did: a reassignment is complete when those who came are in sync."""
     patch(
@@ -432,7 +432,13 @@ def followers_do_not_truncate(patch: Patch) -> None:
     patch(LeaderState, "on_follower_fetch", on_follower_fetch)
 
 
-@fault(kinds=("kill", "pause", "group", "cut"), fault_every_ms=150)
+@fault(
+    kinds=("kill", "elect", "cut"),
+    fault_every_ms=150,
+    session_ms=300,
+    loss=0.1,
+    nodes=3,
+)
 def the_own_end_of_an_epoch_is_not_looked_at(patch: Patch) -> None:
     """A follower truncates to where the leader's epoch ended, wherever its own did (KIP-279)."""
     patch(

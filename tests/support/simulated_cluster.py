@@ -14,6 +14,7 @@ from dataclasses import replace
 from random import Random
 from uuid import UUID
 
+from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.metadata_records import (
     ClusterRecord,
     ConfigRecord,
@@ -324,15 +325,17 @@ class SimulatedCluster:
                     f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
                 ), producer.partition_id
         for number in range(self.swarm.groups):
-            if reason := self._unsettled_group(f"g{number}"):
+            if reason := self._unsettled_group(f"g{number}", image):
                 return reason
         return None
 
-    def _unsettled_group(self, group_id: str) -> tuple[str, PartitionId | None] | None:
+    def _unsettled_group(
+        self, group_id: str, image: MetadataImage
+    ) -> tuple[str, PartitionId | None] | None:
         """A group at rest is stable, all its members work, and everything has an owner."""
         members = [each for each in self.members if each.group_id == group_id and not each.is_over]
         partition_id = members[0].partition_id
-        state = self.oracle.image.partition(*partition_id)
+        state = image.partition(*partition_id)
         assert state is not None
         try:
             shard = self.nodes[state.leader].groups.shard_of(group_id)

@@ -139,6 +139,10 @@ class Swarm:
         )
         groups = random.choice((0, 0, 0, 0, 1, 2))
         reassigns = random.random() < 0.35
+        if groups:  # which cost as much as what is left out for them
+            swarm = replace(
+                swarm, partitions=1, producers=2, careless_producers=0, duration_ms=4_000
+            )
         return replace(
             swarm,
             follower_reads=random.random() < 0.3,
@@ -406,11 +410,12 @@ class Faults:
         if not member.process.is_up:
             return
         self._note_member(member, how)
+        outage = self._outage()
         if how == "leaves":
-            member.leave()
+            member.leave(lambda: self._cluster.clock.after(outage, member.start))
         else:
             member.kill()
-        self._cluster.clock.after(self._outage(), member.start)
+            self._cluster.clock.after(outage, member.start)
 
     def _pause_member(self, member: Member) -> None:
         self._note_member(member, "hangs")

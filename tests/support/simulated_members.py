@@ -86,14 +86,19 @@ class Member(Client):
             self.process.begin_life()
             self._begin()
 
-    def leave(self) -> None:
+    def leave(self, on_gone: Callable[[], None]) -> None:
         """A clean end. Static members send no LeaveGroup."""
-        if self.instance_id is not None or not self.process.is_up:
+
+        def gone(_: Any) -> None:
             self.kill()
+            on_gone()
+
+        if self.instance_id is not None:
+            gone(None)
             return
         request = LeaveGroupRequest(self.group_id, [MemberIdentity(self.member_id)])
         self._next()
-        self._ask(lambda shard, answer: shard.leave(request, answer), lambda _: self.kill())
+        self._ask(lambda shard, answer: shard.leave(request, answer), gone)
 
     # --- asking ----------------------------------------------------------------------------------
 
