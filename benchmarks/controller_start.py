@@ -96,7 +96,7 @@ async def measure(folder: Path, partitions: int, changes: int, rounds: int) -> d
             took, made = await start(voters, config)
             assert len(made.image.topics["many"].partitions) == partitions
             if config is SNAPSHOTS:
-                await until_snapshot(voters, made)
+                await until_snapshot(voters)
             await made.close()
             seconds.append(took)
         facts[f"active with {name}, seconds"] = statistics.median(seconds[config is SNAPSHOTS :])
@@ -105,9 +105,9 @@ async def measure(folder: Path, partitions: int, changes: int, rounds: int) -> d
     return facts
 
 
-async def until_snapshot(voters: list[VoterHost], made: Controller) -> None:
-    """The first round only makes it."""
-    while any((await voter.state()).snapshot.offset < made.image.offset for voter in voters):
+async def until_snapshot(voters: list[VoterHost]) -> None:
+    """The first round makes it."""
+    while not all([(await voter.state()).snapshot.offset for voter in voters]):
         await asyncio.sleep(0.05)
 
 

@@ -14,7 +14,7 @@ Names and meanings follow apache/kafka metadata/src/main/resources/common/metada
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..protocol.errors import CorruptMessage
@@ -158,8 +158,15 @@ _TYPES: dict[str, Any] = {
 }
 
 
+_NAMES: dict[type, tuple[str, ...]] = {
+    cls: tuple(field.name for field in fields(cls)) for cls in MetadataRecord.__args__
+}
+
+
 def encode_metadata_record(record: MetadataRecord) -> bytes:
-    body = {"type": type(record).__name__, **asdict(record)}
+    body: dict[str, Any] = {"type": type(record).__name__}
+    for name in _NAMES[type(record)]:  # values are flat; asdict would copy each of them
+        body[name] = getattr(record, name)
     return json.dumps(body, separators=(",", ":")).encode()
 
 

@@ -49,7 +49,7 @@ def end_of(image: MetadataImage) -> LogEnd:
 
 
 def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:
-    """The file. Some 15 us for each partition: for large clusters in a thread."""
+    """The file. Some 10 us for each partition: for large clusters in a thread."""
     values = [encode_metadata_record(record) for record in image.to_records()]
     end = end_of(image)
     header = {
