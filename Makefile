@@ -3,6 +3,7 @@
 # make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: hours of it)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
+# make wheel     the wheel that is taken to other machines, in wheels/
 # make deploy-test  ray up on three machines that are one (docs/deploy/README.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
 
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash deploy-test java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash wheel deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -58,6 +59,12 @@ groups-soak: $(VENV)/.test java
 NEMESES ?= B0,B1,B2,B2-broker,B4,B5,B6,B6-stop,B7,B7-memory,B8,B9,B10,B12
 crash: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
+
+# What is taken to other machines (docs/deploy/README.md). From an empty build folder: setuptools would
+# put into it what it finds there.
+wheel: $(VENV)/bin/python
+	rm -rf build wheels
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheels .
 
 # `ray up` on three machines that are one: namespaces, sshd, the steps of docs/deploy. Needs root.
 deploy-test: $(VENV)/.test
