@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.voter_host import AppendAnswer, VoterHost
 from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
@@ -316,6 +316,31 @@ def test_a_deposed_controller_does_not_even_refuse_other_in_sync_replicas(tmp_pa
         await cluster.start()
         with pytest.raises(NotController):
             await older.change(asked, timeout_ms=0)
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_a_voter_whose_log_never_joins_is_not_asked_hot(tmp_path: Path) -> None:
+    class Contrary(Reachable):
+        """It has another log whatever it is asked for."""
+
+        asked = 0
+
+        async def append(self, *arguments: Any) -> AppendAnswer:
+            Contrary.asked += 1
+            return AppendAnswer(is_there=False, offset=0)
+
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        cluster.voters[2] = Contrary(tmp_path / "d", "broker/d")
+        controller = await cluster.start()
+        for number in range(20):
+            await create(controller, f"t{number}")
+        before = Contrary.asked
+        await asyncio.sleep(0.5)
+        assert Contrary.asked - before < 20
+        assert cluster.ended == []
         await cluster.close()
 
     run(scenario())
