@@ -69,14 +69,15 @@ class Broker:
 class Cluster:
     """Five brokers, the first three of which vote."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, snapshot_bytes: int = 3_000) -> None:
+        self.config = {"metadata.log.max.record.bytes.between.snapshots": str(snapshot_bytes)}
         self.brokers = [Broker(path, number) for number in range(1, 6)]
         self.controllers: list[Controller] = []
 
     async def start(self, of: Sequence[Broker] | None = None) -> Controller:
         made = Controller(
             lambda: list(of or self.brokers),
-            ServerConfig.from_kafka({"metadata.log.max.record.bytes.between.snapshots": "3000"}),
+            ServerConfig.from_kafka(self.config),
             now_ms=lambda: NOW,
             on_superseded=lambda: None,
         )
@@ -217,7 +218,7 @@ def test_one_that_cannot_be_reached_is_not_added_and_nothing_waits_for_it(tmp_pa
 
 def test_a_change_that_only_a_minority_has_is_undone_by_the_next_controller(tmp_path: Path) -> None:
     async def scenario() -> None:
-        cluster = Cluster(tmp_path)
+        cluster = Cluster(tmp_path, snapshot_bytes=1_000_000)
         first = await cluster.start()
         await first.change_voter(add(4), timeout_ms=10_000)
         old = first.image.voters
