@@ -5,7 +5,7 @@ import pytest
 from bradbury.tests.support.planted_faults import FAULTS, MASKED, TOLD, planted, swarm_for
 from bradbury.tests.support.simulated_runs import run_seed
 
-MOST_SEEDS = 150
+MOST_SEEDS = 400
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def high_watermark_below_min_insync(patch: Patch) -> None:
     patch(LeaderState, "_advance", lambda leader: _least_end(leader, sorted(leader._maximal_isr)))
 
 
-@fault(on_expand=0.5, kinds=("kill", "pause", "group"))
+@fault(on_expand=0.5, kinds=("kill", "pause", "group"), nodes=3, partitions=3, session_ms=300)
 def joins_without_the_epochs_start(patch: Patch) -> None:
     """A follower joins the ISR at the high watermark, before it has what the epoch began with."""
     _join_from(patch, lambda leader: leader.high_watermark)
@@ -96,7 +96,15 @@ def shrinks_before_the_controller_agrees(patch: Patch) -> None:
     patch(LeaderState, "propose", propose)
 
 
-@fault(lose_alter_answer=0.4, on_expand=0.5, kinds=("kill", "pause"))
+@fault(
+    lose_alter_answer=0.4,
+    on_expand=0.5,
+    kinds=("kill", "pause", "cut", "group"),
+    nodes=3,
+    min_insync=1,
+    lag_ms=200,
+    fault_every_ms=150,
+)
 def a_lost_answer_counts_as_no(patch: Patch) -> None:
     """A proposal of which nothing was heard is forgotten, though it may have been accepted."""
     original = SimulatedInsync._ask
@@ -398,7 +406,15 @@ def the_recovery_point_stays_above_a_truncation(patch: Patch) -> None:
     )
 
 
-@fault(kinds=("power", "stop", "pause", "cut"), checkpoint_ms=300, fault_every_ms=150, min_insync=2)
+@fault(
+    kinds=("power", "stop", "pause", "cut"),
+    checkpoint_ms=300,
+    fault_every_ms=150,
+    min_insync=2,
+    nodes=3,
+    partitions=3,
+    flushes=False,
+)
 def a_truncation_does_not_reach_the_disk(patch: Patch) -> None:
     """As this log once did: after a power loss dropped records are back, as if committed."""
     patch(LogUpkeep, "_sync_truncation", lambda log: None)

@@ -45,6 +45,7 @@ TOPIC = "t"
 TOPIC_ID = UUID(int=7)
 OFFSETS_ID = UUID(int=8)
 SETTLE_MS = 20_000
+STAND_MS = 2_000
 FIRST_CLIENT = 100
 
 
@@ -82,6 +83,7 @@ class SimulatedCluster:
         self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
         self.controllers: list[SimulatedController] = []
         self.current: SimulatedController | None = None
+        self._doubted: SimulatedController | None = None
         self.is_calm = False
         self._format()
         self.start_controller()
@@ -211,6 +213,23 @@ class SimulatedCluster:
         self.oracle.note(
             None, f"controller {controller.name} is active in epoch {controller.me.epoch}"
         )
+
+    def on_former_controller(self) -> None:
+        """A node was answered by one that does not know that it is over. When that is the one that
+        all ask, a node stands for controller after a while, as cluster/candidacy has it.
+        """
+        former = self.current
+        if former is None or former is self._doubted:
+            return
+        self._doubted = former
+
+        def stand() -> None:
+            if self.current is former and former.me.epoch < self.oracle.image.epoch:
+                self.start_controller()
+            elif self._doubted is former:
+                self._doubted = None
+
+        self.clock.after(STAND_MS, stand)
 
     def controller_for(self, node: SimulatedNode) -> SimulatedController:
         """Whom this node takes for the controller now."""

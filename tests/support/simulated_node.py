@@ -217,9 +217,11 @@ class SimulatedNode:
         if isinstance(result, StaleBrokerEpoch):  # a newer life: this one ends
             self.cluster.on_fenced(self)
             return
-        if not isinstance(result, MetadataUpdate) or result.controller_epoch < (
-            self._controller_epoch
-        ):
+        if not isinstance(result, MetadataUpdate):
+            self.process.after(RETRY_MS, self._poll)
+            return
+        if result.controller_epoch < self._controller_epoch:
+            self.cluster.on_former_controller()
             self.process.after(RETRY_MS, self._poll)
             return
         self._controller_epoch = result.controller_epoch

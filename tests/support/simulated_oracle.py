@@ -312,15 +312,28 @@ class Oracle:
                     f"{ledger.committed_end}: {new}",
                     partition_id,
                 )
-        for node_id in sorted(ledger.lossy & set(new.isr)):
-            node = self._cluster.nodes[node_id]
-            if node.has_all_data and nodes[node_id].incarnation == node.incarnation:
-                ledger.lossy.discard(node_id)
+        self._forgive(partition_id, ledger)
         # Whoever was taken away with what it had lost is made up for by as many as must have it.
         if len(set(new.isr) - ledger.lossy) >= self._cluster.swarm.min_insync:
             ledger.lossy &= set(new.replicas)
         if new.recovering and not ledger.is_damaged:
             raise Violation("R3", f"an unclean election: {new}", partition_id)
+
+    def _forgive(self, partition_id: PartitionId, ledger: Ledger) -> None:
+        """Who is in sync and has all that is committed has made up for what it had lost. One that
+        is dead has not, though its leader may not know yet.
+        """
+        state = self.image.partition(*partition_id)
+        for node_id in sorted(ledger.lossy & set(() if state is None else state.isr)):
+            node = self._cluster.nodes[node_id]
+            replica = node.replicas.get(partition_id)
+            if (
+                replica is not None
+                and node.has_all_data
+                and self.image.nodes[node_id].incarnation == node.incarnation
+                and replica.log.log_end_offset >= ledger.committed_end
+            ):
+                ledger.lossy.discard(node_id)
 
     def on_applied(self, node: SimulatedNode, before: MetadataImage) -> None:
         if node.image.offset < before.offset:
@@ -403,6 +416,7 @@ class Oracle:
     def check_all(self) -> None:
         """What is too dear for each step: log matching, and what each log holds."""
         for partition_id, ledger in self.ledgers.items():
+            self._forgive(partition_id, ledger)
             seen: dict[tuple[int, int], Batch] = {}
             for node in self._cluster.nodes.values():
                 replica = node.replicas.get(partition_id)
