@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..handlers.context import Appended
+from ..handlers.replica_port import Appended
 from ..protocol.errors import KafkaError, RequestTimedOut
 
 T = TypeVar("T")

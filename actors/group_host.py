@@ -15,8 +15,8 @@ from ..cluster.metadata_image import MetadataImage
 from ..groups.group_config import GroupCoordinatorConfig
 from ..groups.group_counters import GroupCounters, MemberMemory
 from ..groups.group_state import GroupState
-from ..handlers.context import LeaderReplica
 from ..handlers.group_port import GroupShard as GroupShardPort
+from ..handlers.replica_port import LeaderReplica
 from ..protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from .group_shard import GroupShard, ShardState
 from .line_limit import LineLimit

@@ -41,7 +41,7 @@ from ..groups.group_config import GroupCoordinatorConfig
 from ..groups.group_counters import GroupCounters, MemberMemory
 from ..groups.group_records import LogEntry, encode_group_record, entries_in
 from ..groups.join import Join
-from ..handlers.context import LeaderReplica
+from ..handlers.replica_port import LeaderReplica
 from ..protocol.errors import (
     CoordinatorNotAvailable,
     KafkaError,

@@ -34,8 +34,10 @@ from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..cluster.voter_change import VoterChange
 from ..groups.group_config import GroupCoordinatorConfig
-from ..handlers.context import LeaderReplica, LogDirs, LogDirState, QuorumState
+from ..handlers.context import QuorumState
 from ..handlers.fetch_session import FetchSessionCache
+from ..handlers.log_dirs_port import LogDirs, LogDirState
+from ..handlers.replica_port import LeaderReplica
 from ..handlers.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
     BrokerIdNotRegistered,

@@ -25,7 +25,8 @@ from typing import Protocol, TypeVar
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ..cluster.topic_name import INTERNAL_TOPICS
-from ..handlers.context import Controller, LeaderReplica
+from ..handlers.context import Controller
+from ..handlers.replica_port import LeaderReplica
 from ..handlers.request_metrics import Histogram
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import (
@@ -117,7 +118,7 @@ class PartitionHost:
             settings=lambda: self.config,
             monotonic_ms=_monotonic_ms,
         )
-        """See handlers.context.Partitions."""
+        """See handlers.replica_port.Partitions."""
         self._followers: dict[str, int] = {}
         """Node by the other end of its connection."""
         self.fetchers = ReplicaFetchers(
@@ -146,7 +147,7 @@ class PartitionHost:
 
     @property
     def log_dirs(self) -> ReplicaMover:
-        """See handlers.context.LogDirs."""
+        """See handlers.log_dirs_port.LogDirs."""
         assert self._mover is not None, "start() comes first"
         return self._mover
 
@@ -223,7 +224,7 @@ class PartitionHost:
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> LeaderReplica:
-        """See handlers.context.Partitions."""
+        """See handlers.replica_port.Partitions."""
         replica = self._replicas.get((topic, partition))
         if replica is None or replica.leader is None:
             if (topic, partition) in self._offline:
@@ -242,7 +243,7 @@ class PartitionHost:
     def follower_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> LeaderReplica | None:
-        """See handlers.context.Partitions."""
+        """See handlers.replica_port.Partitions."""
         replica = self._replicas.get((topic, partition))
         state = self._image.partition(topic, partition)
         if replica is None or replica.leader is not None or state is None:
@@ -252,7 +253,7 @@ class PartitionHost:
         return replica
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """See handlers.context.Partitions."""
+        """See handlers.replica_port.Partitions."""
         self.leader_of(topic, partition)
         log = self._replicas[topic, partition].log
         if "delete" not in log.config.cleanup_policies:
@@ -265,7 +266,7 @@ class PartitionHost:
         )
 
     async def keep_log_starts(self) -> None:
-        """See handlers.context.Partitions."""
+        """See handlers.replica_port.Partitions."""
         await self.upkeep.checkpoint()
 
     # --- following the metadata ------------------------------------------------------------------
@@ -534,7 +535,7 @@ class PartitionHost:
         task.add_done_callback(self._telling.discard)
 
     def follower_asks(self, node_id: int, peer: str) -> None:
-        """See handlers.context.Partitions."""
+        """See handlers.replica_port.Partitions."""
         self._followers[peer] = node_id
 
     def on_closed(self, peer: str) -> None:

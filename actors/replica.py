@@ -31,13 +31,7 @@ from typing import Protocol, TypeVar
 from ..cluster.follower_state import next_high_watermark
 from ..cluster.leader_state import FollowerFetch, LeaderState
 from ..cluster.metadata_image import PartitionImage
-from ..handlers.context import (
-    ActiveProducer,
-    Appended,
-    FetchWaiter,
-    FoundOffset,
-    FoundSlice,
-)
+from ..handlers.replica_port import ActiveProducer, Appended, FetchWaiter, FoundOffset, FoundSlice
 from ..handlers.request_metrics import Histogram
 from ..protocol.errors import (
     FencedLeaderEpoch,
@@ -71,7 +65,7 @@ class InThread(Protocol):
 
 
 class Replica:
-    """Implements handlers.context.LeaderReplica while this node leads the partition."""
+    """Implements handlers.replica_port.LeaderReplica while this node leads the partition."""
 
     def __init__(
         self,
@@ -299,7 +293,7 @@ class Replica:
         )
 
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
-        """See handlers.context.LeaderReplica."""
+        """See handlers.replica_port.LeaderReplica."""
         assert self.leader is not None
         heard = self.leader.on_follower_fetch(fetch, self.log, now_ms=self._monotonic_ms())
         if heard.diverging is not None:
@@ -320,7 +314,7 @@ class Replica:
         return self.log.log_start_offset
 
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
-        """See handlers.context.LeaderReplica."""
+        """See handlers.replica_port.LeaderReplica."""
         leader = self.leader
         if leader is None or leader.low_watermark(self.log.log_start_offset) >= offset:
             return None
@@ -371,7 +365,7 @@ class Replica:
     # --- reading ---------------------------------------------------------------------------------
 
     def in_sync_with(self, offset: int) -> list[int]:
-        """See handlers.context.LeaderReplica."""
+        """See handlers.replica_port.LeaderReplica."""
         return [] if self.leader is None else self.leader.in_sync_with(offset)
 
     def read(

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from uuid import uuid4
 
-from ..handlers.context import LogDirState, LogInDir
+from ..handlers.log_dirs_port import LogDirState, LogInDir
 from ..protocol.errors import (
     InvalidTopicException,
     KafkaError,
@@ -73,7 +73,7 @@ class Move:
 
 
 class ReplicaMover:
-    """Implements handlers.context.LogDirs. One event loop."""
+    """Implements handlers.log_dirs_port.LogDirs. One event loop."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ReplicaMover:
     # --- LogDirs ---------------------------------------------------------------------------------
 
     async def describe(self) -> list[LogDirState]:
-        """Every directory of this node with its logs; see handlers.context.LogDirs."""
+        """Every directory of this node with its logs; see handlers.log_dirs_port.LogDirs."""
         states = [
             LogDirState(path, is_online=False, logs=(), total_bytes=-1, usable_bytes=-1)
             for path in self._directories.unusable
@@ -129,7 +129,7 @@ class ReplicaMover:
         return tuple(logs)
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        """Begin to move a partition to the directory `path`; see handlers.context.LogDirs.
+        """Begin to move a partition to the directory `path`; see handlers.log_dirs_port.LogDirs.
 
         It begins also if the one who asks goes away meanwhile: half begun it would leave a copy
         that nobody knows of.

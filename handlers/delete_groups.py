@@ -12,7 +12,8 @@ from ..protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 from .context import RequestContext
-from .group_port import GroupShard, answer_or, shard_of
+from .group_port import GroupShard
+from .group_request import answer_or, shard_of
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

@@ -15,7 +15,7 @@ from ..protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from .context import RequestContext
-from .group_port import shard_of
+from .group_request import shard_of
 
 FIRST_WITH_NOT_FOUND = 6
 READ, DELETE, DESCRIBE = 3, 6, 8

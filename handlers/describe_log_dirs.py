@@ -14,7 +14,8 @@ from ..protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from .context import LogDirState, RequestContext
+from .context import RequestContext
+from .log_dirs_port import LogDirState
 
 Wanted = set[tuple[str, int]]
 

@@ -35,7 +35,7 @@ from ..protocol.messages.produce import ProduceResponse
 from ..protocol.schema import Message, Struct
 from .api_versions import respond_to_unknown_version
 from .context import Node, RequestContext
-from .fetch import FetchAnswer
+from .fetch_answer import FetchAnswer
 from .produce import CloseConnection
 from .request_metrics import RequestTrace
 from .request_parts import PARTS, is_long, join, split

@@ -37,7 +37,8 @@ from ..protocol.errors import (
 from ..protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ..protocol.messages.fetch import FetchPartition, FetchRequest
 from ..protocol.schema import ZERO_UUID
-from .context import LeaderReplica, RequestContext
+from .context import RequestContext
+from .fetch_answer import FetchAnswer
 from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES, as_message_sets
 from .fetch_session import (
     FINAL_EPOCH,
@@ -48,22 +49,12 @@ from .fetch_session import (
     FetchSession,
     PartitionKey,
 )
+from .replica_port import LeaderReplica
 
 READ_COMMITTED = 1
 FIRST_WITH_RACK = 11
 FIRST_WITH_ZSTD = 10
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-
-
-@dataclass(slots=True)
-class FetchAnswer:
-    """What fetch_response.write_fetch_response is called with."""
-
-    topics: list[FetchedTopic]
-    endpoints: list[Endpoint]
-    error_code: int = 0
-    session_id: int = NO_SESSION
-    is_for_follower: bool = False
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ from __future__ import annotations
 from ..protocol.errors import KafkaError
 from ..protocol.fetch_response import FetchedPartition, FetchedTopic
 from ..protocol.messages.fetch import FetchPartition, FetchRequest
-from .context import FoundSlice, RequestContext
+from .context import RequestContext
+from .replica_port import FoundSlice
 
 FIRST_WITH_BATCHES = 4
 FIRST_WITH_MAGIC_1 = 2

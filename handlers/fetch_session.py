@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from ..protocol.errors import (
     FetchSessionIdNotFound,
@@ -32,11 +33,7 @@ from ..protocol.errors import (
 )
 from ..protocol.fetch_response import FetchedPartition
 from ..protocol.messages.fetch import FetchPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from .context import FetchWaiter, LeaderReplica
+from .replica_port import FetchWaiter, LeaderReplica
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0

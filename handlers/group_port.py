@@ -1,4 +1,4 @@
-"""What the group handlers reach: the coordinator of a group, if it is this node.
+"""What the group handlers reach: the coordinators on this node.
 
 The port is implemented in actors/group_host. Every method takes what it needs from the request
 before it returns (a request points into the receive buffer), and returns the answer, now or later.
@@ -7,12 +7,9 @@ A later answer raises a KafkaError: NotCoordinator when the partition has moved 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol
 
-from ..cluster.topic_name import OFFSETS_TOPIC
-from ..protocol.errors import KafkaError, NotCoordinator
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
 from ..protocol.messages.describe_groups import DescribedGroup
 from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -23,12 +20,6 @@ from ..protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitR
 from ..protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ..protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..protocol.partitioner import partition_for_group
-
-if TYPE_CHECKING:
-    from .context import RequestContext
-
-T = TypeVar("T")
 
 
 class GroupShard(Protocol):
@@ -68,59 +59,3 @@ class Groups(Protocol):
     def shards(self) -> list[GroupShard]:
         """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
         ...
-
-
-def partition_of(group_id: str, context: RequestContext) -> int:
-    """Raises NotCoordinator while there is no offsets topic."""
-    topic = context.node.image.topics.get(OFFSETS_TOPIC)
-    if topic is None or not topic.partitions:
-        raise NotCoordinator("the offsets topic is being created")
-    return partition_for_group(group_id, len(topic.partitions))
-
-
-def shard_of(group_id: str, context: RequestContext) -> GroupShard:
-    """The coordinator of this group.
-
-    Raises:
-        NotCoordinator: it is another node; the client looks it up again.
-        CoordinatorLoadInProgress: it is this node, in a moment; the client comes again.
-    """
-    groups = context.node.groups
-    if groups is None:
-        raise NotCoordinator("this node coordinates no groups")
-    return groups.shard(partition_of(group_id, context))
-
-
-def answer_or(
-    ask: Callable[[], Awaitable[T]],
-    refuse: Callable[[KafkaError], T],
-    finish: Callable[[T], T] | None = None,
-) -> T | Awaitable[T]:
-    """`finish` of the answer of `ask()`, or of `refuse(error)` if that raises, at once or later.
-
-    An answer that is there already costs no task: most heartbeats.
-    """
-    try:
-        answer = ask()
-    except KafkaError as error:
-        refused = refuse(error)
-        return refused if finish is None else finish(refused)
-    if isinstance(answer, asyncio.Future) and answer.done() and answer.exception() is None:
-        response: T = answer.result()
-        return response if finish is None else finish(response)
-    return _later(answer, refuse, finish)
-
-
-async def _later(
-    answer: Awaitable[T], refuse: Callable[[KafkaError], T], finish: Callable[[T], T] | None
-) -> T:
-    try:
-        response = await answer
-    except KafkaError as error:
-        response = refuse(error)
-    return response if finish is None else finish(response)
-
-
-def client_host(context: RequestContext) -> str:
-    """The peer's address in Java's form, as DescribeGroups shows it: "/127.0.0.1"."""
-    return f"/{context.peer.rpartition(':')[0] or context.peer}"

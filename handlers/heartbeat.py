@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from ..protocol.errors import CoordinatorLoadInProgress, KafkaError
 from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from .context import RequestContext
-from .group_port import answer_or, shard_of
+from .group_request import answer_or, shard_of
 
 
 def handle(

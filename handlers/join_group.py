@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from ..protocol.errors import KafkaError
 from ..protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from .context import RequestContext
-from .group_port import answer_or, client_host, shard_of
+from .group_request import answer_or, client_host, shard_of
 
 FIRST_WITH_NULLABLE_PROTOCOL = 7
 

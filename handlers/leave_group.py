@@ -15,7 +15,7 @@ from ..protocol.messages.leave_group import (
     MemberIdentity,
 )
 from .context import RequestContext
-from .group_port import answer_or, shard_of
+from .group_request import answer_or, shard_of
 
 FIRST_WITH_MEMBERS = 3
 

@@ -33,7 +33,8 @@ from ..protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from .context import FoundOffset, LeaderReplica, RequestContext
+from .context import RequestContext
+from .replica_port import FoundOffset, LeaderReplica
 
 LATEST = -1
 EARLIEST = -2

@@ -19,7 +19,7 @@ from ..protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from .context import RequestContext
-from .group_port import answer_or, shard_of
+from .group_request import answer_or, shard_of
 
 
 def handle(

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from ..protocol.errors import KafkaError
 from ..protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from .context import RequestContext
-from .group_port import answer_or, shard_of
+from .group_request import answer_or, shard_of
 
 
 def handle(

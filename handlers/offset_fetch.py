@@ -24,7 +24,7 @@ from ..protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from .context import RequestContext
-from .group_port import shard_of
+from .group_request import shard_of
 
 FIRST_WITH_GROUPS = 8
 FIRST_WITH_ERROR_CODE = 2

@@ -44,7 +44,8 @@ from ..protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ..protocol.record_batch import HEADER_SIZE, MAGIC, Buffer, read_size
-from .context import Appended, RequestContext
+from .context import RequestContext
+from .replica_port import Appended
 
 ZSTD = 4
 ACKS_ALL = -1

@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..protocol.messages.produce import ProduceResponse
 from ..protocol.schema import Message, Struct, Wire
-
-if TYPE_CHECKING:
-    from .fetch import FetchAnswer
+from .fetch_answer import FetchAnswer
 
 
 class Histogram:

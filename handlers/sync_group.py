@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from ..protocol.errors import KafkaError
 from ..protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from .context import RequestContext
-from .group_port import answer_or, shard_of
+from .group_request import answer_or, shard_of
 
 
 def handle(

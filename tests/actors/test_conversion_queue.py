@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from bradbury.actors.conversion_queue import MOST_BYTES, ConversionPool, ConversionQueue
-from bradbury.handlers.context import Appended
+from bradbury.handlers.replica_port import Appended
 from bradbury.protocol.errors import InvalidRecord, NotLeaderOrFollower, RequestTimedOut
 
 

@@ -5,7 +5,7 @@ import tempfile
 from itertools import pairwise
 from typing import NamedTuple
 
-from bradbury.handlers.context import Appended, FetchWaiter
+from bradbury.handlers.replica_port import Appended, FetchWaiter
 from bradbury.protocol.errors import KafkaError, OffsetOutOfRange
 from bradbury.protocol.record_batch import read_header, stamp
 
