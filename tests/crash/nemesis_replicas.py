@@ -61,7 +61,7 @@ def _reassign(
     moves = {kafka.TopicPartition(scene.topic, number): to for number, to in wanted.items()}
     for _ in range(20):
         try:
-            admin.alter_partition_reassignments(moves, raise_errors=False)
+            admin.alter_partition_reassignments(moves)
         except KafkaError as error:
             scene.note("failed", error=repr(error))
             time.sleep(0.5)
