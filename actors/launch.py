@@ -33,7 +33,7 @@ from ..cluster.rebalance import Move, Rebalance
 from ..cluster.voter_change import VoterChange
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import KafkaError
-from .handles import CONTROLLER
+from .handles import BROKER_PREFIX, CONTROLLER
 from .placement import ActorPlan, PlacementError, RayNode, plan
 from .ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
 
@@ -47,6 +47,7 @@ REACH_SECONDS = 5.0
 # A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
 PATIENCE_SECONDS = 5.0
 STOP_SECONDS = 30.0
+HAND_OVER_SECONDS = 2.0
 
 _CLASSES = {
     "BrokerActor": BrokerActor,
@@ -492,12 +493,39 @@ def stop_actors(namespace: str) -> int:
     return len(handles)
 
 
+def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
+    """What the controller says, or who stands in for it; one hands over to the other meanwhile."""
+    deadline = time.monotonic() + HAND_OVER_SECONDS
+    while True:
+        described: dict[str, Any] = _ask(controller.describe)
+        if not described["active"]:
+            described |= _standing_in(namespace)
+        if described["active"] or time.monotonic() > deadline:
+            return described
+        time.sleep(0.1)
+
+
+def _standing_in(namespace: str) -> dict[str, Any]:
+    """What a broker says that stands in for the controller; empty if none does."""
+    for name in _named_actors(namespace):
+        handle = _get_actor(name, namespace) if name.startswith(BROKER_PREFIX) else None
+        if handle is None:
+            continue
+        try:
+            described: dict[str, Any] | None = _ask(handle.describe_standby, 5)
+        except UpError:
+            continue
+        if described is not None:
+            return described
+    return {}
+
+
 def status(namespace: str = NAMESPACE) -> dict[str, Any]:
     """The controller's description with each node's own status."""
     controller = _get_actor(CONTROLLER, namespace)
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
-    described: dict[str, Any] = _ask(controller.describe)
+    described = _describe(controller, namespace)
     described["actors"] = []
     for name in _named_actors(namespace):
         handle = _get_actor(name, namespace)

@@ -29,7 +29,7 @@ from ..cluster.voter import LogEnd, Promise
 from ..cluster.voter_change import VoterChange
 from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
-from ..protocol.errors import ConnectionFailed, KafkaError
+from ..protocol.errors import ConnectionFailed, KafkaError, NotController
 from ..storage.storage_failure import DataDirectoryError
 from .carry_through import within
 from .controller import Controller, MetadataUpdate, Registered
@@ -211,6 +211,13 @@ class BrokerActor(NodeActor):
             raise ValueError(f"{method} is nothing that a controller is asked")
         return await getattr(self._standby.controller(), method)(*arguments, **keywords)
 
+    async def describe_standby(self) -> dict[str, Any] | None:
+        """As ControllerActor.describe, without settings and pid; None unless it stands in."""
+        try:
+            return _description_of(self._standby.controller())
+        except NotController:
+            return None
+
     async def stop(self) -> None:
         await self._standby.close()
         await super().stop()
@@ -285,38 +292,10 @@ class ControllerActor(_Shell):
 
     async def describe(self) -> dict[str, Any]:
         """What `up` and `status` want to know: settings, epoch, nodes, counts."""
-        image = self._controller.image
-        health = self._controller.health()
         return {
             "settings": self.settings,
-            "cluster_id": image.cluster_id,
-            "epoch": image.epoch,
-            "metadata_offset": image.offset,
-            "voters": self._controller.voters,
-            "active": self._controller.is_active,
             "pid": os.getpid(),
-            "topics": len(image.topics),
-            "partitions": health.partitions,
-            "leaderless": health.leaderless,
-            "under_replicated": health.under_replicated,
-            "under_min_isr": health.under_min_isr,
-            "at_min_isr": health.at_min_isr,
-            "reassigned": health.reassigned,
-            "nodes": [
-                {
-                    "node_id": node.node_id,
-                    "roles": list(node.roles),
-                    "address": f"{node.host}:{node.port}",
-                    "rack": node.rack,
-                    "machine": node.machine_name,
-                    "metadata_directory_id": node.metadata_directory_id,
-                    "draining": node.machine_name in image.draining,
-                    "fenced": node.fenced,
-                    "leaders": health.leaders[node.node_id],
-                    "replicas": health.replicas[node.node_id],
-                }
-                for node in image.nodes.values()
-            ],
+            **_description_of(self._controller),
         }
 
     async def bootstrap_servers(self) -> str:
@@ -348,3 +327,37 @@ class ControllerActor(_Shell):
 
     async def stop(self) -> None:
         await self._controller.close()
+
+
+def _description_of(controller: Controller) -> dict[str, Any]:
+    image = controller.image
+    health = controller.health()
+    return {
+        "cluster_id": image.cluster_id,
+        "epoch": image.epoch,
+        "metadata_offset": image.offset,
+        "voters": controller.voters,
+        "active": controller.is_active,
+        "topics": len(image.topics),
+        "partitions": health.partitions,
+        "leaderless": health.leaderless,
+        "under_replicated": health.under_replicated,
+        "under_min_isr": health.under_min_isr,
+        "at_min_isr": health.at_min_isr,
+        "reassigned": health.reassigned,
+        "nodes": [
+            {
+                "node_id": node.node_id,
+                "roles": list(node.roles),
+                "address": f"{node.host}:{node.port}",
+                "rack": node.rack,
+                "machine": node.machine_name,
+                "metadata_directory_id": node.metadata_directory_id,
+                "draining": node.machine_name in image.draining,
+                "fenced": node.fenced,
+                "leaders": health.leaders[node.node_id],
+                "replicas": health.replicas[node.node_id],
+            }
+            for node in image.nodes.values()
+        ],
+    }
