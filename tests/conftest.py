@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from bradbury.tests.support.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
+
+# No test depends on how long something takes: the machine may be busy with others.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 ONE_RAY = ("ray", "crash", "compatibility")
 """Folders whose tests share one Ray cluster, and with it one process."""
