@@ -6,7 +6,8 @@ again, or are on their way to it.
 
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import kafka
 from confluent_kafka import ElectionType, KafkaException
@@ -19,6 +20,7 @@ from .cluster import send_signal
 from .scene import Scene
 
 MOVED_SECONDS = 60
+TRIES = 20
 
 
 def move_replicas(scene: Scene) -> None:
@@ -29,39 +31,34 @@ def move_replicas(scene: Scene) -> None:
     )
     if len(nodes) < 3:
         return  # one is not back yet
-    admin = kafka.KafkaAdminClient(bootstrap_servers=cluster.servers)
-    try:
-        chosen = random.sample(range(scene.partitions), scene.partitions // 2)
-        fewer = {number: random.sample(nodes, 2) for number in chosen}
-        scene.fault("fewer replicas", partitions=fewer)
-        _reassign(scene, admin, fewer)
-        _maybe_kill(scene)
-        time.sleep(random.uniform(0, 2))
-        again = {number: random.sample(nodes, 3) for number in chosen}
-        scene.fault("more replicas", partitions=again)
-        _reassign(scene, admin, again)
-        if random.random() < 0.4:
-            time.sleep(random.uniform(0, 0.3))
-            scene.note("given up", partitions=chosen)
-            _reassign(scene, admin, dict.fromkeys(chosen))
-        _maybe_kill(scene)
-        _elect(scene)
-        # Whatever became of it: in the end everybody has all of them.
-        _reassign(scene, admin, again)
-        wait_for(lambda: not _under_way(admin), MOVED_SECONDS, "replicas do not come")
-        _elect(scene)
-    finally:
-        admin.close()
+    chosen = random.sample(range(scene.partitions), scene.partitions // 2)
+    fewer = {number: random.sample(nodes, 2) for number in chosen}
+    scene.fault("fewer replicas", partitions=fewer)
+    _reassign(scene, fewer)
+    _maybe_kill(scene)
+    time.sleep(random.uniform(0, 2))
+    again = {number: random.sample(nodes, 3) for number in chosen}
+    scene.fault("more replicas", partitions=again)
+    _reassign(scene, again)
+    if random.random() < 0.4:
+        time.sleep(random.uniform(0, 0.3))
+        scene.note("given up", partitions=chosen)
+        _reassign(scene, dict.fromkeys(chosen))
+    _maybe_kill(scene)
+    _elect(scene)
+    # Whatever became of it: in the end everybody has all of them.
+    _reassign(scene, again)
+    wait_for(lambda: not _under_way(scene), MOVED_SECONDS, "replicas do not come")
+    _elect(scene)
 
 
-def _reassign(
-    scene: Scene, admin: kafka.KafkaAdminClient, wanted: dict[int, list[int] | None]
-) -> None:
+def _reassign(scene: Scene, wanted: Mapping[int, list[int] | None]) -> None:
     """Again and again while the controller is not there; what cannot be is left."""
     moves = {kafka.TopicPartition(scene.topic, number): to for number, to in wanted.items()}
-    for _ in range(20):
+    for _ in range(TRIES):
         try:
-            admin.alter_partition_reassignments(moves)
+            with _admin(scene) as admin:
+                admin.alter_partition_reassignments(moves)
         except KafkaError as error:
             scene.note("failed", error=repr(error))
             time.sleep(0.5)
@@ -69,9 +66,20 @@ def _reassign(
             return
 
 
-def _under_way(admin: kafka.KafkaAdminClient) -> bool:
+@contextmanager
+def _admin(scene: Scene) -> Iterator[kafka.KafkaAdminClient]:
+    """A fresh one each time: it keeps asking the broker that it has found first, dead or not."""
+    admin = kafka.KafkaAdminClient(bootstrap_servers=scene.cluster.servers)
     try:
-        return bool(admin.list_partition_reassignments())
+        yield admin
+    finally:
+        admin.close()
+
+
+def _under_way(scene: Scene) -> bool:
+    try:
+        with _admin(scene) as admin:
+            return bool(admin.list_partition_reassignments())
     except KafkaError:
         return True
 
@@ -89,6 +97,6 @@ def _maybe_kill(scene: Scene) -> None:
 def _elect(scene: Scene) -> None:
     """The first replica of every partition is to lead, where it can."""
     admin = AdminClient({"bootstrap.servers": scene.cluster.servers, "log_level": 0})
-    with suppress(KafkaException):
-        admin.elect_leaders(ElectionType.PREFERRED, None, request_timeout=10).result(15)
+    with suppress(KafkaException, TimeoutError):
+        admin.elect_leaders(ElectionType.PREFERRED, None).result(15)
         scene.note("preferred leaders elected")
