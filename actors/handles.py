@@ -95,6 +95,8 @@ class ControllerHandle:
         self._is_lost = False
         self._promise: Promise | None = None
         """The newest that was seen when the controller was lost last."""
+        self._epoch = -1
+        """Of the newest controller that has answered."""
         self.candidacy = Candidacy()
 
     async def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
@@ -193,6 +195,12 @@ class ControllerHandle:
             if isinstance(error, TimeoutError):
                 raise ConnectionFailed("the controller does not answer") from None
             raise
+        if update.controller_epoch < self._epoch:
+            # It was deposed and, having had nothing to write since, does not know it.
+            self._give_up(self._target)
+            self.candidacy.on_unheard(now_ms=int(loop.time() * 1000), is_reachable=True)
+            raise NotController(f"the controller of epoch {update.controller_epoch} was deposed")
+        self._epoch = update.controller_epoch
         self.candidacy.on_heard()
         self._is_lost = False
         if self._promise is None and self._voter_actors():
