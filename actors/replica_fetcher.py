@@ -240,6 +240,10 @@ class ReplicaFetcher:
             while self._partitions:
                 if not await self._has_question():
                     continue
+                if not_durable := self._not_durable():
+                    async with self._processing:
+                        await self._flush(not_durable)
+                    continue
                 request = self._next_request()
                 answer = await connection.request(
                     request,
@@ -278,6 +282,18 @@ class ReplicaFetcher:
             delayed = self._delayed.get(partition_id)
             if delayed is None or delayed.until == ASKED_AGAIN:
                 self._dirty[partition_id] = None
+
+    def _not_durable(self) -> list[Followed]:
+        """About to be asked for, which claims all that they have; but their topic wants it on the
+        disk, and it is only in the page cache, as a former life of this process has left it.
+        """
+        return [
+            followed
+            for partition_id in self._dirty
+            if (followed := self._partitions[partition_id]).replica.log.unflushed_records
+            >= followed.replica.log.config.flush_messages
+            and followed.replica.log.health.failure is None
+        ]
 
     def _next_request(self) -> FetchRequest:
         node, config = self._node, self._node.config

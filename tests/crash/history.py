@@ -187,7 +187,7 @@ def _read_writer(
                     send = sends[value]
                     assert partition == send.partition, f"{value} went to partition {partition}"
                     send.outcome, send.end = "ok", line["time"]
-                    send.offset = offset if offset >= 0 else None
+                    send.offset = None if offset is None or offset < 0 else offset
             case "failed":
                 for value in line["values"]:
                     sends[value].outcome = "fail" if line["certain"] else "info"

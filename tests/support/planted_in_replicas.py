@@ -374,6 +374,13 @@ def a_follower_claims_what_is_not_synced(patch: Patch) -> None:
             replica.flush(lambda: None)
 
     patch(Fetcher, "_flush", flush)
+    patch(Fetcher, "_not_durable", lambda fetcher, asked: [])
+
+
+@fault(**{**DURABLE, "fault_every_ms": 150, "outage_ms": 100, "groups": 2})
+def a_follower_claims_what_its_former_life_has_left(patch: Patch) -> None:
+    """As this cluster once did: what is only in the page cache counts when the process is back."""
+    patch(Fetcher, "_not_durable", lambda fetcher, asked: [])
 
 
 @fault(**DURABLE)

@@ -6,6 +6,7 @@ something, or for a while. An answer for a position that is no longer ours is dr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bradbury.cluster.follower_state import (
@@ -84,6 +85,9 @@ class Fetcher:
             if self._delayed.get(partition_id, 0) <= now
         }
         self._is_asking = True
+        if not_durable := self._not_durable(asked):
+            self._flush(not_durable)
+            return
         if not asked:
             node.process.after(BACKOFF_MS, self._asked_nothing)
             return
@@ -99,6 +103,15 @@ class Fetcher:
             timeout_ms=node.cluster.swarm.fetch_wait_ms + ANSWER_MS,
             what="fetch",
         )
+
+    def _not_durable(self, asked: Iterable[PartitionId]) -> list[SimulatedReplica]:
+        """What a former life of the process has left in the page cache only."""
+        replicas = [self.partitions[partition_id].replica for partition_id in asked]
+        return [
+            replica
+            for replica in replicas
+            if replica.log.unflushed_records >= replica.log.config.flush_messages
+        ]
 
     def _asked_nothing(self) -> None:
         self._is_asking = False
