@@ -19,8 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
 
-# Two processes: the tests wait more than they work. `make test JOBS=0` runs them in one.
-JOBS ?= 2
+# Three processes, on two cores: the tests wait more than they work. `make test JOBS=0` runs them in one.
+JOBS ?= 3
 test: $(VENV)/.test java check
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
