@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ def _serve(pipe: Connection, data_dir: str) -> None:
         pipe.recv()
 
 
-class Contestant:
+class Contestant(ABC):
     """A broker under test. `start_seconds`: from the start of its process until it serves."""
 
     name: str
@@ -33,8 +34,8 @@ class Contestant:
     start_seconds: float
     _process: psutil.Process
 
-    def __enter__(self) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def __enter__(self) -> Self: ...
 
     def cpu_seconds(self) -> float:
         """User and system time of the broker so far (/proc/<pid>/stat)."""
@@ -44,13 +45,13 @@ class Contestant:
     def rss_bytes(self) -> int:
         return int(self._process.memory_info().rss)
 
+    @abstractmethod
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
 
 class Bradbury(Contestant):

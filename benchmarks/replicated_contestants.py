@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import time
+from abc import abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +24,8 @@ ROLE = "versus"
 class Replicated(Contestant):
     """A cluster whose nodes can be killed. `processes`: of all nodes, not of Ray itself."""
 
-    def processes(self) -> list[psutil.Process]:
-        raise NotImplementedError
+    @abstractmethod
+    def processes(self) -> list[psutil.Process]: ...
 
     def cpu_seconds(self) -> float:
         return sum(sum(each.cpu_times()[:2]) for each in self.processes())
@@ -32,9 +33,13 @@ class Replicated(Contestant):
     def rss_bytes(self) -> int:
         return sum(each.memory_info().rss for each in self.processes())
 
+    @abstractmethod
     def kill(self, node_id: int) -> None:
         """kill -9 of the process of a Kafka node; it comes back."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Returns when everything that was killed is back and in sync."""
 
 
 class ReplicatedBradbury(Replicated):

@@ -7,6 +7,7 @@ new request is one new class: nothing between handler and rule has to know it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -62,7 +63,7 @@ class ConfigRules(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerRequest(Generic[A]):
+class ControllerRequest(ABC, Generic[A]):
     """A is the type of the answer.
 
     needs_confirmation: an answer without a change counts, too, so only the present controller may
@@ -75,6 +76,6 @@ class ControllerRequest(Generic[A]):
     validate_only: bool = False
     is_repeated: bool = False
 
+    @abstractmethod
     def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], A]:
         """(what changes, the answer). Pure. May raise a KafkaError: then nothing changes."""
-        raise NotImplementedError

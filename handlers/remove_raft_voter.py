@@ -5,14 +5,13 @@ A voter whose disk was replaced is no broker's any more: its directory alone say
 
 from __future__ import annotations
 
-from ..cluster.voter_change import VoterChange
-from ..protocol.errors import InconsistentClusterId, KafkaError
+from ..protocol.errors import KafkaError
 from ..protocol.messages.remove_raft_voter import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
-from ..protocol.schema import ZERO_UUID
 from .context import RequestContext
+from .voter_request import change_voter
 
 TIMEOUT_MS = 5_000
 
@@ -20,18 +19,15 @@ TIMEOUT_MS = 5_000
 async def handle(
     request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
-    node = context.node
     try:
-        if request.cluster_id not in (None, node.image.cluster_id):
-            raise InconsistentClusterId(f"this is cluster {node.image.cluster_id}")
-        change = VoterChange(
+        await change_voter(
+            context,
             is_addition=False,
-            node_id=request.voter_id,
-            directory_id=(
-                "" if request.voter_directory_id == ZERO_UUID else str(request.voter_directory_id)
-            ),
+            cluster_id=request.cluster_id,
+            voter_id=request.voter_id,
+            directory_id=request.voter_directory_id,
+            timeout_ms=TIMEOUT_MS,
         )
-        await node.controller.change_voter(change, timeout_ms=TIMEOUT_MS)
     except KafkaError as error:
         return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
     return RemoveRaftVoterResponse(error_message=None)

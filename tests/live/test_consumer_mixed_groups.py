@@ -10,6 +10,7 @@ import itertools
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
@@ -54,7 +55,7 @@ JAVA = {
 }
 
 
-class Reader:
+class Reader(ABC):
     """One member: a thread that polls until it is told to stop, then commits and leaves.
 
     seen: the numbers of all records it was handed, in order.
@@ -67,8 +68,8 @@ class Reader:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, daemon=True)
 
-    def read(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self) -> None: ...
 
     @property
     def stopping(self) -> bool:
