@@ -56,6 +56,7 @@ HEAL_SECONDS = 120.0
 PATIENCE_SECONDS = 60.0
 FINAL_TRIES = 2
 CALM_SECONDS = 2.0
+LATE_SECONDS = 60.0
 FLUSH_SECONDS = 150.0
 
 
@@ -208,6 +209,7 @@ class CrashRun:
         acks: of the writers, "all" (idempotent) or "1".
         min_insync: min.insync.replicas of the topic.
         most_seconds: the longest that a single fault may take.
+        least_faults: where `seconds` were too short for so many, trouble goes on until they were made.
         patience: seconds until fresh readers, and then the group, must have everything.
         on_progress: told how many seconds of faults are over (-1: not in them), and what goes on.
     """
@@ -223,6 +225,7 @@ class CrashRun:
         acks: str = "all",
         min_insync: int = MIN_INSYNC,
         most_seconds: float = 30,
+        least_faults: int = 0,
         patience: float = PATIENCE_SECONDS,
         on_progress: Any = lambda seconds, text: None,
     ) -> None:
@@ -234,6 +237,7 @@ class CrashRun:
         self._acks = acks
         self._min_insync = min_insync
         self._most_seconds = most_seconds
+        self._least_faults = least_faults
         self._patience = patience
         self._on_progress = on_progress
         self._writers: list[ClientProcess] = []
@@ -374,12 +378,15 @@ class CrashRun:
         )
         scene.note("begin", nemesis=self._nemesis.name, seed=self._seed)
         begin = time.monotonic()
-        while time.monotonic() < begin + seconds:
+        while (over := time.monotonic() - begin) < seconds or (
+            scene.count < self._least_faults and over < seconds + LATE_SECONDS
+        ):
             self._look_after_clients()
             self._nemesis.act(scene)
             self._on_progress(time.monotonic() - begin, f"{scene.count} faults")
             pause = scene.random.uniform(*self._nemesis.pause)
-            time.sleep(min(pause, max(0.0, begin + seconds - time.monotonic())))
+            left = begin + seconds - time.monotonic()
+            time.sleep(pause if left <= 0 else min(pause, left))
         scene.note("end")
         self.outcome.faults = scene.count
         self.outcome.recoveries = scene.recoveries

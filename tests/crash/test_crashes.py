@@ -25,11 +25,20 @@ def nodes(ray_cluster: str) -> Iterator[list[RayNode]]:
         yield running
 
 
-def run(nodes: list[RayNode], folder: Path, name: str) -> Figures:
-    """A run in which nothing is wrong; its figures."""
-    figures, wrong = run_one(nodes, folder, NEMESES[name], FAULT_SECONDS, seed=6, most_seconds=12)
+def run(nodes: list[RayNode], folder: Path, name: str, least_faults: int) -> Figures:
+    """A run in which nothing is wrong, of so many faults or more; its figures."""
+    figures, wrong = run_one(
+        nodes,
+        folder,
+        NEMESES[name],
+        FAULT_SECONDS,
+        seed=6,
+        most_seconds=12,
+        least_faults=least_faults,
+    )
     assert wrong == []
     assert figures.is_good
+    assert figures.faults >= least_faults
     assert figures.acknowledged > 1000
     assert figures.unknown == 0
     assert figures.offsets_compared >= figures.acknowledged
@@ -39,30 +48,26 @@ def run(nodes: list[RayNode], folder: Path, name: str) -> Figures:
 def test_partition_actors_are_killed_one_after_the_other(
     nodes: list[RayNode], tmp_path: Path
 ) -> None:
-    figures = run(nodes, tmp_path, "B1")
-    assert figures.faults >= 3
+    figures = run(nodes, tmp_path, "B1", 3)
     assert figures.elections >= 1
-    assert figures.produce_gap < 10
+    assert figures.produce_gap < 20
 
 
 def test_partition_actors_are_stopped_and_go_on(nodes: list[RayNode], tmp_path: Path) -> None:
-    figures = run(nodes, tmp_path, "B2")
-    assert figures.faults >= 2
+    figures = run(nodes, tmp_path, "B2", 2)
     assert figures.produce_gap < 30  # stopped for 12 s at most, or a session of 9 s
 
 
 def test_producers_do_not_notice_that_the_controller_is_killed(
     nodes: list[RayNode], tmp_path: Path
 ) -> None:
-    figures = run(nodes, tmp_path, "B6")
-    assert figures.faults >= 3
+    figures = run(nodes, tmp_path, "B6", 3)
     assert figures.elections == 0
-    assert figures.produce_gap < 5
+    assert figures.produce_gap < 10
 
 
 def test_all_actors_are_killed_at_once(nodes: list[RayNode], tmp_path: Path) -> None:
-    figures = run(nodes, tmp_path, "B8")
-    assert figures.faults >= 1
+    figures = run(nodes, tmp_path, "B8", 1)
     assert figures.produce_gap < 60
 
 
@@ -78,6 +83,7 @@ def test_records_that_only_a_leader_had_are_missed_when_they_are_gone(
         config={"broker.session.timeout.ms": 3000},
         acks="1",
         min_insync=1,
+        least_faults=1,
         patience=8,  # what is gone does not come
         seed=1,
     )
