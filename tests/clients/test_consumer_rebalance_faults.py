@@ -272,9 +272,9 @@ def test_a_finished_rebalance_that_nobody_has_polled_for_keeps_its_heartbeats(
 
 
 def test_a_poll_that_waits_for_long_is_a_poll_all_the_while(group: ScriptedGroup) -> None:
-    with member(group, max_poll_interval_ms=200, auto_commit_interval_ms=100) as consumer:
+    with member(group, max_poll_interval_ms=1_000, auto_commit_interval_ms=250) as consumer:
         know_positions(consumer)
-        assert consumer.poll(1_000).num_rows == 0
+        assert consumer.poll(2_500).num_rows == 0
         assert consumer.group_metadata().generation == 1
         assert not [one for one in group.requests if isinstance(one, LeaveGroupRequest)]
         assert len(group.wait_for(OffsetCommitRequest)) >= 5
