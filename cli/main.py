@@ -29,6 +29,7 @@ from .log_command import log
 from .offsets_command import offsets
 from .produce_command import produce
 from .rebalance_command import drain, rebalance
+from .replicas_command import replicas
 from .topic_commands import topics
 from .voters_command import voters
 
@@ -77,6 +78,7 @@ app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.command()(rebalance)
 app.command()(drain)
+app.add_typer(replicas, name="replicas")
 app.add_typer(voters, name="voters")
 app.command()(dirs)
 app.command()(demo)

@@ -4,7 +4,7 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs, reassignments; how each thing is asked for (a module of its own where it is long).
+Not here: ACLs; how each thing is asked for (a module of its own where it is long).
 """
 
 from __future__ import annotations
@@ -17,23 +17,6 @@ from typing import Final, Self, TypeVar
 from uuid import UUID
 
 from ..protocol.errors import error_for
-from ..protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from ..protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from ..protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
 from ..protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from .bootstrap import NAMESPACE
@@ -59,22 +42,23 @@ from .io_thread import Steps, wait
 from .list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
 from .log_dirs import LogDir, describe_log_dirs
 from .metadata import Broker, ClusterView, PartitionView
+from .replicas_admin import (
+    ELECTION_TYPES,
+    QuorumDescription,
+    Reassignment,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    describe_metadata_quorum,
+    elect_leaders,
+    list_partition_reassignments,
+)
 from .topic_partition import TopicPartition
+from .topics_admin import NewTopic, create_partitions, create_topics, delete_topics
 
 T = TypeVar("T")
 
 NEW_TOPIC_GRACE_MS: Final = 2_000
 """How long a topic that one node just made may be unknown to another."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create. partitions, replication_factor: -1 for the broker's default."""
-
-    name: str
-    partitions: int = 1
-    replication_factor: int = 1
-    configs: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +123,7 @@ class Admin:
     def create_topics(self, topics: Iterable[NewTopic | str]) -> list[TopicDescription]:
         """Create topics; described in the order given. The first refusal is raised, after all."""
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=topic.name,
-                    num_partitions=topic.partitions,
-                    replication_factor=topic.replication_factor,
-                    configs=[
-                        CreatableTopicConfig(name=key, value=str(value))
-                        for key, value in (topic.configs or {}).items()
-                    ],
-                )
-                for topic in wanted
-            ],
-            timeout_ms=self._timeout_ms,
-        )
-        response = self._run(
-            self._client.send_to_any(request, CreateTopicsResponse, repeatable=False)
-        )
-        for result in response.topics:
-            if result.error_code:
-                raise error_for(result.error_code, _text(result.name, result.error_message))
+        self._run(create_topics(self._client, wanted, timeout_ms=self._timeout_ms))
         return self.describe_topics([topic.name for topic in wanted])
 
     def delete_topic(self, name: str) -> None:
@@ -172,18 +136,7 @@ class Admin:
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. The first refusal is raised, after all."""
-        names = list(names)
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in names],
-            topic_names=names,
-            timeout_ms=self._timeout_ms,
-        )
-        response = self._run(
-            self._client.send_to_any(request, DeleteTopicsResponse, repeatable=False)
-        )
-        for result in response.responses:
-            if result.error_code:
-                raise error_for(result.error_code, _text(result.name or "", result.error_message))
+        self._run(delete_topics(self._client, list(names), timeout_ms=self._timeout_ms))
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Names in order."""
@@ -226,20 +179,16 @@ class Admin:
         Raises:
             UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment: the broker says.
         """
-        assigned = None
-        if assignments is not None:
-            assigned = [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in assignments]
-        request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=topic, count=total, assignments=assigned)],
-            timeout_ms=self._timeout_ms,
-            validate_only=validate_only,
+        self._run(
+            create_partitions(
+                self._client,
+                topic,
+                total,
+                assignments=assignments,
+                validate_only=validate_only,
+                timeout_ms=self._timeout_ms,
+            )
         )
-        response = self._run(
-            self._client.send_to_any(request, CreatePartitionsResponse, repeatable=False)
-        )
-        for result in response.results:
-            if result.error_code:
-                raise error_for(result.error_code, result.error_message)
         if not validate_only:
             self._run(self._see_partitions(topic, total))
 
@@ -354,6 +303,75 @@ class Admin:
             UnknownTopicOrPartition: there is no such topic.
         """
         return self._run(describe_log_dirs(self._client, topics))
+
+    def alter_replica_log_dirs(self, targets: Mapping[tuple[str, int, int], str]) -> None:
+        """Move replicas to other directories of their brokers, while they serve.
+
+        Returns when the moves are begun; describe_log_dirs shows them (`is_future`) until they are
+        done. All are asked for; then the first refusal is raised.
+
+        Args:
+            targets: the directory's path for each (topic, partition, broker's node id).
+
+        Raises:
+            LogDirNotFound: the broker has no such directory.
+            ReplicaNotAvailable, BrokerNotAvailable: no such replica, or no such live broker.
+        """
+        self._run(alter_replica_log_dirs(self._client, targets))
+
+    def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] | None = None, *, election: str = "preferred"
+    ) -> list[TopicPartition]:
+        """Give partitions back to their first replica; those that have a new leader now.
+
+        Args:
+            partitions: which; None for all.
+            election: "preferred", or "unclean": for those without a leader, any replica that
+                lives. Records that only others have are lost then.
+
+        Raises:
+            PreferredLeaderNotAvailable, EligibleLeadersNotAvailable: who should lead is not there.
+            UnknownTopicOrPartition: there is no such partition; the others are done.
+        """
+        if election not in ELECTION_TYPES:
+            raise ValueError(f'{election!r}: say "preferred" or "unclean"')
+        asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
+        timeout_ms = self._timeout_ms
+        return self._run(elect_leaders(self._client, election, asked, timeout_ms=timeout_ms))
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[tuple[str, int], Iterable[int] | None]
+    ) -> None:
+        """Give partitions other replicas, more, or fewer; None stops what goes on.
+
+        Returns when the moves are begun; list_partition_reassignments shows them until they are
+        done. Clients go on all the while. All are asked for; then the first refusal is raised.
+
+        Args:
+            targets: the node ids for each partition, the preferred leader first.
+
+        Raises:
+            InvalidReplicaAssignment: unknown nodes, or one twice.
+            NoReassignmentInProgress: there is nothing to stop.
+            UnknownTopicOrPartition: there is no such partition.
+        """
+        wanted = {
+            TopicPartition(*key): None if ids is None else list(ids) for key, ids in targets.items()
+        }
+        timeout_ms = self._timeout_ms
+        self._run(alter_partition_reassignments(self._client, wanted, timeout_ms=timeout_ms))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Those that go on, in order; of some partitions, or of all."""
+        asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
+        timeout_ms = self._timeout_ms
+        return self._run(list_partition_reassignments(self._client, asked, timeout_ms=timeout_ms))
+
+    def describe_metadata_quorum(self) -> QuorumDescription:
+        """The controllers' log: who writes it, who votes, how far each of them is."""
+        return self._run(describe_metadata_quorum(self._client))
 
     def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
@@ -500,7 +518,12 @@ class Admin:
             yield self._client.config.retry_backoff_ms / 1000
 
     def _describe_known(self, names: list[str]) -> Steps[list[TopicDescription]]:
-        """A topic that was just created may take a moment to be known to every node."""
+        """Asked anew: others change topics, and brokers who leads them.
+
+        A topic that was just created may take a moment to be known to every node.
+        """
+        self._client.want(names)
+        yield from wait(self._client.refresh())
         described = []
         for name in names:
             yield from self._client.topic(name, grace_ms=NEW_TOPIC_GRACE_MS)
@@ -520,7 +543,3 @@ def _timestamp(at: int | str) -> int:
         return {"earliest": EARLIEST, "latest": LATEST}[at]
     except KeyError:
         raise ValueError(f'{at!r}: say "earliest", "latest" or milliseconds since 1970') from None
-
-
-def _text(name: str, message: str | None) -> str | None:
-    return f"{name}: {message}" if message else None

@@ -57,7 +57,10 @@ def describe_log_dirs(
     wanted = None
     if topics is not None:
         wanted = []
-        for name in topics:
+        names = list(topics)
+        client.want(names)
+        yield from wait(client.refresh())  # they may have got partitions since
+        for name in names:
             view = yield from client.topic(name)
             numbers = [one.partition for one in view.partitions]
             wanted.append(DescribableLogDirTopic(topic=name, partitions=numbers))

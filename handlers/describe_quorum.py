@@ -1,12 +1,14 @@
 """DescribeQuorum (API key 55): who holds the metadata log, and how far (KIP-595, KIP-836).
 
 The controller is no Kafka node here, and tools look for the leader among the voters: the first of
-them stands for it. A voter is shown as the node whose directory it is; observers are the other
-nodes, which apply the metadata. Times of fetches are not known: the controller sends to the voters.
+those that are farthest stands for it, or lags would be counted from a voter that was away. A voter
+is shown as the node whose directory it is; observers are the other nodes, which apply the metadata.
+Times of fetches are not known: the controller sends to the voters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from ..cluster.topic_name import METADATA_TOPIC
@@ -67,7 +69,7 @@ def _answer(
     return PartitionDataResponse(
         partition_index=0,
         error_message=None,
-        leader_id=min(voting, default=-1),
+        leader_id=_leader(owners, state),
         leader_epoch=state.epoch,
         high_watermark=state.high_watermark,
         current_voters=[
@@ -90,6 +92,11 @@ def _answer(
             if node.node_id not in voting and not node.fenced
         ],
     )
+
+
+def _leader(owners: Mapping[str, int], state: QuorumState) -> int:
+    ends = ((state.voters[directory], -node_id) for directory, node_id in owners.items())
+    return -max(ends, default=(0, 1))[1]
 
 
 def _uuid(directory_id: str) -> UUID:

@@ -44,7 +44,15 @@ def test_every_command_of_the_document_works(
             ]
             outcome = command(*filled)
             assert outcome.code == 0, (filled, outcome.err)
-            silent = {"topics", "produce", "replay", "import", "delete-offsets", "delete"}
+            silent = {
+                "topics",
+                "produce",
+                "replay",
+                "import",
+                "delete-offsets",
+                "delete",
+                "replicas",
+            }
             if not silent & set(words[:2]):
                 assert outcome.out, filled
     assert picture.is_file()

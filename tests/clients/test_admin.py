@@ -38,6 +38,21 @@ def test_a_topic_is_created_described_listed_and_deleted(admin: bradbury.Admin) 
     assert "life" not in admin.list_topics()
 
 
+def test_what_others_change_is_described(admin: bradbury.Admin, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with bradbury.Admin(admin.bootstrap_servers) as other:
+        assert len(other.describe_topics([topic])[0].partitions) == 1
+        admin.create_partitions(topic, 3)
+        assert len(other.describe_topics([topic])[0].partitions) == 3
+        held = {
+            one.partition for each in other.describe_log_dirs([topic]) for one in each.partitions
+        }
+        assert held == {0, 1, 2}
+        admin.delete_topic(topic)
+        with pytest.raises(UnknownTopicOrPartition, match=topic):
+            other.describe_topics([topic])
+
+
 def test_several_topics_at_once(admin: bradbury.Admin) -> None:
     created = admin.create_topics(["one", TopicToCreate("two", partitions=2)])
     assert [(topic.name, len(topic.partitions)) for topic in created] == [("one", 1), ("two", 2)]
