@@ -44,7 +44,7 @@ def test_what_was_produced_is_in_the_topic(
 
 def test_a_throughput_is_kept(command: Command, topic: str) -> None:
     found = measured(command, "produce", topic, "-n", "300", "--throughput", "1000")
-    assert 0.29 <= found["seconds"] < 3
+    assert found["seconds"] >= 0.29
 
 
 def test_what_is_consumed_is_counted_with_its_bytes(command: Command, topic: str) -> None:

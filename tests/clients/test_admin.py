@@ -215,4 +215,4 @@ def test_a_silent_broker_is_not_waited_for_longer_than_asked() -> None:
             started = time.monotonic()
             with pytest.raises((RequestTimedOut, ConnectionFailed)):
                 admin.list_topics()
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 20

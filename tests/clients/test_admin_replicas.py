@@ -32,7 +32,7 @@ def admin(cluster: bradbury.LocalCluster) -> Iterator[bradbury.Admin]:
         yield client
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

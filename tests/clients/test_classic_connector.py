@@ -25,7 +25,7 @@ from bradbury.clients.classic import (
 from bradbury.protocol.errors import ConnectionFailed, OffsetOutOfRange, UnknownTopicOrPartition
 
 NewTopic = Callable[..., str]
-SECONDS = 30.0
+SECONDS = 60.0
 _numbers = count()
 
 
@@ -193,7 +193,7 @@ def test_a_consumer_timeout_is_raised_and_the_iterator_goes_on_after_it(
         began = time.monotonic()
         with pytest.raises(ConsumerTimeoutException, match=r"consumer\.timeout\.ms=300"):
             next(stream)
-        assert 0.3 <= time.monotonic() - began < 5
+        assert 0.3 <= time.monotonic() - began < 20
     fill(bootstrap, topic, range(2, 3))
     assert [len(one) for one in read_all([stream], 1)] == [1]
 

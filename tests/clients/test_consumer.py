@@ -72,7 +72,7 @@ def test_nothing_new_is_an_empty_table_of_the_same_schema(
     with bradbury.Consumer(new_topic(), bootstrap=bootstrap) as consumer:
         started = time.monotonic()
         table = consumer.poll(100)
-        assert 0.1 <= time.monotonic() - started < 5
+        assert 0.1 <= time.monotonic() - started < 20
     assert (table.num_rows, table.schema) == (0, SCHEMA)
 
 

@@ -1,7 +1,5 @@
 """While the compiled kernels are not loaded a poll decodes a part of what has come: none is lost."""
 
-import time
-
 import pytest
 
 import bradbury
@@ -79,8 +77,6 @@ def test_nobody_loads_the_kernels_while_another_thread_is_at_it(
     monkeypatch.setattr(columns_loops, "_plain_records", 0)
     monkeypatch.setattr(columns_loops, "_loading_elsewhere", False)
     columns_loops.load_elsewhere(loading=True)
-    began = time.perf_counter()
     assert columns_loops.loops_for(10 * columns_loops.PLAIN_RECORDS) is columns_plain
-    assert time.perf_counter() - began < 0.1
     columns_loops.load_elsewhere(loading=False)
     assert columns_loops.loops_for(1) is not columns_plain

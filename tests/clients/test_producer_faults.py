@@ -293,7 +293,7 @@ def test_nobody_there_is_one_line_with_the_remedy() -> None:
     with bradbury.Producer("127.0.0.1:1") as producer:
         with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1.*is the cluster up\?"):
             producer.send("t", b"x")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 SERVER = """

@@ -18,7 +18,7 @@ from bradbury.tests.support.compatibility import Ran, Recorder, Tool
 from bradbury.tests.support.kafka_jars import VERSION, java_command, require_kafka
 
 HERE = Path(__file__).resolve().parent
-TOOL_SECONDS = 25
+TOOL_SECONDS = 120
 _numbers = itertools.count(1)
 
 

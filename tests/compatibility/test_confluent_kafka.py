@@ -29,7 +29,7 @@ import bradbury
 from bradbury.tests.support.compatibility import Recorder, Tool
 
 pytestmark = pytest.mark.slow
-SECONDS = 15
+SECONDS = 60
 
 
 @pytest.fixture

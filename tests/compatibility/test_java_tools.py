@@ -366,7 +366,7 @@ def test_what_is_not_there_says_so_at_once(
         arguments = (*arguments, "--command-config", str(config))
     began = time.monotonic()
     reason = refusal(TOOLS + tool, *arguments)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50  # their own patience is a minute
     kafka_tools.refused(name, reason)
 
 

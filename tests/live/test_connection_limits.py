@@ -58,7 +58,7 @@ def cluster_with(**config: object) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -67,7 +67,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def connect(cluster: LocalCluster, source: str = "127.0.0.1") -> socket.socket:
     host, port = cluster.bootstrap_servers.split(":")
-    return socket.create_connection((host, int(port)), 10, source_address=(source, 0))
+    return socket.create_connection((host, int(port)), 30, source_address=(source, 0))
 
 
 def is_served(cluster: LocalCluster) -> bool:
@@ -76,7 +76,7 @@ def is_served(cluster: LocalCluster) -> bool:
 
 
 def hung_up(sock: socket.socket) -> bool:
-    sock.settimeout(10)
+    sock.settimeout(30)
     try:
         while sock.recv(1 << 16):
             pass

@@ -14,7 +14,7 @@ import bradbury
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 30.0
+SECONDS = 60.0
 CONFIG = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 3}
 
 

@@ -44,7 +44,7 @@ from bradbury.protocol.messages.sync_group import (
 from bradbury.tests.support.group_driver import subscription
 from bradbury.tests.support.raw_client import RawClient
 
-SECONDS = 30.0
+SECONDS = 60.0
 PARTITIONS = 4
 BROKER = """
     import sys, time, bradbury
@@ -119,12 +119,16 @@ def member(servers: str, events: list[str], name: str, **settings: object) -> Co
 
 
 def join(
-    member_id: str = "", *, instance_id: str | None = None, session_timeout_ms: int = 6_000
+    member_id: str = "",
+    *,
+    instance_id: str | None = None,
+    session_timeout_ms: int = 6_000,
+    rebalance_timeout_ms: int = 6_000,
 ) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id="g",
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=6_000,
+        rebalance_timeout_ms=rebalance_timeout_ms,
         member_id=member_id,
         group_instance_id=instance_id,
         protocol_type="consumer",
@@ -239,14 +243,14 @@ def test_a_leader_that_dies_between_join_and_sync_holds_the_others_for_its_sessi
     with RawClient(broker.servers) as leader:
         leader.find_coordinator("g")
         member_id = leader.call(join(), JoinGroupResponse, 9).member_id
-        short = join(member_id, session_timeout_ms=2_000)
+        short = join(member_id, session_timeout_ms=2_000, rebalance_timeout_ms=60_000)
         answer = leader.call(short, JoinGroupResponse, 9)
         assert (answer.error_code, answer.leader) == (0, member_id)
     events: list[str] = []
     began = time.monotonic()
     follower = member(broker.servers, events, "follower")
     until(lambda: bool(follower.poll(0.1)) or len(follower.assignment()) == PARTITIONS)
-    assert time.monotonic() - began < 5.5  # the rebalance alone would have six seconds
+    assert time.monotonic() - began < 45  # the rebalance alone would have a minute
     follower.close()
 
 
@@ -273,7 +277,7 @@ def test_a_client_that_joins_ten_thousand_times_and_never_syncs_harms_nobody(
                 }
             began = time.monotonic()
             other.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 10
     consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
     other.poll(0)
     consumer.poll(0)

@@ -167,7 +167,7 @@ def test_over_sockets_damage_costs_a_connection_and_nobody_else_anything(
                     sock.sendall(with_size(frame))
                     sock.shutdown(socket.SHUT_WR)
     assert watch.answers > 3
-    assert watch.longest < 1.0
+    assert watch.longest < 3.0
     assert metrics.unexpected_errors == 0
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
@@ -231,4 +231,4 @@ def test_a_batch_that_unfolds_to_gigabytes_is_not_unfolded(
     is_kept = settings == {} or settings.get("compression_type") == codec
     assert (code == 0) == is_kept
     assert highest - before < 400 * MIB
-    assert watch.longest < 1.0
+    assert watch.longest < 3.0

@@ -79,7 +79,7 @@ def test_what_is_not_kafka_is_hung_up_on_with_one_log_line(
     with caplog.at_level(logging.WARNING, "bradbury.connection"), connect(servers) as sock:
         peer = "{}:{}".format(*sock.getsockname())
         sock.sendall(junk)
-        sock.settimeout(5)
+        sock.settimeout(30)
         assert sock.recv(100) == b""
     said = [record for record in caplog.records if peer in record.getMessage()]
     assert len(said) == 1
@@ -91,7 +91,7 @@ def test_unknown_apis_and_versions_are_hung_up_on(servers: str) -> None:
     for key, version in ((4, 0), (999, 0), (-1, 0), (3, 99), (1, 3), (8, 1)):
         with connect(servers) as sock:
             sock.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
-            sock.settimeout(5)
+            sock.settimeout(30)
             assert sock.recv(100) == b""
     assert is_served(servers)
 
@@ -191,7 +191,7 @@ def test_a_peer_that_does_not_read_is_not_read_from_and_costs_little(
         assert sent < 1_000_000, "the broker went on reading"
         started = time.monotonic()
         assert is_served(servers)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
         assert me.memory_info().rss - before < 100 * 1024**2
 
 
@@ -204,7 +204,7 @@ def test_connections_up_to_the_limit_are_served_and_one_more_is_refused() -> Non
             for client in open_ones:
                 assert client.call(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
             with connect(cluster.bootstrap_servers) as refused:
-                refused.settimeout(5)
+                refused.settimeout(30)
                 assert refused.recv(1) == b""
         finally:
             for client in open_ones:

@@ -75,7 +75,7 @@ def move(cluster: LocalCluster, topic: str, partition: int, path: str) -> int:
     return moved.error_code
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     """What is waited for is on the other side of a socket, so it has to be asked for."""
     deadline = time.monotonic() + seconds
     while not condition():

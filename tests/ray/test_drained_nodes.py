@@ -76,7 +76,7 @@ def test_a_drained_node_lets_others_lead_first_and_its_data_is_there_when_it_is_
             wait_for(lambda: drained.label not in alive_labels(), what="Ray does not end it")
             count = len(writer.acknowledged)
             wait_for(lambda: len(writer.acknowledged) > count + 100)
-            assert writer.longest_gap < 3
+            assert writer.longest_gap < 20
         assert writer.failed == []
         assert set(in_sync(servers, TOPIC)) == {2}
         assert missing(writer.acknowledged, read_all(servers, TOPIC)) == []

@@ -12,7 +12,7 @@ from typing import Any
 
 import bradbury
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 Make = Callable[..., bradbury.Consumer]
 

@@ -20,7 +20,7 @@ M = TypeVar("M", bound=Message)
 class RawClient:
     """One connection. `call` sends a request and reads its answer; `send` and `receive` split it."""
 
-    def __init__(self, servers: str, timeout: float = 10.0) -> None:
+    def __init__(self, servers: str, timeout: float = 30.0) -> None:
         host, port = servers.split(",")[0].rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout)
         self._number = 0

@@ -109,7 +109,7 @@ class ScriptedBroker:
     def on(self, request: type[Message], *answers: Answer) -> None:
         self._answers[request] = deque(answers)
 
-    def wait_for(self, request: type[Message], count: int = 1, timeout: float = 10) -> list[Any]:
+    def wait_for(self, request: type[Message], count: int = 1, timeout: float = 60) -> list[Any]:
         """The requests of one kind, once there are `count`."""
 
         def found() -> list[Message]:

@@ -144,7 +144,7 @@ def read_committed(replica: Replica) -> Buffer:
     return bytes(found)
 
 
-def until(is_so, what: str = "it did not come about", seconds: float = 30) -> None:
+def until(is_so, what: str = "it did not come about", seconds: float = 60) -> None:
     """Wait for something that is on its way."""
     for _ in range(int(seconds * 100)):
         if is_so():
