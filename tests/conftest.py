@@ -10,6 +10,7 @@ byte code kept            or every Ray process compiles hundreds of modules anew
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ from bradbury.tests.support.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 # No test depends on how long something takes: the machine may be busy with others.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+# A suite in the background of a shell begins with Ctrl-C ignored, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ONE_RAY = ("ray", "crash", "compatibility")
 """Folders whose tests share one Ray cluster, and with it one process."""

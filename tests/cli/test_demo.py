@@ -46,7 +46,7 @@ def test_without_java_spark_is_skipped_in_one_line_and_the_rest_is_done(
     process: Command, tmp_path: Path
 ) -> None:
     plot = tmp_path / "delays.png"
-    outcome = process("demo", "--rows", "5000", "--plot", str(plot), "--json", timeout=240)
+    outcome = process("demo", "--rows", "5000", "--plot", str(plot), "--json", timeout=540)
     assert outcome.code == 0, outcome.err
     summary = json.loads(outcome.out)
     assert summary["rows"] == 5000
@@ -77,7 +77,7 @@ def test_a_picture_that_cannot_be_written_is_told_before_anything_starts(
 def test_what_is_kept_can_be_brought_up_again(
     process: Command, environment: dict[str, str]
 ) -> None:
-    outcome = process("demo", "--rows", "300", "--keep", "--json", timeout=240)
+    outcome = process("demo", "--rows", "300", "--keep", "--json", timeout=540)
     assert outcome.code == 0, outcome.err
     kept = Path(json.loads(outcome.out)["kept"])
     try:
@@ -116,7 +116,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_and_no_traceback(environment: dict[
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17 or later")
 def test_spark_agrees_with_the_actors(process: Command) -> None:
-    outcome = process("demo", "--rows", "4000", "--require-spark", "--json", timeout=280)
+    outcome = process("demo", "--rows", "4000", "--require-spark", "--json", timeout=540)
     assert outcome.code == 0, outcome.err
     summary = json.loads(outcome.out)
     assert summary["spark"]["groups"] == 3  # three airports, all in January

@@ -98,7 +98,7 @@ def alive_labels() -> set[str]:
 
 
 def wait_for(
-    condition: Callable[[], bool], seconds: float = 60, what: str = "it did not come about"
+    condition: Callable[[], bool], seconds: float = 120, what: str = "it did not come about"
 ) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
