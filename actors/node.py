@@ -30,7 +30,8 @@ from typing import Protocol, TypeVar
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
-from ..cluster.metadata_image import MetadataImage
+from ..cluster.departed_nodes import DepartedNodes
+from ..cluster.metadata_image import MetadataImage, NodeImage
 from ..cluster.metadata_records import decode_metadata_record
 from ..cluster.voter_change import VoterChange
 from ..groups.group_config import GroupCoordinatorConfig
@@ -195,6 +196,7 @@ class Node:
         self._file_system = file_system or OsFileSystem()
         self._incarnation = secrets.token_hex(8)
         self.image = MetadataImage()
+        self._departed = DepartedNodes()
         self.node_id = -1
         self._controller_epoch = -1
         self.groups: GroupHost | None = None
@@ -216,6 +218,10 @@ class Node:
     def host(self) -> PartitionHost | None:
         """None on a node without partitions."""
         return self._host
+
+    def listed_nodes(self) -> list[NodeImage]:
+        """See handlers.context.Node."""
+        return self._departed.listed(self.image, now_ms=_monotonic_ms())
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -434,6 +440,7 @@ class Node:
             finally:
                 staying.cancel()
             self._heap.on_partitions(self._host.partition_count)
+        self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:
             self.groups.on_metadata(before, image)
@@ -500,3 +507,7 @@ class Node:
             "controller_epoch": self._controller_epoch,
             "online": host is None or host.is_online,
         }
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

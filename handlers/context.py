@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
-from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata_image import MetadataImage, NodeImage
 from ..cluster.voter_change import VoterChange
 from ..groups.group_config import GroupCoordinatorConfig
 from .fetch_session import FetchSessionCache
@@ -76,6 +76,10 @@ class Node(Protocol):
     def group_config(self) -> GroupCoordinatorConfig: ...
     @property
     def image(self) -> MetadataImage: ...
+    def listed_nodes(self) -> list[NodeImage]:
+        """What Metadata lists as brokers; see cluster.departed_nodes."""
+        ...
+
     @property
     def partitions(self) -> Partitions: ...
     @property

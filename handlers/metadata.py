@@ -109,7 +109,7 @@ def _respond(request: MetadataRequest, context: RequestContext) -> MetadataRespo
             MetadataResponseBroker(
                 node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
             )
-            for node in image.live_nodes()
+            for node in context.node.listed_nodes()
         ],
         cluster_id=image.cluster_id,
         controller_id=context.node.node_id,
