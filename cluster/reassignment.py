@@ -76,7 +76,7 @@ class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
         topic = image.topics[name]
         where = f"{name}-{wanted.partition}"
         if wanted.replicas is None:
-            changed = given_up(partition, where)
+            changed = given_up(partition, where, min_insync_replicas(image, rules, topic))
         else:
             self._check(image, name, where, partition, wanted.replicas)
             changed = begun(partition, wanted.replicas)
@@ -162,8 +162,17 @@ def begun(partition: PartitionImage, wanted: tuple[int, ...]) -> PartitionImage:
     )
 
 
-def given_up(partition: PartitionImage, where: str) -> PartitionImage:
-    """Without the replicas that were to come. Raises NoReassignmentInProgress."""
+def given_up(partition: PartitionImage, where: str, min_insync: int) -> PartitionImage:
+    """Without the replicas that were to come.
+
+    What is committed is on those in sync and those that are eligible: if too few of them would stay
+    it would be on fewer than `min_insync`, which the loss of so many less one must not touch.
+    Apache Kafka gives up all the same, and looks only that one stays.
+
+    Raises:
+        NoReassignmentInProgress: there is nothing to give up.
+        InvalidReplicaAssignment: too few of those that would stay have what is committed.
+    """
     if not partition.is_reassigned:
         raise NoReassignmentInProgress(f"no reassignment of {where} is under way")
     isr = tuple(node for node in partition.isr if node not in partition.adding)
@@ -171,11 +180,20 @@ def given_up(partition: PartitionImage, where: str) -> PartitionImage:
         raise InvalidReplicaAssignment(
             f"{where}: only replicas that were to come are in sync, so it cannot be given up"
         )
+    replicas = tuple(node for node in partition.replicas if node not in partition.adding)
+    elr = tuple(node for node in partition.elr if node not in partition.adding)
+    have_all, had_all = {*isr, *elr}, {*partition.isr, *partition.elr}
+    if len(have_all) < min(min_insync, len(replicas)) and have_all != had_all:
+        raise InvalidReplicaAssignment(
+            f"{where}: of the replicas {replicas} that would stay only {sorted(have_all)} have all "
+            f"that is committed, and min.insync.replicas is {min_insync}: let it go on, or ask for "
+            "these replicas instead, which waits for them"
+        )
     return replace(
         partition,
-        replicas=tuple(node for node in partition.replicas if node not in partition.adding),
+        replicas=replicas,
         isr=isr,
-        elr=tuple(node for node in partition.elr if node not in partition.adding),
+        elr=elr,
         adding=(),
         removing=(),
     )

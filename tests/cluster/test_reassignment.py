@@ -144,6 +144,32 @@ def test_what_is_given_up_is_as_it_was(image: MetadataImage) -> None:
     assert not after.is_reassigned
 
 
+def test_it_is_not_given_up_while_too_few_of_those_who_stay_have_everything() -> None:
+    """Or what was acknowledged under min.insync.replicas=2 would be on one machine alone."""
+    image = cluster("a1", "b1", "c1", "d1")
+    configs = {"min.insync.replicas": "2"}
+    image = applied(image, create(image, "t", assignments={0: (1, 2)}, configs=configs))
+    image, _ = reassigned(image, (3, 4, 1))
+    image = with_isr(image, 1, 2, 3)
+    image = with_isr(image, 1, 3)
+    assert reassigned(image, None) == (image, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    image, error = reassigned(image, (1, 2))
+    assert (error, partition_of(image).removing) == (ErrorCode.NONE, (3, 4))
+    image = with_isr(image, 1, 2, 3)
+    assert (partition_of(image).replicas, partition_of(image).isr) == ((1, 2), (1, 2))
+
+
+def test_who_is_eligible_counts_when_it_is_given_up() -> None:
+    image = cluster("a1", "b1", "c1", "d1")
+    configs = {"min.insync.replicas": "2"}
+    image = applied(image, create(image, "t", assignments={0: (1, 2)}, configs=configs))
+    image, _ = reassigned(image, (3, 1))
+    image = with_isr(image, 1)
+    assert partition_of(image).elr == (2,)
+    image, error = reassigned(image, None)
+    assert (error, partition_of(image).replicas) == (ErrorCode.NONE, (1, 2))
+
+
 def test_another_plan_takes_the_place_of_the_one_under_way(image: MetadataImage) -> None:
     image, _ = reassigned(image, (3, 1))
     image, _ = reassigned(image, (3, 4))

@@ -235,6 +235,18 @@ def who_was_to_come_stays_in_sync(patch: Patch) -> None:
     patch(reassignment, "given_up", given_up)
 
 
+@fault(**{**MOVES, "kinds": ("reassign", "power", "kill", "stop"), "outage_ms": 600})
+def too_few_stay_where_it_is_given_up(patch: Patch) -> None:
+    """As this cluster once did, and Kafka does: given up while a single one that stays is in sync."""
+    original = reassignment.given_up
+
+    def given_up(partition: PartitionImage, where: str, min_insync: int) -> PartitionImage:
+        del min_insync
+        return original(partition, where, 1)
+
+    patch(reassignment, "given_up", given_up)
+
+
 @fault(**{**MOVES, "nodes": 3, "kinds": ("reassign", "disk", "kill", "stop"), "outage_ms": 1_200})
 def who_was_to_stay_is_not_waited_for(patch: Patch) -> None:
     """As this cluster once did: a reassignment is complete when those who came are in sync."""
