@@ -219,8 +219,11 @@ class PartitionLogs:
         self, directory: LogDirectory, wanted: Sequence[Wanted], taken: Taken
     ) -> None:
         made: list[tuple[Wanted, PartitionLog]] = []
+        forgetting = directory.begin_forgetting([each.key for each in wanted])
 
         def make() -> None:
+            if forgetting is not None:
+                forgetting.run()
             for each in wanted:
                 log = directory.make_log(
                     each.topic.name,

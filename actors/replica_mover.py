@@ -275,6 +275,9 @@ class ReplicaMover:
         log = self._log(move)
         await self._in_thread(partial(move.future.copy_epochs, log.epochs))
         await self._in_thread(move.future.flush)
+        forgetting = move.directory.begin_forgetting([move.key])
+        if forgetting is not None:
+            await self._in_thread(forgetting.run)
         assert log.topic_id is not None
         self._directories.assign((log.topic_id, move.key[1]), move.directory)
         await self._write_note()

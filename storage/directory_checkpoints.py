@@ -15,7 +15,8 @@ Not here: when to write them (actors/partition_upkeep), the format (checkpoint_f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from .checkpoint_file import read_offsets, write_offsets
@@ -35,54 +36,52 @@ Offsets = dict[TopicPartition, int]
 
 
 class CheckpointWork:
-    """Checkpoint files to write. run() touches only them: in any thread, but one at a time."""
+    """What the checkpoint files are to say. run() touches only them: in any thread."""
 
-    __slots__ = ("_file_system", "_health", "_path", "_written", "checkpoints")
+    __slots__ = ("_checkpoints", "_number", "_owner")
 
     def __init__(
-        self,
-        file_system: FileSystem,
-        path: str,
-        health: DirectoryHealth,
-        checkpoints: Mapping[str, Offsets],
-        written: dict[str, Offsets],
+        self, owner: DirectoryCheckpoints, checkpoints: Mapping[str, Offsets], number: int
     ) -> None:
-        self._file_system = file_system
-        self._path = path
-        self._health = health
-        self._written = written
-        self.checkpoints = checkpoints
+        self._owner = owner
+        self._checkpoints = checkpoints
+        self._number = number
 
     def run(self) -> None:
-        """Two fsyncs per file. Raises KafkaStorageError if the disk is full, StorageFailure."""
-        self._health.check()
-        try:
-            for name, offsets in self.checkpoints.items():
-                write_offsets(self._file_system, f"{self._path}/{name}", offsets)
-                self._written[name] = offsets
-        except OSError as error:
-            raise refused_or_failed(self._health, f"checkpoint in {self._path}", error) from error
+        """Two fsyncs per file that changes. Nothing, if a work that was begun later is done.
+
+        Raises KafkaStorageError if the disk is full, StorageFailure.
+        """
+        self._owner.write(self._checkpoints, self._number)
 
 
 class DirectoryCheckpoints:
-    """The files of one directory. Not thread-safe, but for CheckpointWork.run()."""
+    """The files of one directory. Not thread-safe, but for CheckpointWork.run().
+
+    Works are written one at a time, and never an earlier one over a later one: an earlier one may
+    speak of records that were truncated since, or of a log that was deleted.
+    """
 
     def __init__(self, file_system: FileSystem, path: str, health: DirectoryHealth) -> None:
         self._file_system = file_system
         self._path = path
         self._health = health
-        self._written: dict[str, Offsets] = {}
+        self._on_disk: dict[str, Offsets] = {}
+        """By file; without one whose text is not known."""
+        self._writing = Lock()
+        self._begun = 0
+        self._done = 0
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
         """Recovery points, high watermarks, log starts; an absent or damaged file says nothing.
 
         Raises OSError.
         """
-        recovery_points, high_watermarks, log_starts = (
-            read_offsets(self._file_system, f"{self._path}/{name}") or {}
-            for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
+        return (
+            self._read(RECOVERY_POINTS) or {},
+            self._read(HIGH_WATERMARKS) or {},
+            self._read(LOG_STARTS) or {},
         )
-        return recovery_points, high_watermarks, log_starts
 
     def read_cleaner_offsets(self) -> Offsets | None:
         """Up to where each log that ever was compacted is clean.
@@ -92,10 +91,22 @@ class DirectoryCheckpoints:
         path = f"{self._path}/{CLEANER_OFFSETS}"
         if not self._file_system.exists(path):
             return {}
-        return read_offsets(self._file_system, path)
+        return self._read(CLEANER_OFFSETS)
+
+    def _read(self, name: str) -> Offsets | None:
+        found = read_offsets(self._file_system, f"{self._path}/{name}")
+        if found is not None:
+            self._on_disk[name] = found
+        return found
+
+    def speak_of(self, keys: Iterable[TopicPartition]) -> bool:
+        """Whether a file names one of these, or will when all that was begun is done."""
+        if self._done < self._begun:
+            return True
+        return any(key in offsets for key in keys for offsets in self._on_disk.values())
 
     def begin(self, logs: Mapping[TopicPartition, PartitionLog]) -> CheckpointWork | None:
-        """The files that are not what they should be; None if all are."""
+        """What the files should say; None if they do."""
         checkpoints: dict[str, Offsets] = {
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
@@ -110,11 +121,24 @@ class DirectoryCheckpoints:
                 if log.cleaner_offset is not None
             },
         }
-        changed = {
-            name: offsets
-            for name, offsets in checkpoints.items()
-            if self._written.get(name) != offsets
-        }
-        if not changed:
+        is_settled = self._done == self._begun
+        if is_settled and all(self._on_disk.get(name) == o for name, o in checkpoints.items()):
             return None
-        return CheckpointWork(self._file_system, self._path, self._health, changed, self._written)
+        self._begun += 1
+        return CheckpointWork(self, checkpoints, self._begun)
+
+    def write(self, checkpoints: Mapping[str, Offsets], number: int) -> None:
+        """See CheckpointWork.run."""
+        self._health.check()
+        with self._writing:
+            if number < self._done:
+                return
+            try:
+                for name, offsets in checkpoints.items():
+                    if self._on_disk.pop(name, None) != offsets:
+                        write_offsets(self._file_system, f"{self._path}/{name}", offsets)
+                    self._on_disk[name] = offsets
+            except OSError as error:
+                where = f"checkpoint in {self._path}"
+                raise refused_or_failed(self._health, where, error) from error
+            self._done = number

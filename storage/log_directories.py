@@ -229,6 +229,9 @@ class LogDirectories:
         return None
 
     def _take_over(self, directory: LogDirectory, key: TopicPartition) -> None:
+        forgetting = directory.begin_forgetting([key])
+        if forgetting is not None:
+            forgetting.run()
         log = directory.future_logs.pop(key)
         directory.rename_log(log, directory_name(*key))
         directory.sync_names()

@@ -343,6 +343,9 @@ class LogDirectory:
                     f"{log.directory} belongs to topic id {log.topic_id}, not {topic_id}"
                 )
             return log
+        forgetting = self.begin_forgetting([(topic, partition)])
+        if forgetting is not None:
+            forgetting.run()
         log = self.make_log(topic, partition, topic_id, config)
         self.logs[topic, partition] = log
         return log
@@ -359,6 +362,8 @@ class LogDirectory:
         sync_names: bool = True,
     ) -> PartitionLog:
         """A new log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
+
+        Before that (but for `unique_id`): begin_forgetting.
 
         In any thread, and for different partitions in several at once: nothing else is touched.
         With `leader_epoch` that epoch has begun in it. Without `sync_names` the caller makes
@@ -512,8 +517,18 @@ class LogDirectory:
         return dropped
 
     def begin_checkpoint(self) -> CheckpointWork | None:
-        """The checkpoint files that have changed; None if none has, or no log was loaded."""
+        """What the checkpoint files should say; None if they do, or no log was loaded."""
         return self._checkpoints.begin(self.logs) if self._is_loaded else None
+
+    def begin_forgetting(self, keys: Iterable[TopicPartition]) -> CheckpointWork | None:
+        """Checkpoints without what they say of deleted logs of these names; None if it is nothing.
+
+        It must have run before new logs of these names are made. Otherwise a crash would find in
+        the checkpoints the recovery point of the former one, and leave torn records of the new one
+        unscanned; or its log start, and drop records of the new one below that.
+        """
+        new = [key for key in keys if key not in self.logs]
+        return self.begin_checkpoint() if self._checkpoints.speak_of(new) else None
 
     def checkpoint(self) -> None:
         """Write the checkpoints, waiting for the disk. Raises as CheckpointWork.run."""

@@ -280,3 +280,73 @@ def test_many_partitions_open_with_few_descriptors_after_a_clean_stop(tmp_path: 
     again = start(tmp_path)
     assert open_file_count(tmp_path) <= before + 1  # the lock
     assert all(len(read_all(log)) > 0 for log in again.logs.values())
+
+
+OTHER_ID = UUID("87654321-1234-5678-1234-567812345678")
+CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+)
+
+
+def test_a_log_made_anew_under_its_name_inherits_nothing_from_the_deleted_one(
+    tmp_path: Path,
+) -> None:
+    """Its records were below the former one's log start: after a crash they would be dropped."""
+    directory = with_records(tmp_path)
+    former = directory.logs["flights", 0]
+    former.flush()
+    former.advance_log_start_offset(5)
+    directory.checkpoint()
+    directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
+    log = directory.create_log("flights", 0, OTHER_ID, SMALL)
+    for name in CHECKPOINTS:
+        assert "flights" not in (tmp_path / name).read_text()
+    for _ in range(2):
+        log.append_as_leader(make_batch(), leader_epoch=0, now_ms=3000)
+    directory.close(clean=False)  # killed before the next checkpoint
+    again = start(tmp_path).logs["flights", 0]
+    assert (again.log_start_offset, again.log_end_offset) == (0, 2)
+    assert again.recovery.bytes_scanned > 0
+
+
+def test_a_new_log_costs_no_checkpoint_where_none_of_its_name_was(tmp_path: Path) -> None:
+    directory = with_records(tmp_path)
+    directory.checkpoint()
+    assert directory.begin_forgetting([("flights", 0), ("flights", 1)]) is None
+    directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
+    assert directory.begin_forgetting([("flights", 1)]) is None
+    forgetting = directory.begin_forgetting([("flights", 0)])
+    assert forgetting is not None
+    forgetting.run()
+    assert directory.begin_forgetting([("flights", 0)]) is None
+    directory.close(clean=True)
+
+
+def test_an_earlier_checkpoint_never_takes_the_place_of_a_later_one(tmp_path: Path) -> None:
+    """One that waits for a thread while the log is truncated says what is true no more."""
+    directory = with_records(tmp_path)
+    log = directory.logs["flights", 0]
+    log.flush()
+    waiting = directory.begin_checkpoint()
+    directory.truncate_log("flights", 0, 3)
+    assert waiting is not None
+    waiting.run()
+    text = (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert text == "0\n1\nflights 0 3\n"
+    directory.close(clean=False)
+
+
+def test_a_checkpoint_under_way_when_a_log_is_deleted_does_not_speak_of_its_successor(
+    tmp_path: Path,
+) -> None:
+    directory = with_records(tmp_path)
+    directory.logs["flights", 0].flush()
+    waiting = directory.begin_checkpoint()
+    directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
+    directory.create_log("flights", 0, OTHER_ID, SMALL)
+    assert waiting is not None
+    waiting.run()
+    assert "flights" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    directory.close(clean=False)
