@@ -96,6 +96,22 @@ class LeaderEpochCache:
             self._epochs.pop()
         self._store_if_changed(before)
 
+    def forget_contradicted(self, last_offsets: list[tuple[int, int]]) -> None:
+        """Forget epochs that would have begun before a record of a former epoch.
+
+        One began without a record and was given up for records of the former one; a power loss
+        has brought back the file of before. `last_offsets`: (epoch, offset of its last record).
+        """
+        before = self.entries
+        kept = [
+            (epoch, start)
+            for epoch, start in before
+            if not any(other < epoch and last >= start for other, last in last_offsets)
+        ]
+        self._epochs = [epoch for epoch, _ in kept]
+        self._starts = [start for _, start in kept]
+        self._store_if_changed(before)
+
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one that holds it begins there.
 

@@ -90,6 +90,8 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._may_have_gaps = may_have_gaps
         self._reasons: list[str] = []
+        self._last_scanned: list[tuple[int, int]] = []
+        """(epoch, offset of its last record), for each epoch in what was scanned."""
         self._segments_scanned = 0
         self._bytes_scanned = 0
         self._bytes_truncated = 0
@@ -303,6 +305,9 @@ class LogLoader:
             if header.leader_epoch != epoch:
                 epoch = header.leader_epoch
                 found_epochs.append((epoch, header.base_offset))
+            if self._last_scanned and self._last_scanned[-1][0] == epoch:
+                self._last_scanned.pop()
+            self._last_scanned.append((epoch, header.last_offset))
         self._segments_scanned += 1
         self._bytes_scanned += size
         if scan.reason is None:
@@ -354,6 +359,7 @@ class LogLoader:
         if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
             self._note(f"{epochs.path} was absent or damaged and is made anew from the log")
             found_epochs = _epochs_in(log)
+        epochs.forget_contradicted(self._last_scanned)
         epochs.assign_all(found_epochs)
         epochs.truncate_from_end(log.active.next_offset)
         epochs.truncate_from_start(log_start_offset)

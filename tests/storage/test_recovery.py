@@ -267,3 +267,13 @@ def test_a_missing_epoch_checkpoint_is_made_anew_from_all_segments(
     log = open_log(tmp_path, config=SMALL, clean=clean, recovery_point=24)
     assert log.epochs.entries == [(0, 0), (1, 8), (2, 16)]
     assert len(log.recovery.reasons) == 1
+
+
+def test_an_epoch_that_a_power_loss_brought_back_gives_way_to_the_records(tmp_path: Path) -> None:
+    """This replica led in epoch 2 without a record, then followed: what came was of epoch 1."""
+    log = open_log(tmp_path)
+    for _ in range(4):
+        log.append_as_leader(make_batch(2), leader_epoch=1, now_ms=1000)
+    log.append_as_leader(make_batch(2), leader_epoch=5, now_ms=1000)
+    (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n2 4\n")
+    assert open_log(tmp_path).epochs.entries == [(1, 0), (5, 8)]
