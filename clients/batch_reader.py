@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
-from .fetch_state import FetchedRecords, FetchState, StartAt
+from .fetch_state import FetchedRecords, FetchState, Position, StartAt
 from .fetcher import FetchConfig, Fetcher
 from .io_thread import Steps
 from .topic_partition import TopicPartition
@@ -119,7 +119,7 @@ class BatchReader:
         self.close()
 
 
-def _nothing_to_find(_: list[FetchState]) -> Steps[dict[TopicPartition, int]]:
+def _nothing_to_find(_: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
     """Every partition begins where it is told."""
     return {}
     yield 0.0

@@ -302,7 +302,7 @@ class Consumer(ConsumerPositions):
         """
         chunks = self._take(timeout_ms, max_records or self._max_poll_records)
         for chunk in chunks:
-            chunk.state.position = chunk.next_offset
+            chunk.hand_out()
         if not chunks:
             return SCHEMA.empty_table()
         return pa.concat_tables([chunk.table for chunk in chunks])

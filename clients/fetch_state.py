@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from .topic_partition import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
+UNKNOWN_EPOCH: Final = -1
 NO_REPLICA: Final = -1
 NEVER: Final = inf
 """As `retry_at`: not before the next seek or assignment."""
@@ -37,6 +38,13 @@ class StartAtTime:
 StartPoint = StartAt | StartAtTime
 
 
+class Position(NamedTuple):
+    """The next offset, and the leader epoch of the record before it if that is known."""
+
+    offset: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
 @dataclass(slots=True, eq=False)
 class FetchState:
     """One assigned partition. Guarded by the fetcher's condition.
@@ -44,6 +52,9 @@ class FetchState:
     position: what poll hands out next; UNKNOWN_OFFSET until it is found.
     fetch_offset: what is asked of the broker next, ahead of the position.
     generation: counts seeks; what was asked before one is dropped when it comes.
+    fetch_epoch: the leader epoch of the record before it, -1 where that is not known: by it the
+        leader sees whether its log still has what was read (KIP-320, KIP-595).
+    position_epoch: the same for the position, as far as it is known.
     asked: the generation that is being fetched now, -1 for none.
     buffered_bytes: of answers that wait to be decoded.
     max_bytes: doubled while not even one batch fits.
@@ -57,6 +68,8 @@ class FetchState:
     start_at: StartPoint
     position: int = UNKNOWN_OFFSET
     fetch_offset: int = UNKNOWN_OFFSET
+    fetch_epoch: int = UNKNOWN_EPOCH
+    position_epoch: int = UNKNOWN_EPOCH
     generation: int = 0
     asked: int = -1
     paused: bool = False
@@ -67,9 +80,11 @@ class FetchState:
     replica: int = NO_REPLICA
     replica_until: float = 0.0
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> None:
+        """`leader_epoch`: of the record before `offset`, if it is known."""
         self.generation += 1
         self.position = self.fetch_offset = offset
+        self.fetch_epoch = self.position_epoch = leader_epoch
         self.buffered_bytes = 0
         self.retry_at = 0.0
 
@@ -87,7 +102,7 @@ class FetchState:
 class FetchedRecords:
     """The records field of one partition in one answer, not decoded yet.
 
-    next_offset: one past its last whole batch.
+    next_offset: one past its last whole batch. last_epoch: that batch's leader epoch.
     """
 
     state: FetchState
@@ -96,6 +111,7 @@ class FetchedRecords:
     next_offset: int
     records: memoryview
     aborted: list[tuple[int, int]] | None
+    last_epoch: int = UNKNOWN_EPOCH
 
     @property
     def is_current(self) -> bool:

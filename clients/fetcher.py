@@ -17,6 +17,7 @@ Not here: decoding, positions handed out (consumer), where to start (consumer, c
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -34,13 +35,24 @@ from ..protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ..protocol.record_batch import HEADER_SIZE, read_header
+from ..protocol.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
 from .cluster_client import ClusterClient, is_retriable
 from .connection import Address
-from .fetch_state import NEVER, NO_REPLICA, UNKNOWN_OFFSET, FetchedRecords, FetchState, StartPoint
+from .fetch_state import (
+    NEVER,
+    NO_REPLICA,
+    UNKNOWN_EPOCH,
+    UNKNOWN_OFFSET,
+    FetchedRecords,
+    FetchState,
+    Position,
+    StartPoint,
+)
 from .io_thread import Steps, Timer
 from .metadata import Broker
 from .topic_partition import TopicPartition
+
+logger = logging.getLogger("bradbury.consumer")
 
 MAX_VERSION: Final = 12
 """From 13 on a topic is its id; names work with every broker."""
@@ -100,7 +112,7 @@ class Fetcher:
         self,
         client: ClusterClient,
         config: FetchConfig,
-        find_positions: Callable[[list[FetchState]], Steps[dict[TopicPartition, int]]],
+        find_positions: Callable[[list[FetchState]], Steps[dict[TopicPartition, Position]]],
     ) -> None:
         self.condition = threading.Condition(threading.RLock())
         self._client = client
@@ -173,9 +185,9 @@ class Fetcher:
     def refetch(self, state: FetchState, offset: int) -> None:
         """Go on fetching at `offset`; the position stays."""
         with self.condition:
-            position = state.position
+            position, epoch = state.position, state.position_epoch
             state.seek(offset)
-            state.position = position
+            state.position, state.position_epoch = position, epoch
             self._drop_stale()
         self.wake()
 
@@ -314,6 +326,10 @@ class Fetcher:
                     partition=key.partition,
                     current_leader_epoch=-1 if view is None else view.leader_epoch,
                     fetch_offset=offset,
+                    # A replica may not have heard yet what the leader's log has become.
+                    last_fetched_epoch=(
+                        state.fetch_epoch if state.replica == NO_REPLICA else UNKNOWN_EPOCH
+                    ),
                     partition_max_bytes=state.max_bytes,
                 )
             )
@@ -373,17 +389,22 @@ class Fetcher:
             state.replica = data.preferred_read_replica
             state.replica_until = time.monotonic() + REPLICA_SECONDS
             return False
+        if data.diverging_epoch.end_offset >= 0:
+            self._on_truncation(state, fetch_offset, data.diverging_epoch.end_offset)
+            return False
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         records = data.records
         if not records:
             return False
         assert isinstance(records, memoryview)
-        next_offset = _next_offset(records)
-        if next_offset is None:
+        last = _last_batch(records)
+        if last is None:
             state.max_bytes *= 2  # an old broker cut the first batch
             return False
+        next_offset = last.next_offset
         state.fetch_offset = max(fetch_offset, next_offset)
+        state.fetch_epoch = last.leader_epoch
         state.max_bytes = self._config.max_partition_bytes
         state.buffered_bytes += len(records)
         aborted = None
@@ -392,7 +413,9 @@ class Fetcher:
                 (one.producer_id, one.first_offset) for one in data.aborted_transactions or ()
             ]
         self._completed.append(
-            FetchedRecords(state, generation, fetch_offset, next_offset, records, aborted)
+            FetchedRecords(
+                state, generation, fetch_offset, next_offset, records, aborted, last.leader_epoch
+            )
         )
         self.condition.notify_all()
         return False
@@ -425,6 +448,30 @@ class Fetcher:
             self._raise_in_poll(error_for(code, f"{key}: {error}"), [state])
         return True
 
+    def _on_truncation(self, state: FetchState, fetch_offset: int, end_offset: int) -> None:
+        """What was read last is not in the leader's log: an unclean election, or a lost disk.
+
+        Source: SubscriptionState.maybeCompleteValidation, LogTruncationException (KIP-320).
+        """
+        key = state.topic_partition
+        if state.buffered_bytes or state.position != fetch_offset:
+            state.retry_at = time.monotonic() + self._backoff_s
+            return  # what is buffered comes first; then it is asked, and answered, again
+        known = min(end_offset, fetch_offset)
+        said = f"{key}: what was read up to offset {fetch_offset} is in the log up to {known} only"
+        if self._config.reset is None:
+            self._raise_in_poll(
+                OffsetOutOfRange(
+                    f"{said}, since replicas that had it are gone; seek, to {known} for instance, "
+                    'or set auto_offset_reset="earliest" or "latest"'
+                ),
+                [state],
+            )
+            state.retry_at = NEVER  # until poll has raised it, or a seek
+            return
+        logger.warning("%s, since replicas that had it are gone; going on there", said)
+        state.seek(known)
+
     def _raise_in_poll(self, error: Exception, states: Iterable[FetchState]) -> None:
         """Unless all of `states` are sought, or taken away, before poll looks."""
         concerned = tuple((state, state.generation) for state in states)
@@ -445,7 +492,7 @@ class Fetcher:
             future.add_done_callback(lambda done: self._on_found(asked, done))
 
     def _on_found(
-        self, asked: list[tuple[FetchState, int]], future: Future[dict[TopicPartition, int]]
+        self, asked: list[tuple[FetchState, int]], future: Future[dict[TopicPartition, Position]]
     ) -> None:
         error = future.exception()
         refresh = False
@@ -461,9 +508,9 @@ class Fetcher:
             elif error is None:
                 found = future.result()
                 for state in states:
-                    offset = found.get(state.topic_partition)
-                    if offset is not None:
-                        state.seek(offset)
+                    position = found.get(state.topic_partition)
+                    if position is not None:
+                        state.seek(*position)
                 self._without_position([s for s in states if s.topic_partition not in found])
             self.condition.notify_all()
         if refresh:
@@ -505,13 +552,13 @@ class Fetcher:
         self.condition.notify_all()
 
 
-def _next_offset(records: memoryview) -> int | None:
-    """One past the last whole batch, or None if there is none."""
-    position, next_offset = 0, None
+def _last_batch(records: memoryview) -> RecordBatchHeader | None:
+    """The last whole batch, or None if there is none."""
+    position, last = 0, None
     while len(records) - position >= HEADER_SIZE:
         header = read_header(records, position)
         if header.batch_length < HEADER_SIZE - 12 or header.size > len(records) - position:
             break
-        next_offset = header.next_offset
+        last = header
         position += header.size
-    return next_offset
+    return last

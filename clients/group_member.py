@@ -292,7 +292,7 @@ class GroupMember:
         states = self._fetcher.states()
         wanted = states if partitions is None else partitions
         return {
-            one: OffsetAndMetadata(states[one].position)
+            one: OffsetAndMetadata(states[one].position, leader_epoch=states[one].position_epoch)
             for one in wanted
             if one in states and states[one].position != UNKNOWN_OFFSET
         }

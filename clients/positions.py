@@ -11,7 +11,7 @@ from typing import Final
 
 from ..protocol.errors import InvalidConfig
 from .cluster_client import ClusterClient
-from .fetch_state import FetchState, StartAt, StartAtTime, StartPoint
+from .fetch_state import FetchState, Position, StartAt, StartAtTime, StartPoint
 from .group_offsets import GroupOffsets
 from .io_thread import Steps
 from .list_offsets import EARLIEST, LATEST, list_offsets
@@ -56,19 +56,22 @@ class PositionFinder:
         self._reset = reset
         self._isolation_level = isolation_level
 
-    def find(self, states: list[FetchState]) -> Steps[dict[TopicPartition, int]]:
-        """An offset for each; none where nothing is committed and there is no reset policy.
+    def find(self, states: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
+        """A position for each; none where nothing is committed and there is no reset policy.
 
         Raises:
             KafkaError, ConnectionFailed: a broker refuses, or none answers.
         """
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, Position] = {}
         wanted = {state.topic_partition for state in states if state.start_at is StartAt.COMMITTED}
         if wanted and self.offsets is not None:
             committed = yield from self.offsets.committed(
                 wanted, require_stable=self._isolation_level > 0
             )
-            found = {key: stored.offset for key, stored in committed.items()}
+            found = {
+                key: Position(stored.offset, stored.leader_epoch)
+                for key, stored in committed.items()
+            }
         asked: dict[TopicPartition, int] = {}
         for state in states:
             if state.topic_partition in found:
@@ -77,15 +80,15 @@ class PositionFinder:
             if start_at is not None:
                 asked[state.topic_partition] = _timestamp(start_at)
         found.update((yield from self._listed(asked)))
-        late = dict.fromkeys((key for key, offset in found.items() if offset < 0), LATEST)
+        late = dict.fromkeys((key for key, one in found.items() if one.offset < 0), LATEST)
         found.update((yield from self._listed(late)))  # nothing is so young: go on at the end
         return found
 
-    def _listed(self, asked: dict[TopicPartition, int]) -> Steps[dict[TopicPartition, int]]:
+    def _listed(self, asked: dict[TopicPartition, int]) -> Steps[dict[TopicPartition, Position]]:
         answers = yield from list_offsets(
             self._client, asked, isolation_level=self._isolation_level
         )
-        return {key: answer.offset for key, answer in answers.items()}
+        return {key: Position(answer.offset) for key, answer in answers.items()}
 
 
 def _timestamp(start_at: StartPoint) -> int:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ..protocol.columns import decode_batches, kernels_ready
 from ..protocol.errors import KafkaError
 from ..protocol.record_batch import HEADER_SIZE, read_header
-from .fetch_state import FetchedRecords, FetchState
+from .fetch_state import UNKNOWN_EPOCH, FetchedRecords, FetchState
 from .fetcher import Fetcher
 from .kernels import on_records
 
@@ -46,12 +46,16 @@ class ConsumerRecord(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Decoded records of one partition. next_offset: the position after them."""
+    """Decoded records of one partition. next_offset: the position after them.
+
+    last_epoch: the leader epoch of the record before it, as far as it is known.
+    """
 
     state: FetchState
     generation: int
     table: pa.Table
     next_offset: int
+    last_epoch: int
 
     @property
     def is_current(self) -> bool:
@@ -60,8 +64,16 @@ class Chunk(NamedTuple):
     def split(self, count: int) -> tuple[Chunk, Chunk]:
         """The first `count` rows, and the others."""
         after = self.table.column("offset")[count].as_py()
-        first = self._replace(table=self.table.slice(0, count), next_offset=after)
-        return first, self._replace(table=self.table.slice(count))
+        first = self.table.slice(0, count)
+        return (
+            self._replace(table=first, next_offset=after, last_epoch=UNKNOWN_EPOCH),
+            self._replace(table=self.table.slice(count)),
+        )
+
+    def hand_out(self) -> None:
+        """The position is behind it now."""
+        self.state.position = self.next_offset
+        self.state.position_epoch = self.last_epoch
 
 
 class RecordStream:
@@ -116,7 +128,7 @@ class RecordStream:
             if chunk.table.num_rows:
                 room = self._add(chunk, taken, room)
             else:
-                chunk.state.position = chunk.next_offset  # markers, or records of aborted ones
+                chunk.hand_out()  # markers, or records of aborted ones
         return taken
 
     def is_ready(self) -> bool:
@@ -168,7 +180,10 @@ class RecordStream:
         if decoded.next_offset < fetched.next_offset:
             # More would come out of these bytes than one decoding may hold: fetch the rest again.
             self._fetcher.refetch(state, decoded.next_offset)
-        return Chunk(state, state.generation, decoded.table, decoded.next_offset)
+            last_epoch = UNKNOWN_EPOCH
+        else:
+            last_epoch = fetched.last_epoch
+        return Chunk(state, state.generation, decoded.table, decoded.next_offset, last_epoch)
 
 
 def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, FetchedRecords | None]:
@@ -180,17 +195,17 @@ def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, Fetch
     if len(records) <= max_bytes or fetched.aborted:
         return fetched, None
     position = 0
-    next_offset = fetched.fetch_offset
+    next_offset, epoch = fetched.fetch_offset, UNKNOWN_EPOCH
     while position < max_bytes and len(records) - position >= HEADER_SIZE:
         header = read_header(records, position)
         if header.size < HEADER_SIZE or position + header.size > len(records):
             return fetched, None  # damage: decoding says what it is
         position += header.size
-        next_offset = max(next_offset, header.next_offset)
+        next_offset, epoch = max(next_offset, header.next_offset), header.leader_epoch
     if position >= len(records) or next_offset >= fetched.next_offset:
         return fetched, None
     return (
-        replace(fetched, records=records[:position], next_offset=next_offset),
+        replace(fetched, records=records[:position], next_offset=next_offset, last_epoch=epoch),
         replace(fetched, records=records[position:], fetch_offset=next_offset),
     )
 
@@ -212,6 +227,7 @@ def records_of(chunk: Chunk) -> Iterator[ConsumerRecord]:
     state = chunk.state
     generation = chunk.generation
     topic, partition = state.topic_partition
+    state.position_epoch = UNKNOWN_EPOCH
     for offset, timestamp, key, value, pairs in rows:
         if state.generation != generation:
             return
@@ -219,4 +235,4 @@ def records_of(chunk: Chunk) -> Iterator[ConsumerRecord]:
         named = [(pair["key"], pair["value"]) for pair in pairs] if pairs else []
         yield ConsumerRecord(topic, partition, offset, timestamp, key, value, named)
     if chunk.is_current:
-        state.position = chunk.next_offset
+        chunk.hand_out()

@@ -381,9 +381,11 @@ def _read(
         is_follower = _is_follower(request)
         if is_follower:
             diverging = replica.on_follower_fetch(_follower_fetch(request, wanted, context))
-            if diverging is not None:
-                reading.settled = True
-                return FetchedPartition(wanted.partition, diverging=diverging)
+        else:
+            diverging = _truncated(replica, wanted)
+        if diverging is not None:
+            reading.settled = True
+            return FetchedPartition(wanted.partition, diverging=diverging)
         # The marks are taken before the read, so that a client never sees records beyond them.
         high_watermark = replica.high_watermark
         last_stable_offset = replica.last_stable_offset
@@ -455,6 +457,17 @@ def _replica(
         if wanted.fetch_offset > replica.log_end_offset:
             raise OffsetNotAvailable(f"offset {wanted.fetch_offset} is not here yet") from None
         return replica
+
+
+def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int] | None:
+    """(epoch, end offset) where the log parts from what a consumer says it has read (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = replica.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch < 0:
+        return None  # nothing is known of that time
+    is_apart = epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset
+    return (epoch, end_offset) if is_apart else None
 
 
 def _nearest(
