@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,7 @@ class PartitionLogs:
             self._paths,
             directory_ids=[str(uuid4()) for _ in self._paths],
             producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+            make_lock=threading.Lock,
         )
         self._directories = directories
         for path, reason in directories.unusable.items():
@@ -190,11 +192,7 @@ class PartitionLogs:
             else:
                 jobs.setdefault(directory, []).append(each)
         await asyncio.gather(
-            *(
-                self._make_logs(directory, each[start : start + MAKE_AT_ONCE], taken)
-                for directory, each in jobs.items()
-                for start in range(0, len(each), MAKE_AT_ONCE)
-            )
+            *(self._make_in(directory, each, taken) for directory, each in jobs.items())
         )
         return taken
 
@@ -215,15 +213,30 @@ class PartitionLogs:
             if note is not None:
                 await self._in_thread(note.run)
 
+    async def _make_in(
+        self, directory: LogDirectory, wanted: Sequence[Wanted], taken: Taken
+    ) -> None:
+        forgetting = directory.begin_forgetting([each.key for each in wanted])
+        if forgetting is not None:
+            try:
+                await self._in_thread(forgetting.run)
+            except KafkaStorageError as error:
+                self._on_failure()
+                taken.offline.update((each.key, str(error)) for each in wanted)
+                return
+        await asyncio.gather(
+            *(
+                self._make_logs(directory, wanted[start : start + MAKE_AT_ONCE], taken)
+                for start in range(0, len(wanted), MAKE_AT_ONCE)
+            )
+        )
+
     async def _make_logs(
         self, directory: LogDirectory, wanted: Sequence[Wanted], taken: Taken
     ) -> None:
         made: list[tuple[Wanted, PartitionLog]] = []
-        forgetting = directory.begin_forgetting([each.key for each in wanted])
 
         def make() -> None:
-            if forgetting is not None:
-                forgetting.run()
             for each in wanted:
                 log = directory.make_log(
                     each.topic.name,

@@ -15,8 +15,8 @@ Not here: when to write them (actors/partition_upkeep), the format (checkpoint_f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from threading import Lock
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from .checkpoint_file import read_offsets, write_offsets
@@ -32,6 +32,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 TopicPartition = tuple[str, int]
+MakeLock = Callable[[], AbstractContextManager[object]]
 Offsets = dict[TopicPartition, int]
 
 
@@ -59,16 +60,23 @@ class DirectoryCheckpoints:
     """The files of one directory. Not thread-safe, but for CheckpointWork.run().
 
     Works are written one at a time, and never an earlier one over a later one: an earlier one may
-    speak of records that were truncated since, or of a log that was deleted.
+    speak of records that were truncated since, or of a log that was deleted. `writing` is the lock
+    for that, where works run in several threads.
     """
 
-    def __init__(self, file_system: FileSystem, path: str, health: DirectoryHealth) -> None:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        health: DirectoryHealth,
+        writing: AbstractContextManager[object],
+    ) -> None:
         self._file_system = file_system
         self._path = path
         self._health = health
         self._on_disk: dict[str, Offsets] = {}
         """By file; without one whose text is not known."""
-        self._writing = Lock()
+        self._writing = writing
         self._begun = 0
         self._done = 0
 

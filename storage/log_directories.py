@@ -22,10 +22,11 @@ Not here: threads, when a move is ready to take over (actors).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from uuid import UUID
 
 from ..protocol.errors import KafkaStorageError
-from .directory_checkpoints import TopicPartition
+from .directory_checkpoints import MakeLock, TopicPartition
 from .file_system import FileSystem
 from .log_config import LogConfig
 from .log_directory import LogDirectory
@@ -65,6 +66,7 @@ class LogDirectories:
         *,
         directory_ids: Sequence[str],
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        make_lock: MakeLock = nullcontext,
     ) -> LogDirectories:
         """Lock the directories `paths`. One that is damaged or cannot be read is left out.
 
@@ -73,6 +75,7 @@ class LogDirectories:
             paths: all different, at least one.
             directory_ids: one for each, should it be new.
             producer_id_expiration_ms: producer.id.expiration.ms of the broker.
+            make_lock: see LogDirectory.open.
 
         Raises:
             DataDirectoryError: one is in use or somebody else's, or none is usable. All are
@@ -91,6 +94,7 @@ class LogDirectories:
                             path,
                             directory_id=directory_id,
                             producer_id_expiration_ms=producer_id_expiration_ms,
+                            make_lock=make_lock,
                         )
                     )
                 except DirectoryUnusable as error:

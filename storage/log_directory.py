@@ -25,12 +25,18 @@ import errno
 import json
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from os.path import dirname
 from uuid import UUID
 
 from ..protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
 from .checkpoint_file import write_atomically
-from .directory_checkpoints import CheckpointWork, DirectoryCheckpoints, TopicPartition
+from .directory_checkpoints import (
+    CheckpointWork,
+    DirectoryCheckpoints,
+    MakeLock,
+    TopicPartition,
+)
 from .directory_identity import (
     DirectoryIdentity,
     merge_identities,
@@ -69,7 +75,12 @@ class LogDirectory:
     """See open(). Not thread-safe, but for CheckpointWork.run() and what says otherwise."""
 
     def __init__(
-        self, file_system: FileSystem, path: str, lock: File, identity: DirectoryIdentity
+        self,
+        file_system: FileSystem,
+        path: str,
+        lock: File,
+        identity: DirectoryIdentity,
+        make_lock: MakeLock,
     ) -> None:
         self._file_system = file_system
         self.path = path
@@ -80,7 +91,7 @@ class LogDirectory:
         self._producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
         self._doomed: list[tuple[int, str]] = []
         self.health = DirectoryHealth()
-        self._checkpoints = DirectoryCheckpoints(file_system, path, self.health)
+        self._checkpoints = DirectoryCheckpoints(file_system, path, self.health, make_lock())
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.future_logs: dict[TopicPartition, PartitionLog] = {}
         """Copies that are to take the place of logs in other directories of the node."""
@@ -97,6 +108,7 @@ class LogDirectory:
         cluster_id: str | None = None,
         node_id: int | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        make_lock: MakeLock = nullcontext,
     ) -> LogDirectory:
         """Lock the data directory `path`, which is made if absent, and check whose it is.
 
@@ -107,6 +119,7 @@ class LogDirectory:
             cluster_id: the cluster it must belong to; None takes any, or none yet.
             node_id: the node it must belong to; None takes any, or none yet.
             producer_id_expiration_ms: producer.id.expiration.ms of the broker.
+            make_lock: threading.Lock, if CheckpointWork.run() is called in several threads.
 
         Raises:
             DataDirectoryError: in use, or of another cluster or node. It is then unchanged.
@@ -131,7 +144,7 @@ class LogDirectory:
             identity = given if stored is None else merge_identities(path, stored, given)
             if identity != stored:
                 write_identity(file_system, path, identity)
-            directory = cls(file_system, path, lock, identity)
+            directory = cls(file_system, path, lock, identity, make_lock)
             directory._producer_id_expiration_ms = producer_id_expiration_ms
             directory._take_clean_mark()
         except BaseException as error:
