@@ -8,6 +8,7 @@ import pytest
 
 import bradbury
 from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.three_nodes import until
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,6 @@ def test_a_replica_moves_to_the_other_disk(
     before = directories()
     (empty,) = [path for path, topics in before.items() if not topics]
     assert command("replicas", "move-dir", topic, "0", str(nodes[0]), empty).code == 0
-    while not (now := directories())[empty] or sum(map(len, now.values())) > 1:
-        pass
+    until(lambda: directories()[empty] and sum(map(len, directories().values())) == 1)
     absent = command("replicas", "move-dir", topic, "0", str(nodes[0]), str(tmp_path))
     assert "has no log directory" in absent.error

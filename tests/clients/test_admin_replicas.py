@@ -1,7 +1,6 @@
 """Who leads, where replicas lie and on which disk: changed from outside, seen by another client."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from bradbury.protocol.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from bradbury.tests.support.three_nodes import until
 
 SLOW = {"leader.replication.throttled.rate": "1", "follower.replication.throttled.rate": "1"}
 
@@ -30,13 +30,6 @@ def cluster() -> Iterator[bradbury.LocalCluster]:
 def admin(cluster: bradbury.LocalCluster) -> Iterator[bradbury.Admin]:
     with bradbury.Admin(cluster.bootstrap_servers) as client:
         yield client
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def replicas(cluster: bradbury.LocalCluster, topic: str) -> list[int]:
@@ -62,9 +55,9 @@ def test_a_partition_gets_other_replicas_more_and_fewer_with_its_records(
     with bradbury.Producer(cluster.bootstrap_servers) as producer:
         sent = [producer.send("moved", b"%d" % number) for number in range(100)]
         for wanted in ([one, two, three], [two], [three, one]):
-            wait_until(lambda: not admin.list_partition_reassignments())
+            until(lambda: not admin.list_partition_reassignments())
             admin.alter_partition_reassignments({("moved", 0): wanted})
-            wait_until(lambda wanted=wanted: replicas(cluster, "moved") == wanted)
+            until(lambda wanted=wanted: replicas(cluster, "moved") == wanted)
             sent.append(producer.send("moved", b"during"))
         assert [one.result().offset for one in sent] == list(range(103))
     end = admin.list_offsets([("moved", 0)])["moved", 0].offset
@@ -76,7 +69,7 @@ def test_what_goes_on_is_listed_and_stopped(
 ) -> None:
     one, two, three = nodes(admin)
     admin.create_topic("stopped", replication_factor=2)
-    wait_until(lambda: len(replicas(cluster, "stopped")) == 2)
+    until(lambda: len(replicas(cluster, "stopped")) == 2)
     before = replicas(cluster, "stopped")
     (new,) = {one, two, three} - set(before)
     with bradbury.Producer(cluster.bootstrap_servers) as producer:
@@ -93,7 +86,7 @@ def test_what_goes_on_is_listed_and_stopped(
     assert admin.list_partition_reassignments() == {("stopped", 0): found}
     assert admin.list_partition_reassignments([("moved", 0)]) == {}
     admin.alter_partition_reassignments({("stopped", 0): None})
-    wait_until(lambda: not admin.list_partition_reassignments())
+    until(lambda: not admin.list_partition_reassignments())
     assert replicas(cluster, "stopped") == before
     with pytest.raises(NoReassignmentInProgress, match="stopped-0"):
         admin.alter_partition_reassignments({("stopped", 0): None})
@@ -110,7 +103,7 @@ def test_refusals_name_the_partition_and_the_others_are_moved(
         admin.alter_partition_reassignments({("mixed", 0): [one, 99]})
     with pytest.raises(UnknownTopicOrPartition, match="absent-7"):
         admin.alter_partition_reassignments({("absent", 7): [one], ("mixed", 0): [one, two]})
-    wait_until(lambda: replicas(cluster, "mixed") == [one, two])
+    until(lambda: replicas(cluster, "mixed") == [one, two])
 
 
 def test_leadership_goes_back_to_the_first_replica(
@@ -120,13 +113,13 @@ def test_leadership_goes_back_to_the_first_replica(
     index = [node.node_id for node in cluster.nodes].index(first)
     assert admin.elect_leaders([("led", 0)]) == []  # it leads
     cluster.stop_node(index)
-    wait_until(lambda: leader(admin, "led") not in (-1, first))
+    until(lambda: leader(admin, "led") not in (-1, first))
     with pytest.raises(PreferredLeaderNotAvailable, match="led-0"):
         admin.elect_leaders([("led", 0)])
     cluster.start_node(index)
-    wait_until(lambda: first in admin.describe_topics(["led"])[0].partitions[0].isr)
+    until(lambda: first in admin.describe_topics(["led"])[0].partitions[0].isr)
     assert ("led", 0) in admin.elect_leaders()  # of all topics
-    wait_until(lambda: leader(admin, "led") == first)
+    until(lambda: leader(admin, "led") == first)
     with pytest.raises(UnknownTopicOrPartition, match="absent-0"):
         admin.elect_leaders([("absent", 0)])
     with pytest.raises(ValueError, match="preferred"):
@@ -163,7 +156,7 @@ def test_a_replica_moves_to_another_disk_with_its_records(tmp_path: Path) -> Non
         ((before, _),) = held_by()
         (after,) = {one.path for one in admin.describe_log_dirs()} - {before}
         admin.alter_replica_log_dirs({("disks", 0, broker): after})
-        wait_until(lambda: held_by() == [(after, False)])
+        until(lambda: held_by() == [(after, False)])
         with bradbury.Consumer(
             bootstrap=cluster.bootstrap_servers, auto_offset_reset="earliest"
         ) as consumer:
