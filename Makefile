@@ -1,6 +1,6 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
 # make test      linters, types, import rules, all tests
-# make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: twenty minutes on two cores)
+# make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: forty minutes on two cores)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make wheel     the wheel that is taken to other machines, in wheels/

@@ -24,6 +24,8 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
         outcome = run_seed(seed)
         if outcome.failure is not None:
             pytest.fail("\n".join(outcome.transcript))
+        again = run_seed(seed)
+        assert (again.digest, again.steps) == (outcome.digest, outcome.steps), "another run"
         totals.add(outcome)
     assert totals.acknowledged > 50 * AT_A_TIME, "too little was written to have tried anything"
     assert totals.elections > AT_A_TIME
@@ -31,15 +33,6 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
     assert totals.reassignments > 10
     assert totals.generations > 10
     assert totals.offset_commits > 5 * AT_A_TIME
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 300])
-def test_a_seed_gives_the_same_run_each_time(first: int) -> None:
-    for seed in range(first, first + 10):
-        one, two = run_seed(seed), run_seed(seed)
-        assert (one.digest, one.steps) == (two.digest, two.steps)
-        assert one.steps > 100
 
 
 @pytest.mark.slow
