@@ -16,6 +16,8 @@ import psutil
 from kafka_broker import KafkaBroker
 
 KAFKA_HEAP = "1g"
+GIVE_PAGES_BACK = {"log.segment.delete.delay.ms": "100"}
+"""Kafka deletes the log of a deleted topic by the broker's delay alone, not by the topic's."""
 
 
 def _serve(pipe: Connection, data_dir: str) -> None:
@@ -30,12 +32,18 @@ class Contestant(ABC):
     """A broker under test. `start_seconds`: from the start of its process until it serves."""
 
     name: str
+    folder: Path
     bootstrap_servers: str
     start_seconds: float
     _process: psutil.Process
 
     @abstractmethod
     def __enter__(self) -> Self: ...
+
+    def wait_until_deleted(self, topic: str) -> None:
+        """Until its files are gone, and their pages are free."""
+        while any(self.folder.rglob(f"{topic}-*")):
+            time.sleep(0.01)
 
     def cpu_seconds(self) -> float:
         """User and system time of the broker so far (/proc/<pid>/stat)."""
@@ -60,13 +68,13 @@ class Bradbury(Contestant):
     name = "Bradbury"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "bradbury"
+        self.folder = folder / "bradbury"
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         began = time.perf_counter()
-        self._child = context.Process(target=_serve, args=(other, str(self._folder)))
+        self._child = context.Process(target=_serve, args=(other, str(self.folder)))
         self._child.start()
         other.close()  # so that recv fails, instead of waiting, if the child dies
         self.bootstrap_servers = self._pipe.recv()
@@ -94,7 +102,8 @@ class Kafka(Contestant):
     name = "Kafka"
 
     def __init__(self, folder: Path) -> None:
-        self._broker = KafkaBroker(folder / "kafka", heap=KAFKA_HEAP)
+        self.folder = folder / "kafka"
+        self._broker = KafkaBroker(self.folder, heap=KAFKA_HEAP, config=GIVE_PAGES_BACK)
 
     def __enter__(self) -> Self:
         self._broker.start()

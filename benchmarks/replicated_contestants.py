@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from contestants import Contestant
+from contestants import GIVE_PAGES_BACK, Contestant
 from kafka_broker import KafkaBroker
 
 NODES = 3
@@ -48,7 +48,7 @@ class ReplicatedBradbury(Replicated):
     name = "Bradbury"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "bradbury"
+        self.folder = folder / "bradbury"
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class ReplicatedBradbury(Replicated):
             node.wait_until_alive()
         began = time.perf_counter()
         self._cluster = self._stack.enter_context(
-            bradbury.up(str(self._folder), port=0, namespace=ROLE, node_label={"log-role": ROLE})
+            bradbury.up(str(self.folder), port=0, namespace=ROLE, node_label={"log-role": ROLE})
         )
         self.start_seconds = time.perf_counter() - began
         self.bootstrap_servers = self._cluster.bootstrap_servers
@@ -118,8 +118,9 @@ class ReplicatedKafka(Replicated):
     name = "Kafka"
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder / "kafka"
         self._brokers = {
-            number: KafkaBroker(folder / f"kafka-{number}", heap=KAFKA_HEAP)
+            number: KafkaBroker(self.folder / str(number), heap=KAFKA_HEAP, config=GIVE_PAGES_BACK)
             for number in range(1, NODES + 1)
         }
         self._killed: int | None = None

@@ -29,6 +29,7 @@ from measures import (
     BIG_BATCHES,
     SMALL_BATCHES,
     Throughput,
+    Turns,
     consume,
     delete_topic,
     new_topic,
@@ -42,6 +43,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 CLIENT_IS_FULL = 0.9
+WARM_UP_ROUNDS = 2
 
 
 class Goal(NamedTuple):
@@ -142,20 +144,20 @@ def measures(*, quick: bool) -> dict[str, Measure]:
 def compare(
     brokers: list[Contestant], chosen: dict[str, Measure], rounds: int, figures: Figures
 ) -> None:
-    """Round by round, the two in turn; the first round of each measure only warms both up."""
+    """Round by round, the two in turn; the first rounds of each measure only warm both up."""
+    turns = Turns()
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(chosen) * (rounds + 1) * 2)
+        task = progress.add_task("", total=len(chosen) * (rounds + WARM_UP_ROUNDS) * 2)
         for name, measure in chosen.items():
-            for number in range(rounds + 1):
+            for number in range(rounds + WARM_UP_ROUNDS):
                 found: dict[str, dict[str, float]] = {}
                 ignored = Figures()
                 for broker in brokers if number % 2 else reversed(brokers):
                     progress.update(task, description=f"{name}: {broker.name}", advance=1)
-                    topic = new_topic(broker, f"{name.replace(' ', '-')}-{number}")
-                    os.sync()  # nobody pays for what the one before has left to write
-                    found[broker.name] = measure(broker, topic, figures if number else ignored)
-                    delete_topic(broker, topic)
-                if number:
+                    topic = turns.next(broker, f"{name.replace(' ', '-')}-{number}")
+                    counts = number >= WARM_UP_ROUNDS
+                    found[broker.name] = measure(broker, topic, figures if counts else ignored)
+                if number >= WARM_UP_ROUNDS:
                     figures.add(found)
 
 

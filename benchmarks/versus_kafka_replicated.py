@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import threading
 import time
@@ -27,12 +26,13 @@ from confluent_kafka.admin import AdminClient
 from contestants import Arena
 from kafka import KafkaAdminClient, TopicPartition as KafkaPartition
 from librdkafka import drain_library
-from measures import BIG_BATCHES, consume, delete_topic, new_topic, produce
+from measures import BIG_BATCHES, Turns, consume, new_topic, produce
 from replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
 from rich.console import Console
 from rich.table import Table
 
 ALL = {**BIG_BATCHES, "acks": "all"}
+WARM_UP_ROUNDS = 2
 TOPIC = {"min.insync.replicas": "2"}
 GOALS = {
     "produce 100 B, records/s": (">=", 1.5),
@@ -40,11 +40,10 @@ GOALS = {
 }
 
 
-def throughput(broker: Replicated, name: str) -> dict[str, float]:
+def throughput(broker: Replicated, turns: Turns, name: str) -> dict[str, float]:
     found = {}
     for size, count, label in ((100, 1_000_000, "100 B"), (1_000, 200_000, "1 KB")):
-        topic = new_topic(broker, f"{name}-{size}", replicas=3, config=TOPIC)
-        os.sync()
+        topic = turns.next(broker, f"{name}-{size}", replicas=3, config=TOPIC)
         sent = produce(broker, topic, size, count, ALL)
         read = consume(broker, topic, size, count)
         by_count = size == 100
@@ -53,7 +52,6 @@ def throughput(broker: Replicated, name: str) -> dict[str, float]:
             rate = one.records_per_second if by_count else one.megabytes_per_second
             found[f"{verb} {label}, {unit}"] = rate
             found[f"{verb} {label}, CPU s/GB"] = one.broker_cpu
-        delete_topic(broker, topic)
     return found
 
 
@@ -145,10 +143,11 @@ def main() -> None:
         ReplicatedBradbury(folder) as ours,
         ReplicatedKafka(folder) as theirs,
     ):
-        for number in range(options.rounds + 1):
+        turns = Turns()
+        for number in range(options.rounds + WARM_UP_ROUNDS):
             order = (ours, theirs) if number % 2 else (theirs, ours)
-            found = {each.name: throughput(each, f"round-{number}") for each in order}
-            if number:  # the first one warms both up
+            found = {each.name: throughput(each, turns, f"round-{number}") for each in order}
+            if number >= WARM_UP_ROUNDS:
                 for name, value in found["Bradbury"].items():
                     pairs.setdefault(name, []).append((value, found["Kafka"][name]))
         for each in (ours, theirs):
