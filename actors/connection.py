@@ -6,7 +6,8 @@ go from the receive buffer straight into the log and from the file straight into
 
     receiving   whole frames are handled in the listener's shared scratch buffer; a longer one is
                 filled into the connection's own buffer, which doubles as the bytes really come (a
-                length that lies costs nothing) and serves the next long frame, too
+                length that lies costs nothing). It serves the next long frame, too, from that one's
+                first byte on: who sends one long frame after the other has none of them copied
     answering   a slot per request keeps the order; slots are sent as soon as they are next in line
     bounds      MAX_PIPELINED requests in work, MAX_UNSENT bytes of answers and MAX_PARKED bytes of
                 requests that wait, then no more reading; all of it counts into the node's memory
@@ -98,6 +99,7 @@ class Connection:
         self._is_halted = False
         self._resuming = False
         self._is_first = True
+        # A long frame, behind the four bytes of its length.
         self._buffer = bytearray()
         self._frame_size = 0
         self._filled = 0
@@ -209,7 +211,9 @@ class Connection:
     def _receive(self) -> None:
         scratch = self._scratch
         kept = len(self._rest)
-        if kept:
+        if not kept and len(self._buffer) >= SCRATCH_SIZE and not self._memory.is_short:
+            scratch = memoryview(self._buffer)
+        elif kept:
             scratch[:kept] = self._rest
             self._rest = bytearray()
         room = kept + SHORT_READ if self._memory.is_short else SCRATCH_SIZE
@@ -229,7 +233,7 @@ class Connection:
             self._check_size(size, received[position : position + 4])
             after = position + 4 + size
             if after > end:
-                self._begin_frame(size, received[position + 4 : end])
+                self._begin_frame(size, received[position + 4 : end], end)
                 return
             now = self._handle(received[position + 4 : after])
             if self.closed:
@@ -277,28 +281,34 @@ class Connection:
                 f"began with a request of {self._frame_size} bytes, allowed are {limit} at first"
             )
 
-    def _begin_frame(self, size: int, start: memoryview) -> None:
-        """A frame that is not whole yet: its first bytes move out of the scratch buffer."""
+    def _begin_frame(self, size: int, start: memoryview, ends_at: int) -> None:
+        """A frame that is not whole yet: its first bytes move to where the others will follow.
+
+        `ends_at`: where they end in the buffer they are in.
+        """
         self._frame_size = size
         self._filled = len(start)
         self._began_at = self._loop.time()
         if self._filled >= 4:
             self._check_long(start)
-        if len(self._buffer) < len(start):
-            self._buffer = bytearray(min(size, max(FIRST_BUFFER, 2 * len(start))))
-        self._buffer[: len(start)] = start
+        end = 4 + self._filled
+        if len(self._buffer) < end:
+            self._buffer = bytearray(min(4 + size, max(FIRST_BUFFER, 2 * end)))
+        # Received there already, as the first of what came? Then it stays where it is.
+        if start.obj is not self._buffer or end != ends_at:
+            memoryview(self._buffer)[4:end] = start
 
     def _continue_frame(self) -> None:
         capacity = len(self._buffer)
-        if self._filled == capacity:
+        if 4 + self._filled == capacity:
             if not self._memory.may_grow(self):
                 self._pause()
                 return
             factor = 4 if capacity < QUICK_GROWTH else 2
-            grown = bytearray(min(self._frame_size, max(FIRST_BUFFER, factor * capacity)))
+            grown = bytearray(min(4 + self._frame_size, max(FIRST_BUFFER, factor * capacity)))
             grown[:capacity] = self._buffer
             self._buffer = grown
-        view = memoryview(self._buffer)[: self._frame_size]
+        view = memoryview(self._buffer)[4 : 4 + self._frame_size]
         count = self._socket.recv_into(view[self._filled :])
         if count == 0:
             self.close()
