@@ -250,6 +250,7 @@ class ReplicaFetcher:
                     FetchResponse,
                     FETCH_VERSION,
                     timeout_seconds=request.max_wait_ms / 1000 + ANSWER_SECONDS,
+                    is_used_up=True,
                 )
                 self._backoff = FIRST_BACKOFF_SECONDS
                 if self._failure is not None:

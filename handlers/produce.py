@@ -218,7 +218,10 @@ async def _complete(
         except KafkaError as error:
             _describe(one.answer, error, one.topic, response, context)
 
-    await asyncio.gather(*(settle(one) for one in later))
+    if len(later) == 1:  # most requests: no task of its own
+        await settle(later[0])
+    else:
+        await asyncio.gather(*(settle(one) for one in later))
     if request.acks != 0:
         return response
     if any(each.error_code for topic in response.responses for each in topic.partition_responses):
