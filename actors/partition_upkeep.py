@@ -81,6 +81,7 @@ class PartitionUpkeep:
             Round(config.replica_high_watermark_checkpoint_interval_ms / 1000, self.checkpoint),
             Round(retention_seconds, self._retain_all),
             Round(min(DELETION_SECONDS, retention_seconds), self._delete_old_files),
+            Round(ROUND_SECONDS, self._delete_old_directories),
         ]
 
     def every(self, seconds: float, run: Callable[[], Awaitable[None]]) -> None:
@@ -210,6 +211,10 @@ class PartitionUpkeep:
                 replica.log.delete_old_files(now)
             except StorageFailure:
                 self._on_failure()
+
+    async def _delete_old_directories(self) -> None:
+        """Of deleted partitions. Few wait for it, so those that are due go soon."""
+        now = self._now_ms()
         for directory in self._directories.online:
             paths = directory.take_due_directories(now)
             if paths:
