@@ -50,19 +50,21 @@ def test_a_class_is_made_once_in_each_actor_and_gets_records_if_it_likes(topic: 
             texts = [f"{self.prefix}{record.value.decode()}{suffix}" for record in records]
             return os.getpid(), self.calls, texts
 
-    fill(topic, 400)
+    fill(topic, 2000)
     with bradbury.ConsumerGroup(
         topic, topic, actors=2, batch_records=50, auto_offset_reset="earliest"
     ) as group:
-        results = list(
-            group.map(
-                Counter,
-                batch_format="records",
-                fn_args=["!"],
-                fn_constructor_args=["n"],
-                stop_at_end=True,
-            )
+        mapped = group.map(
+            Counter,
+            batch_format="records",
+            fn_args=["!"],
+            fn_constructor_args=["n"],
+            stop_at_end=True,
         )
+        results = [next(mapped)]
+        while not all(member.partitions for member in group.status().members):
+            pass  # one may have joined long before the other; a status is a round trip to both
+        results += mapped
     calls: dict[int, list[int]] = {}
     for pid, number, _ in results:
         calls.setdefault(pid, []).append(number)
@@ -70,7 +72,7 @@ def test_a_class_is_made_once_in_each_actor_and_gets_records_if_it_likes(topic: 
     for numbers in calls.values():
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
     assert sorted(text for _, _, texts in results for text in texts) == sorted(
-        f"n{number}!" for number in range(400)
+        f"n{number}!" for number in range(2000)
     )
 
 

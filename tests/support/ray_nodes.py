@@ -71,7 +71,15 @@ class RayNode:
         return RayNode(self.address, self.label, self._role, self.network)
 
     def wait_until_alive(self) -> "RayNode":
-        wait_for(lambda: self.label in alive_labels())
+        """A raylet that comes up beside others on a busy machine ends now and then; then again."""
+
+        def is_alive() -> bool:
+            if self.process.poll() is not None:
+                self.kill()
+                self.process = self._start()
+            return self.label in alive_labels()
+
+        wait_for(is_alive)
         return self
 
     def raylet(self) -> psutil.Process:
