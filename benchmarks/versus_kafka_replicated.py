@@ -4,8 +4,8 @@
         [--json figures.json]
 
 Both have three nodes on this machine, with their data on the same disk. Throughput is measured in
-blocks of rounds, in which each has the machine for itself: three other nodes that do nothing but keep
-their timers take a part of two cores, too. Producers wait for all replicas in sync (acks=all,
+blocks of rounds, in which each has the machine for itself: three other nodes that do nothing but
+keep their timers take a part of two cores, too. Producers wait for all replicas in sync (acks=all,
 min.insync.replicas=2). Then both are there and take turns: under an idempotent producer the leader
 is moved to another node as it is planned (another first replica, ElectLeaders), and at last the
 process that leads is killed (kill -9): the figures are the longest time between two
