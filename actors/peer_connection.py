@@ -108,9 +108,7 @@ class PeerConnection:
             ConnectionFailed: the peer is gone, silent or sends nonsense; the connection is over.
         """
         try:
-            return await within(
-                timeout_seconds, self._exchange(message, response, version, is_used_up)
-            )
+            return await self._exchange(message, response, version, timeout_seconds, is_used_up)
         except (OSError, TimeoutError, MalformedRequest) as error:
             self.close()
             raise ConnectionFailed(f"the peer does not answer: {error!r}") from None
@@ -119,9 +117,15 @@ class PeerConnection:
             raise
 
     async def _exchange(
-        self, message: Message, response: type[R], version: int, is_used_up: bool
+        self,
+        message: Message,
+        response: type[R],
+        version: int,
+        timeout_seconds: float,
+        is_used_up: bool,
     ) -> R:
         loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         flexible = version >= type(message).FLEXIBLE
         frame = write_request_header(
@@ -129,13 +133,8 @@ class PeerConnection:
         )
         frame += write_message(message, version)
         close_frame(frame)
-        await loop.sock_sendall(self._socket, frame)
-        await self._receive(memoryview(self._size))
-        (size,) = _SIZE.unpack(self._size)
-        if not 4 <= size <= self._max_answer_bytes:
-            raise ConnectionFailed(f"the peer announces an answer of {size} bytes")
-        view = self._room(size) if is_used_up else memoryview(bytearray(size))
-        await self._receive(view)
+        await self._send(frame, deadline)
+        view = await self._receive_frame(deadline, is_used_up)
         if _CORRELATION.unpack_from(view)[0] != self._correlation_id:
             raise ConnectionFailed("the peer answers another request")
         position = 4
@@ -157,11 +156,66 @@ class PeerConnection:
             self._buffer = bytearray(min(2 * size, KEPT_BYTES))
         return memoryview(self._buffer)[:size]
 
-    async def _receive(self, view: memoryview) -> None:
+    async def _send(self, frame: bytearray, deadline: float) -> None:
+        """The socket is empty between two requests, so it takes nearly every one at once."""
+        try:
+            sent = self._socket.send(frame)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent < len(frame):
+            loop = asyncio.get_running_loop()
+            rest = loop.sock_sendall(self._socket, memoryview(frame)[sent:])
+            await within(deadline - loop.time(), rest)
+
+    async def _receive_frame(self, deadline: float, is_used_up: bool) -> memoryview:
+        """The next frame, without its length.
+
+        Its socket is registered, and this task is woken, once for all of it, not for each piece
+        of a long answer as by loop.sock_recv_into. Nor is a timeout entered and left.
+        """
         loop = asyncio.get_running_loop()
+        whole: asyncio.Future[memoryview] = loop.create_future()
+        view = memoryview(self._size)
         received = 0
-        while received < len(view):
-            count = await loop.sock_recv_into(self._socket, view[received:])
-            if not count:
-                raise ConnectionFailed("the peer has closed the connection")
-            received += count
+        has_size = False
+
+        def on_readable() -> None:
+            nonlocal view, received, has_size
+            if whole.done():
+                return
+            try:
+                count = self._socket.recv_into(view[received:])
+                if not count:
+                    raise ConnectionFailed("the peer has closed the connection")
+                received += count
+                if received < len(view):
+                    return
+                if has_size:
+                    whole.set_result(view)
+                else:
+                    view = self._view_of_answer(is_used_up)
+                    received = 0
+                    has_size = True
+            except (BlockingIOError, InterruptedError):
+                pass
+            except (OSError, ConnectionFailed) as error:
+                whole.set_exception(error)
+
+        def on_late() -> None:
+            if not whole.done():
+                whole.set_exception(TimeoutError(f"{received} bytes came"))
+
+        descriptor = self._socket.fileno()
+        timer = loop.call_at(deadline, on_late)
+        loop.add_reader(descriptor, on_readable)
+        try:
+            return await whole
+        finally:
+            loop.remove_reader(descriptor)
+            timer.cancel()
+
+    def _view_of_answer(self, is_used_up: bool) -> memoryview:
+        (size,) = _SIZE.unpack(self._size)
+        if not 4 <= size <= self._max_answer_bytes:
+            raise ConnectionFailed(f"the peer announces an answer of {size} bytes")
+        return self._room(size) if is_used_up else memoryview(bytearray(size))

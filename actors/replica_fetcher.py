@@ -392,7 +392,8 @@ class ReplicaFetcher:
                     log = followed.replica.log
                     if log.unflushed_records >= log.config.flush_messages:
                         to_flush.append(followed)
-        await self._flush(to_flush)
+        if to_flush:
+            await self._flush(to_flush)
         self._go_on(answer.session_id)
 
     def _go_on(self, session_id: int) -> None:

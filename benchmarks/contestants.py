@@ -7,6 +7,8 @@ import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,8 @@ from kafka_broker import KafkaBroker
 KAFKA_HEAP = "1g"
 GIVE_PAGES_BACK = {"log.segment.delete.delay.ms": "100"}
 """Kafka deletes the log of a deleted topic by the broker's delay alone, not by the topic's."""
+MAY_STAND_STILL = {"broker.session.timeout.ms": "3600000"}
+"""Else a Kafka that was suspended fences itself when it goes on (see alone)."""
 
 
 def _serve(pipe: Connection, data_dir: str) -> None:
@@ -53,6 +57,12 @@ class Contestant(ABC):
     def rss_bytes(self) -> int:
         return int(self._process.memory_info().rss)
 
+    def suspend(self) -> None:
+        self._process.suspend()
+
+    def resume(self) -> None:
+        self._process.resume()
+
     @abstractmethod
     def __exit__(
         self,
@@ -60,6 +70,19 @@ class Contestant(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+@contextmanager
+def alone(broker: Contestant, brokers: Iterable[Contestant]) -> Iterator[None]:
+    """The processes of the others stand still: an idle JVM wakes up some hundred times a second."""
+    others = [other for other in brokers if other is not broker]
+    for other in others:
+        other.suspend()
+    try:
+        yield
+    finally:
+        for other in others:
+            other.resume()
 
 
 class Bradbury(Contestant):
@@ -103,7 +126,8 @@ class Kafka(Contestant):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "kafka"
-        self._broker = KafkaBroker(self.folder, heap=KAFKA_HEAP, config=GIVE_PAGES_BACK)
+        config = {**GIVE_PAGES_BACK, **MAY_STAND_STILL}
+        self._broker = KafkaBroker(self.folder, heap=KAFKA_HEAP, config=config)
 
     def __enter__(self) -> Self:
         self._broker.start()

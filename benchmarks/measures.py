@@ -144,7 +144,7 @@ def _throughput(broker: Contestant, size: int, count: int, work: Callable[[], fl
 
 
 def produce_latency(broker: Contestant, topic: str, seconds: float) -> Latency:
-    """LATENCY_RATE records a second with acks=1, from the moment each was due to its answer."""
+    """LATENCY_RATE records a second with acks=1, from the call that sends one to its answer."""
     return _percentiles(_send_steadily(broker.bootstrap_servers, topic, seconds))
 
 
@@ -190,9 +190,11 @@ def _receive(address: str, topic: str, total: int, told: Connection) -> None:
 
 
 def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
-    """How long each record took from when it was due; WARM_UP records more come before these.
+    """How long each record took from its call; WARM_UP records more come before these.
 
-    Answers are waited for in a thread, so that none of them waits for the next record's turn.
+    A record is sent when it is due, whatever became of those before it; what it is late by (0.1 ms,
+    the sleep of this process) is the client's. Answers are waited for in a thread, so that none of
+    them waits for the next record's turn.
     """
     times: list[float] = []
     producer = Producer({"bootstrap.servers": address, "acks": 1, "linger.ms": 0})
@@ -214,7 +216,8 @@ def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
             due = began + number / LATENCY_RATE
             if (left := due - time.perf_counter()) > 0:
                 time.sleep(left)
-            producer.produce(topic, b"%.9f" % due, partition=0, on_delivery=on_delivery)
+            now = b"%.9f" % time.perf_counter()
+            producer.produce(topic, now, partition=0, on_delivery=on_delivery)
     finally:
         ended.set()
         waiting.join()

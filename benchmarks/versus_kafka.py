@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from contestants import Arena, Bradbury, Contestant, Kafka
+from contestants import Arena, Bradbury, Contestant, Kafka, alone
 from librdkafka import drain_library
 from measures import (
     BIG_BATCHES,
@@ -156,7 +156,8 @@ def compare(
                     progress.update(task, description=f"{name}: {broker.name}", advance=1)
                     topic = turns.next(broker, f"{name.replace(' ', '-')}-{number}")
                     counts = number >= WARM_UP_ROUNDS
-                    found[broker.name] = measure(broker, topic, figures if counts else ignored)
+                    with alone(broker, brokers):
+                        found[broker.name] = measure(broker, topic, figures if counts else ignored)
                 if number >= WARM_UP_ROUNDS:
                     figures.add(found)
 
@@ -171,7 +172,8 @@ def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Fi
                 if not number:
                     new_topic(broker, topic, count)
                 os.sync()
-                sent = produce(broker, topic, 100, 1_000_000, BIG_BATCHES)
+                with alone(broker, brokers):
+                    sent = produce(broker, topic, 100, 1_000_000, BIG_BATCHES)
                 name = f"produce 100 B, one of {count} partitions, records/s"
                 found[broker.name] = {name: sent.records_per_second}
             if number:

@@ -226,12 +226,17 @@ def allocate_producer_ids(image: MetadataImage) -> tuple[int, list[MetadataRecor
     return first, [ProducerIdsRecord(next_producer_id=first + PRODUCER_ID_BLOCK)]
 
 
+STALL_MS = 2_000
+"""Longer than a controller on a busy machine is late."""
+
+
 @dataclass(slots=True)
 class Sessions:
     """When each node was last heard of, on the controller's monotonic clock. Soft state."""
 
     timeout_ms: int
     _last_contact: dict[int, int] = field(default_factory=dict)
+    _looked_at: int | None = None
 
     def on_contact(self, node_id: int, *, now_ms: int) -> None:
         self._last_contact[node_id] = now_ms
@@ -240,7 +245,16 @@ class Sessions:
         """Unfenced nodes silent for a full session.
 
         A node not heard of yet begins its session now: a fresh controller must not fence everybody.
+        Nor must one whose process stood still (a suspended machine): what nodes said meanwhile is
+        not read yet. It looks several times a second, so time without a look counts for nobody.
         """
+        if self._looked_at is None:
+            self._last_contact = dict.fromkeys(self._last_contact, now_ms)
+        elif now_ms - self._looked_at > STALL_MS:
+            stalled = now_ms - self._looked_at
+            for node_id, contact in self._last_contact.items():
+                self._last_contact[node_id] = min(contact + stalled, now_ms)
+        self._looked_at = now_ms
         silent = []
         for node_id, node in image.nodes.items():
             contact = self._last_contact.setdefault(node_id, now_ms)

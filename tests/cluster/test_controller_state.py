@@ -107,6 +107,18 @@ def test_a_fresh_controller_fences_nobody_before_a_full_session() -> None:
     assert sessions.expired(image, now_ms=5_150) == []
 
 
+def test_a_controller_that_stood_still_fences_nobody_for_what_it_could_not_hear() -> None:
+    image = cluster("a1")
+    sessions = Sessions(timeout_ms=9_000)
+    for now_ms in range(0, 4_001, 500):
+        sessions.on_contact(1, now_ms=now_ms - now_ms % 2_000)
+        assert sessions.expired(image, now_ms=now_ms) == []
+    assert sessions.expired(image, now_ms=64_000) == []
+    for now_ms in range(64_500, 73_001, 500):
+        assert sessions.expired(image, now_ms=now_ms) == []
+    assert sessions.expired(image, now_ms=73_500) == [1], "a full session of silence since then"
+
+
 def test_producer_ids_are_never_given_twice() -> None:
     image = cluster("a1")
     blocks = []

@@ -17,6 +17,7 @@ def test_clients_hear_of_the_next_leader_while_the_former_one_is_still_listed() 
         gone = admin.create_topic("t", replication_factor=3).partitions[0].leader
         index = [node.node_id for node in cluster.nodes].index(gone)
         seen: list[tuple[int, list[int]]] = []
+        is_known = threading.Event()
 
         def watch() -> None:
             """The leader and the brokers that another node tells, until the one is not listed."""
@@ -25,11 +26,15 @@ def test_clients_hear_of_the_next_leader_while_the_former_one_is_still_listed() 
                 while not seen or gone in seen[-1][1]:
                     answer = client.call(asked, MetadataResponse, 12)
                     listed = [broker.node_id for broker in answer.brokers]
-                    seen.append((answer.topics[0].partitions[0].leader_id, listed))
+                    # The topic is served by its leader already; this node may hear of it later.
+                    for partition in answer.topics[0].partitions:
+                        seen.append((partition.leader_id, listed))
+                        is_known.set()
                     time.sleep(0.02)
 
         watching = threading.Thread(target=watch, daemon=True)
         watching.start()
+        assert is_known.wait(60)
         cluster.stop_node(index)
         described = [broker.node_id for broker in admin.describe_cluster().brokers]
         watching.join(60)

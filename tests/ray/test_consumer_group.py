@@ -17,15 +17,26 @@ from bradbury.tests.support.numbered import fill, numbers_in
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
+def wait_until_shared(group: bradbury.ConsumerGroup) -> None:
+    """Until every member has partitions: one may have joined long before the other."""
+    while not all(member.partitions for member in group.status().members):
+        pass  # a status is a round trip to all of them
+
+
 def test_a_function_is_mapped_over_all_that_is_there(topic: str) -> None:
-    fill(topic, 1000)
-    with bradbury.ConsumerGroup(topic, topic, actors=2, auto_offset_reset="earliest") as group:
-        found = [n for result in group.map(numbers_in, stop_at_end=True) for n in result]
+    fill(topic, 2000)
+    with bradbury.ConsumerGroup(
+        topic, topic, actors=2, batch_records=50, auto_offset_reset="earliest"
+    ) as group:
+        results = group.map(numbers_in, stop_at_end=True)
+        found = list(next(results))
+        wait_until_shared(group)
+        found += [n for result in results for n in result]
         status = group.status()
-    assert sorted(found) == list(range(1000))
+    assert sorted(found) == list(range(2000))
     assert status.lag == 0
     assert sorted(len(member.partitions) for member in status.members) == [2, 2]
-    assert sum(member.records for member in status.members) == 1000
+    assert sum(member.records for member in status.members) == 2000
 
 
 def test_the_next_group_goes_on_where_the_last_one_committed(topic: str) -> None:
@@ -62,8 +73,7 @@ def test_a_class_is_made_once_in_each_actor_and_gets_records_if_it_likes(topic: 
             stop_at_end=True,
         )
         results = [next(mapped)]
-        while not all(member.partitions for member in group.status().members):
-            pass  # one may have joined long before the other; a status is a round trip to both
+        wait_until_shared(group)
         results += mapped
     calls: dict[int, list[int]] = {}
     for pid, number, _ in results:

@@ -85,5 +85,6 @@ def test_a_drained_node_lets_others_lead_first_and_its_data_is_there_when_it_is_
 
         drained.kill()  # what is left of it: `ray start` itself
         drained.start_again()
+        drained.wait_until_alive()
         wait_for(lambda: set(in_sync(servers, TOPIC)) == {3}, 240)
         wait_for(lambda: problems(cluster) == [])
