@@ -433,11 +433,10 @@ class Replica:
         leader, log = self.leader, self.log
         if leader is None:
             return
-        if log.unflushed_records >= log.config.flush_messages:
+        durable = log.log_end_offset
+        if durable - log.recovery_point >= log.config.flush_messages:
             durable = log.recovery_point
             self._start_flush()
-        else:
-            durable = log.log_end_offset
         if leader.on_local_append(durable):
             self._commit(size)
 

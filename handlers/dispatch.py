@@ -32,11 +32,12 @@ from ..protocol.header import (
     skip_tags,
 )
 from ..protocol.messages.produce import ProduceResponse
+from ..protocol.produce_response import StoredBatch, write_stored_batch
 from ..protocol.schema import Message, Struct
 from .api_versions import respond_to_unknown_version
 from .context import Node, RequestContext
 from .fetch_answer import FetchAnswer
-from .produce import CloseConnection
+from .produce import CloseConnection, as_response
 from .request_metrics import RequestTrace
 from .request_parts import PARTS, is_long, join, split
 from .table import APIS, Api
@@ -57,7 +58,7 @@ MAX_WHOLE_ELEMENTS = 20_000
 """The same for requests that are not handled in parts, and for Produce."""
 
 
-_ANSWERS: Final = (Message, FetchAnswer)
+_ANSWERS: Final = (Message, FetchAnswer, StoredBatch)
 """What a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
 
 
@@ -158,6 +159,8 @@ async def _in_parts(
         if inspect.isawaitable(answer):
             # What is appended already waits for the disk: all parts together.
             answer = asyncio.ensure_future(answer) if api.key in APPENDING else await answer
+        elif isinstance(answer, StoredBatch):
+            answer = as_response(answer)
         answers.append(answer)
         await asyncio.sleep(0)
     trace.begin()
@@ -239,6 +242,8 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
     if response is None:
         return None
     version = context.api_version
+    if isinstance(response, StoredBatch):
+        return [write_stored_batch(response, version, context.correlation_id)]
     metrics = context.node.metrics
     assert trace.api is not None
     out = begin_response(

@@ -43,6 +43,7 @@ from ..protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ..protocol.produce_response import FIRST_WITH_TOPIC_IDS, StoredBatch
 from ..protocol.record_batch import HEADER_SIZE, MAGIC, Buffer, read_size
 from .context import RequestContext
 from .replica_port import Appended
@@ -65,34 +66,71 @@ class _Later(NamedTuple):
     committed: Awaitable[None] | None
 
 
+Outcome = Appended | Awaitable[Appended] | KafkaError
+"""What became of one partition's batch; an awaitable: that is not decided yet."""
+
+
 def handle(
     request: ProduceRequest, context: RequestContext
-) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
-    """The response, or None when acks=0. Raises CloseConnection."""
-    if request.acks not in (-1, 0, 1):
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | StoredBatch | None:
+    """The response, or None when acks=0. Raises CloseConnection.
+
+    A StoredBatch is the response to the most frequent request, that is about one partition.
+    """
+    acks = request.acks
+    if acks not in (-1, 0, 1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    response = ProduceResponse()
-    later: list[_Later] = []
-    acks_all = request.acks == ACKS_ALL
-    failed = False
+    acks_all = acks == ACKS_ALL
+    outcomes: list[tuple[str | None, Outcome]] = []
     for topic in request.topic_data:
         name = _topic_name(topic, context)
+        for data in topic.partition_data:
+            outcome: Outcome
+            try:
+                outcome = _append(name, data, context, acks_all)
+            except KafkaError as error:
+                # Its traceback would hold this frame, and with it the receive buffer.
+                outcome = error.with_traceback(None)
+            outcomes.append((name, outcome))
+    if len(outcomes) == 1 and len(request.topic_data) == 1 and acks != 0:
+        name, outcome = outcomes[0]
+        if isinstance(outcome, Appended) and not (acks_all and outcome.committed is not None):
+            base_offset, log_append_time_ms, log_start_offset, _ = outcome
+            topic = request.topic_data[0]
+            return StoredBatch(
+                name or "",
+                topic.topic_id,
+                topic.partition_data[0].index,
+                base_offset,
+                log_append_time_ms,
+                log_start_offset,
+            )
+    return _answer(request, outcomes, context)
+
+
+def _answer(
+    request: ProduceRequest, outcomes: list[tuple[str | None, Outcome]], context: RequestContext
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
+    response = ProduceResponse()
+    later: list[_Later] = []
+    failed = False
+    acks_all = request.acks == ACKS_ALL
+    remaining = iter(outcomes)
+    for topic in request.topic_data:
         answers = []
         for data in topic.partition_data:
+            name, outcome = next(remaining)
             answer = PartitionProduceResponse(index=data.index, log_append_time_ms=-1)
             answers.append(answer)
-            try:
-                appended = _append(name, data, context, acks_all)
-            except KafkaError as error:
+            if isinstance(outcome, KafkaError):
                 failed = True
-                _describe(answer, error, name, response, context)
-                continue
-            if not isinstance(appended, Appended):
-                later.append(_Later(answer, name, appended, None))
-                continue
-            _fill(answer, appended)
-            if appended.committed is not None and acks_all:
-                later.append(_Later(answer, name, None, appended.committed))
+                _describe(answer, outcome, name, response, context)
+            elif not isinstance(outcome, Appended):
+                later.append(_Later(answer, name, outcome, None))
+            else:
+                _fill(answer, outcome)
+                if outcome.committed is not None and acks_all:
+                    later.append(_Later(answer, name, None, outcome.committed))
         response.responses.append(
             TopicProduceResponse(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
@@ -108,7 +146,7 @@ def handle(
 
 
 def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | None:
-    if context.api_version < 13:
+    if context.api_version < FIRST_WITH_TOPIC_IDS:
         return topic.name
     found = context.node.image.topic_by_id(topic.topic_id)
     return None if found is None else found.name
@@ -133,6 +171,20 @@ def _append(
 def _is_message_set(records: Buffer | None) -> bool:
     """Whether an old request carries what it was made for; batches in it are taken, too."""
     return records is None or len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < MAGIC
+
+
+def as_response(stored: StoredBatch) -> ProduceResponse:
+    """The same answer, as one that others can be joined with."""
+    answer = PartitionProduceResponse(
+        index=stored.partition,
+        base_offset=stored.base_offset,
+        log_append_time_ms=stored.log_append_time_ms,
+        log_start_offset=stored.log_start_offset,
+    )
+    topic = TopicProduceResponse(
+        name=stored.topic, topic_id=stored.topic_id, partition_responses=[answer]
+    )
+    return ProduceResponse(responses=[topic])
 
 
 def _fill(answer: PartitionProduceResponse, appended: Appended) -> None:

@@ -60,7 +60,12 @@ def is_long(api_key: int, request: Message) -> bool:
     if len(things) > parts.size:
         return True
     below = parts.asked_below
-    return below is not None and sum(len(getattr(thing, below)) for thing in things) > parts.size
+    if below is None:
+        return False
+    count = 0
+    for thing in things:
+        count += len(getattr(thing, below))
+    return count > parts.size
 
 
 def split(api_key: int, request: Message) -> Iterator[Message]:

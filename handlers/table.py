@@ -107,17 +107,14 @@ class Api:
     name: str
     lowest: int
     highest: int
+    first_flexible: int
     request: type[Message]
     handle: Handler
-
-    @property
-    def first_flexible(self) -> int:
-        return self.request.FLEXIBLE
 
 
 def _row(lowest: int, highest: int, request: type[Message], handle: Handler) -> Api:
     name = request.__name__.removesuffix("Request")
-    return Api(request.API_KEY, name, lowest, highest, request, handle)
+    return Api(request.API_KEY, name, lowest, highest, request.FLEXIBLE, request, handle)
 
 
 def _respond_to_api_versions(request: Any, context: RequestContext) -> Any:

@@ -55,6 +55,8 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 def skip_tags(frame: Buffer, position: int) -> int:
     """The position after a section of tagged fields, whatever they are."""
     try:
+        if not frame[position]:
+            return position + 1
         count, position = read_uvarint(frame, position)
         if count > MAX_TAGS:
             raise MalformedRequest("too many tagged header fields")

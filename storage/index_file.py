@@ -66,7 +66,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self.capacity
+        return self._stored + len(self._pending) // self._entry.size >= self.capacity
 
     def append(self, packed: bytes) -> None:
         """Add an entry that sorts after all others. Never fails: a hint can wait for the disk."""

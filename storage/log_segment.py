@@ -275,7 +275,12 @@ class LogSegment:
                 most -= int(crc32c(name.encode())) % jitter
             self._max_age_ms = most
             self._rolls_by = config
-        return self._age_ms(timestamp, now_ms) > self._max_age_ms
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
+        if first == NO_TIMESTAMP or timestamp == NO_TIMESTAMP:
+            return now_ms - self.created_ms > self._max_age_ms
+        return timestamp - first > self._max_age_ms
 
     @property
     def first_timestamp(self) -> int:
@@ -288,14 +293,6 @@ class LogSegment:
                 break
             self._first_timestamp = first
         return first
-
-    def _age_ms(self, timestamp: int, now_ms: int) -> int:
-        first = self._first_timestamp
-        if first is None:
-            first = self.first_timestamp
-        if first == NO_TIMESTAMP or timestamp == NO_TIMESTAMP:
-            return now_ms - self.created_ms
-        return timestamp - first
 
     def locate(self, offset: int) -> int:
         """Position of the first batch whose last offset is >= `offset`; `size` if there is none.
