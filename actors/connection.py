@@ -107,7 +107,7 @@ class Connection:
         self._paused_at = 0.0
         self._slots: deque[_Slot] = deque()
         self._beginning: _Slot | None = None
-        self._tasks: set[asyncio.Future[Chunks | None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._parked_bytes = 0
         self._leaving: deque[_Slot] = deque()
         self._queued_total = 0
@@ -361,30 +361,32 @@ class Connection:
         return now
 
     def _finish_later(self, result: Awaitable[Chunks | None], slot: _Slot) -> None:
-        task = asyncio.ensure_future(result)
-        self._tasks.add(task)
         weight = slot.held_bytes or WAITING_PRODUCE
         self._parked_bytes += weight
         if not slot.is_begun:
             self._beginning = slot
             slot.on_begun = self._on_begun
+        task = self._loop.create_task(self._finish(result, slot, weight))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-        def done(task: asyncio.Future[Chunks | None]) -> None:
-            self._tasks.discard(task)
-            self._parked_bytes -= weight
-            if self.closed or task.cancelled():
-                return
-            error = task.exception()
-            if error is not None:
+    async def _finish(self, result: Awaitable[Chunks | None], slot: _Slot, weight: int) -> None:
+        """Sent from here and not from a callback of the task, which would be a turn later."""
+        try:
+            chunks = await result
+        except Exception as error:  # noqa: BLE001 -- the top of a connection
+            if not self.closed:
                 self._fail(error)
-                return
-            slot.chunks = task.result()
-            slot.ready_at = perf_counter()
-            slot.ready = True
-            self._send()
-            self._regulate()
-
-        task.add_done_callback(done)
+            return
+        finally:
+            self._parked_bytes -= weight
+        if self.closed:
+            return
+        slot.chunks = chunks
+        slot.ready_at = perf_counter()
+        slot.ready = True
+        self._send()
+        self._regulate()
 
     def _on_begun(self) -> None:
         self._beginning = None

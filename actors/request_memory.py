@@ -29,12 +29,12 @@ class RequestMemory:
 
     @property
     def is_short(self) -> bool:
-        return self.used >= self._limit()
+        return self.used > 0 and self.used >= self._limit()
 
     @property
     def is_tight(self) -> bool:
         """More than half is used: nothing should be kept for later."""
-        return 2 * self.used >= self._limit()
+        return self.used > 0 and 2 * self.used >= self._limit()
 
     @property
     def waiting(self) -> int:

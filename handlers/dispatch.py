@@ -171,7 +171,7 @@ async def _in_parts(
         if answer is not None:
             whole = join(api.key, whole, answer)
     framed = _frame(whole, api, context, trace)
-    return await framed if inspect.isawaitable(framed) else framed
+    return framed if framed is None or isinstance(framed, list) else await framed
 
 
 async def _dispatch_long(
@@ -196,7 +196,7 @@ async def _dispatch_long(
     if inspect.isawaitable(response):
         return await _finish(response, api, context, trace)
     framed = _frame(response, api, context, trace)
-    return await framed if inspect.isawaitable(framed) else framed
+    return framed if framed is None or isinstance(framed, list) else await framed
 
 
 def _call(api: Api, request: Message, context: RequestContext) -> Any:
@@ -235,7 +235,7 @@ async def _finish(
     except CloseConnection as error:
         raise PeerError(str(error)) from None
     framed = _frame(answer, api, context, trace)
-    return await framed if inspect.isawaitable(framed) else framed
+    return framed if framed is None or isinstance(framed, list) else await framed
 
 
 def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:

@@ -132,7 +132,7 @@ class _Parked:
             self.woken.set_result(None)
 
 
-def _park(reading: _Reading, minimum: int, deadline: float, *, is_follower: bool) -> _Parked:
+def _park(reading: _Reading, minimum: int, deadline: float) -> _Parked:
     replicas = reading.replicas
 
     def release(parked: _Parked) -> None:
@@ -141,7 +141,7 @@ def _park(reading: _Reading, minimum: int, deadline: float, *, is_follower: bool
 
     parked = _Parked(minimum - reading.size, deadline, release)
     for replica in replicas:
-        replica.park(parked, is_follower=is_follower)
+        replica.park(parked, is_follower=reading.answer.is_for_follower)
     return parked
 
 
@@ -149,7 +149,7 @@ def _wait(
     request: FetchRequest, context: RequestContext, reading: _Reading, minimum: int
 ) -> Awaitable[FetchAnswer]:
     deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
-    parked = _park(reading, minimum, deadline, is_follower=_is_follower(request))
+    parked = _park(reading, minimum, deadline)
     return _read_when_woken(request, context, minimum, deadline, parked)
 
 
@@ -166,7 +166,7 @@ async def _read_when_woken(
         reading = _read_all(request, context)
         if reading.size >= minimum or reading.settled or loop.time() >= deadline:
             return reading.answer
-        parked = _park(reading, minimum, deadline, is_follower=_is_follower(request))
+        parked = _park(reading, minimum, deadline)
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ async def _begin_session(
 
 
 def _is_follower(request: FetchRequest) -> bool:
-    return max(request.replica_id, request.replica_state.replica_id) >= 0
+    return request.replica_state.replica_id >= 0 or request.replica_id >= 0
 
 
 def _handle_incremental(

@@ -138,7 +138,9 @@ def write_fetch_response(
             out.append(0)
     if flexible:
         _write_endpoints(out, endpoints if version >= 16 else ())
-    total += sum(len(chunk) for chunk in chunks if isinstance(chunk, bytearray))
+    for chunk in chunks:
+        if isinstance(chunk, bytearray):
+            total += len(chunk)
     first[:4] = _I32.pack(total - 4)
     if not out:
         chunks.pop()
@@ -207,10 +209,12 @@ def _write_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
 
 
 def _write_count(out: bytearray, count: int, *, flexible: bool) -> None:
-    if flexible:
-        write_uvarint(count + 1, out)
-    else:
+    if not flexible:
         out += _I32.pack(count)
+    elif count < 127:
+        out.append(count + 1)
+    else:
+        write_uvarint(count + 1, out)
 
 
 def _write_name(out: bytearray, name: str, *, flexible: bool) -> None:
