@@ -9,6 +9,7 @@ import pytest
 
 from bradbury.actors.peer_connection import KEPT_BYTES, SMALL_IN_A_ROW, PeerConnection
 from bradbury.protocol.codec import write_message
+from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.header import begin_response, close_frame
 from bradbury.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -103,3 +104,87 @@ def test_large_answers_share_one_buffer_which_is_given_back_when_nothing_comes()
         assert (await fetch(connection, is_used_up=True)).obj is not first
 
     asyncio.run(served(sizes, ask))
+
+
+def peer(
+    answer: Callable[[asyncio.StreamWriter], Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
+    """A server that reads one request and does `answer`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = await reader.readexactly(4)
+        await reader.readexactly(int.from_bytes(length, "big"))
+        await answer(writer)
+
+    return serve
+
+
+async def asked(
+    answer: Callable[[asyncio.StreamWriter], Awaitable[None]], timeout_seconds: float = 60
+) -> bytes:
+    server = await asyncio.start_server(peer(answer), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    connection = await PeerConnection.open(host, port, client_id="test", max_answer_bytes=LARGE)
+    try:
+        found = await connection.request(
+            FetchRequest(topics=[], forgotten_topics_data=[]),
+            FetchResponse,
+            VERSION,
+            timeout_seconds=timeout_seconds,
+        )
+        return bytes(found.responses[0].partitions[0].records or b"")
+    finally:
+        connection.close()
+        server.close()
+        await server.wait_closed()
+
+
+def frame_of(size: int) -> bytes:
+    data = PartitionData(partition_index=0, records=records_of(0, size))
+    topic = FetchableTopicResponse(topic_id=UUID(int=1), partitions=[data])
+    out = begin_response(FIRST_CORRELATION_ID, flexible_header=True)
+    return bytes(close_frame(write_message(FetchResponse(responses=[topic]), VERSION, out)))
+
+
+def test_an_answer_may_come_byte_by_byte() -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        for byte in frame_of(100):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    assert asyncio.run(asked(answer)) == records_of(0, 100)
+
+
+@pytest.mark.parametrize("sent", [0, 3, 4, 50])
+def test_a_peer_that_ends_within_an_answer_is_noticed(sent: int) -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(frame_of(100)[:sent])
+        writer.close()
+
+    with pytest.raises(ConnectionFailed, match="closed the connection"):
+        asyncio.run(asked(answer))
+
+
+@pytest.mark.parametrize("sent", [0, 50])
+def test_a_peer_that_falls_silent_is_given_up(sent: int) -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(frame_of(100)[:sent])
+        await writer.drain()
+        ended = asyncio.Event()
+        asyncio.get_running_loop().call_later(1, ended.set)
+        await ended.wait()
+        writer.close()
+
+    with pytest.raises(ConnectionFailed, match="does not answer"):
+        asyncio.run(asked(answer, timeout_seconds=0.2))
+
+
+def test_an_answer_that_is_longer_than_allowed_is_not_taken() -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write((LARGE + 1).to_bytes(4, "big"))
+        writer.close()
+
+    with pytest.raises(ConnectionFailed, match=f"an answer of {LARGE + 1} bytes"):
+        asyncio.run(asked(answer))

@@ -92,8 +92,8 @@ def client(cluster: LocalCluster) -> Iterator[RawClient]:
         yield client
 
 
-def produce(acks: int = 1) -> ProduceRequest:
-    parts = [PartitionProduceData(index=p, records=BATCH) for p in range(PARTITIONS)]
+def produce(acks: int = 1, partitions: int = PARTITIONS) -> ProduceRequest:
+    parts = [PartitionProduceData(index=p, records=BATCH) for p in range(partitions)]
     topics = [TopicProduceData(name="wide", partition_data=parts)]
     return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=topics)
 
@@ -127,6 +127,17 @@ def test_produce_to_many_partitions_appends_each_once_and_in_order(client: RawCl
         offsets.append({part.base_offset for part in topic.partition_responses})
     assert [len(each) for each in offsets] == [1, 1]
     assert offsets[1].pop() == offsets[0].pop() + 1
+
+
+@pytest.mark.parametrize("partitions", [1, 100, 101, 201])
+def test_the_last_part_of_a_request_may_be_one_partition(
+    client: RawClient, partitions: int
+) -> None:
+    answer = client.call(produce(partitions=partitions), ProduceResponse, 9)
+    (topic,) = answer.responses
+    assert topic.name == "wide"
+    assert [part.index for part in topic.partition_responses] == list(range(partitions))
+    assert {part.error_code for part in topic.partition_responses} == {0}
 
 
 def test_without_acks_all_is_appended_before_the_next_request(client: RawClient) -> None:
