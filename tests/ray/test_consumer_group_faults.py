@@ -161,7 +161,7 @@ def test_the_coordinators_death_costs_neither_records_nor_a_rebalance(topic: str
     ) as group:
         results = group.map(numbers_in, stop_at_end=True)
         found = list(next(results))
-        assigned(group)
+        shared(group)
         generation = group.status().members[0].generation
         os.kill(ray.get(coordinator.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         for result in results:
