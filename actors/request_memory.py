@@ -29,6 +29,7 @@ class RequestMemory:
 
     @property
     def is_short(self) -> bool:
+        # Asked before every read, mostly when nothing is held: then the setting is not looked up.
         return self.used > 0 and self.used >= self._limit()
 
     @property

@@ -46,6 +46,19 @@ MOST_PARTITIONS_AT_ONCE = 5_000
 """Kafka refuses a change of 10,000 records."""
 
 
+class Goal(NamedTuple):
+    """Of the ratio Bradbury / Kafka."""
+
+    sign: str
+    ratio: float
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.sign == ">=" else ratio <= self.ratio
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.ratio:g}"
+
+
 class Throughput(NamedTuple):
     """broker_cpu: seconds a GB. client_cpu: of one core, 1.0 is all of it."""
 

@@ -6,7 +6,7 @@
 
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
 with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
-as the other; a ratio is the median of the ratios of the rounds, so that a disk or a neighbour that
+as the other, and the one whose turn it is not stands still; a ratio is the median of the ratios of the rounds, so that a disk or a neighbour that
 is slow for a minute slows both; before each the disk is idle (sync). The client is the same, with
 the same settings. Broker and client share this machine's cores: where the client takes a whole
 core, that is said.
@@ -21,13 +21,13 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from contestants import Arena, Bradbury, Contestant, Kafka, alone
 from librdkafka import drain_library
 from measures import (
     BIG_BATCHES,
     SMALL_BATCHES,
+    Goal,
     Throughput,
     Turns,
     consume,
@@ -44,16 +44,6 @@ from rich.table import Table
 
 CLIENT_IS_FULL = 0.9
 WARM_UP_ROUNDS = 2
-
-
-class Goal(NamedTuple):
-    """Of the ratio Bradbury / Kafka."""
-
-    sign: str
-    ratio: float
-
-    def is_met(self, ratio: float) -> bool:
-        return ratio >= self.ratio if self.sign == ">=" else ratio <= self.ratio
 
 
 GOALS = {
@@ -210,7 +200,7 @@ def show(figures: Figures, console: Console) -> None:
         ratio, goal = figures.ratio(name), GOALS.get(name)
         ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
         verdict = "" if goal is None else "met" if goal.is_met(ratio) else "missed"
-        wanted = "" if goal is None else f"{goal.sign} {goal.ratio:g}"
+        wanted = "" if goal is None else str(goal)
         table.add_row(name, f"{ours:,.2f}", f"{theirs:,.2f}", f"{ratio:.2f}", wanted, verdict)
     console.print(table)
     full = [
@@ -228,7 +218,7 @@ def json_of(figures: Figures) -> dict[str, object]:
             "bradbury": [ours for ours, _ in pairs],
             "kafka": [theirs for _, theirs in pairs],
             "ratio": figures.ratio(name),
-            "goal": None if name not in GOALS else f"{GOALS[name].sign} {GOALS[name].ratio:g}",
+            "goal": None if name not in GOALS else str(GOALS[name]),
             "met": None if name not in GOALS else GOALS[name].is_met(figures.ratio(name)),
         }
         for name, pairs in figures.pairs.items()

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from contestants import Arena
 from kafka import KafkaAdminClient, TopicPartition as KafkaPartition
 from librdkafka import drain_library
-from measures import BIG_BATCHES, Turns, consume, new_topic, produce
+from measures import BIG_BATCHES, Goal, Turns, consume, new_topic, produce
 from replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
 from rich.console import Console
 from rich.table import Table
@@ -37,8 +37,8 @@ ALL = {**BIG_BATCHES, "acks": "all"}
 WARM_UP_ROUNDS = 2
 TOPIC = {"min.insync.replicas": "2"}
 GOALS = {
-    "produce 100 B, records/s": (">=", 1.5),
-    "produce 1 KB, MB/s": (">=", 2.0),
+    "produce 100 B, records/s": Goal(">=", 1.5),
+    "produce 1 KB, MB/s": Goal(">=", 2.0),
 }
 
 
@@ -184,7 +184,7 @@ def main() -> None:
         left, right = (statistics.median(side) for side in zip(*values, strict=True))
         goal = GOALS.get(name)
         table.add_row(
-            name, f"{left:,.2f}", f"{right:,.2f}", f"{ratio:.2f}", "" if goal is None else f"{goal}"
+            name, f"{left:,.2f}", f"{right:,.2f}", f"{ratio:.2f}", "" if goal is None else str(goal)
         )
     console.print(table)
     if options.json is not None:

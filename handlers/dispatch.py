@@ -242,14 +242,14 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
     if response is None:
         return None
     version = context.api_version
-    if isinstance(response, StoredBatch):
-        return [write_stored_batch(response, version, context.correlation_id)]
     metrics = context.node.metrics
     assert trace.api is not None
     out = begin_response(
         context.correlation_id,
         flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
     )
+    if isinstance(response, StoredBatch):
+        return [close_frame(write_stored_batch(out, version, response))]
     if isinstance(response, FetchAnswer):
         metrics.count_fetched(trace.api, response)
         return write_fetch_response(

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from .codec import write_uvarint
+from .messages.produce import ProduceResponse
 
-FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_IDS = 13
-_FRAME = Struct(">ii")
+_FIRST_FLEXIBLE = ProduceResponse.FLEXIBLE
 _ONE = b"\0\0\0\1"
 _V0 = Struct(">ihq")
 _V2 = Struct(">ihqq")
@@ -39,34 +39,31 @@ class StoredBatch(NamedTuple):
     log_start_offset: int
 
 
-def write_stored_batch(stored: StoredBatch, version: int, correlation_id: int) -> bytearray:
-    """The whole frame of the response, with its size and header."""
+def write_stored_batch(out: bytearray, version: int, stored: StoredBatch) -> bytearray:
+    """Continue the begun frame `out`, and return it."""
     _, _, partition, base_offset, log_append_time_ms, log_start_offset = stored
-    if version >= FIRST_FLEXIBLE:
-        out = bytearray(_FRAME.pack(0, correlation_id))
-        out += b"\0\2"  # no tags in the header; one topic
+    if version >= _FIRST_FLEXIBLE:
+        out.append(2)  # one topic
         if version >= FIRST_WITH_TOPIC_IDS:
             out += stored.topic_id.bytes
         else:
             name = stored.topic.encode()
             write_uvarint(len(name) + 1, out)
             out += name
-        out.append(2)
+        out.append(2)  # one partition
         out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
         out += b"\1\0\0\0\0\0\0\0\0"  # no record errors, no message, tags twice, throttle, tags
+        return out
+    name = stored.topic.encode()
+    out += _ONE + len(name).to_bytes(2, "big") + name + _ONE
+    if version >= 5:
+        out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
+        if version >= 8:
+            out += b"\0\0\0\0\xff\xff"
+    elif version >= 2:
+        out += _V2.pack(partition, 0, base_offset, log_append_time_ms)
     else:
-        name = stored.topic.encode()
-        out = bytearray(_FRAME.pack(0, correlation_id))
-        out += _ONE + len(name).to_bytes(2, "big") + name + _ONE
-        if version >= 5:
-            out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
-            if version >= 8:
-                out += b"\0\0\0\0\xff\xff"
-        elif version >= 2:
-            out += _V2.pack(partition, 0, base_offset, log_append_time_ms)
-        else:
-            out += _V0.pack(partition, 0, base_offset)
-        if version >= 1:
-            out += b"\0\0\0\0"
-    out[:4] = (len(out) - 4).to_bytes(4, "big")
+        out += _V0.pack(partition, 0, base_offset)
+    if version >= 1:
+        out += b"\0\0\0\0"
     return out

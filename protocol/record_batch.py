@@ -143,7 +143,7 @@ def check_batch(batch: Buffer) -> RecordBatchHeader:
         raise InvalidRecord(f"record batch of magic {header.magic}; only magic 2 is accepted")
     if header.batch_length + LOG_OVERHEAD != len(batch):
         raise CorruptMessage(f"a batch of {header.size} bytes was sent in {len(batch)}")
-    if header.crc != crc32c(memoryview(batch)[CRC_START:]):
+    if header.crc != compute_crc(batch):
         raise CorruptMessage("the CRC of the record batch is wrong")
     return header
 

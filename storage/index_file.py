@@ -66,6 +66,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
+        # Asked for every append, so not by way of __len__.
         return self._stored + len(self._pending) // self._entry.size >= self.capacity
 
     def append(self, packed: bytes) -> None:

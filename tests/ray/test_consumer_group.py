@@ -12,15 +12,10 @@ from rich.console import Console
 
 import bradbury
 from bradbury.protocol.errors import InvalidConfig, UnknownTopicOrPartition
+from bradbury.tests.support.group_shares import wait_until_shared
 from bradbury.tests.support.numbered import fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-def wait_until_shared(group: bradbury.ConsumerGroup) -> None:
-    """Until every member has partitions: one may have joined long before the other."""
-    while not all(member.partitions for member in group.status().members):
-        pass  # a status is a round trip to all of them
 
 
 def test_a_function_is_mapped_over_all_that_is_there(topic: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import ray
 
 import bradbury
+from bradbury.tests.support.group_shares import assigned, wait_until_shared
 from bradbury.tests.support.numbered import duplicates, fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -23,20 +24,6 @@ def kill(group: bradbury.ConsumerGroup, number: int) -> int:
     return pid
 
 
-def assigned(group: bradbury.ConsumerGroup) -> list[int]:
-    """How many partitions each member has, once they have all."""
-    while True:
-        counts = [len(member.partitions) for member in group.status().members]
-        if sum(counts) == 4:
-            return counts
-
-
-def shared(group: bradbury.ConsumerGroup) -> None:
-    """Returns when every member has partitions: one may have joined long before the other."""
-    while 0 in assigned(group):
-        pass  # every status is a round trip to the members
-
-
 def test_a_killed_member_takes_its_partitions_back_without_a_rebalance(topic: str) -> None:
     fill(topic, 2000)
     with bradbury.ConsumerGroup(
@@ -44,7 +31,7 @@ def test_a_killed_member_takes_its_partitions_back_without_a_rebalance(topic: st
     ) as group:
         results = group.map(numbers_in, stop_at_end=True)
         found = list(next(results))
-        shared(group)
+        wait_until_shared(group)
         before = group.status().members
         pid = kill(group, 0)
         for result in results:
@@ -93,7 +80,7 @@ def test_a_member_that_is_too_late_is_replaced_by_the_others_and_comes_back(topi
     ) as group:
         results = group.map(numbers_in, stop_at_end=True)
         found = list(next(results))
-        shared(group)
+        wait_until_shared(group)
         generation = group.status().members[1].generation
         kill(group, 0)
         for result in results:
@@ -161,7 +148,7 @@ def test_the_coordinators_death_costs_neither_records_nor_a_rebalance(topic: str
     ) as group:
         results = group.map(numbers_in, stop_at_end=True)
         found = list(next(results))
-        shared(group)
+        wait_until_shared(group)
         generation = group.status().members[0].generation
         os.kill(ray.get(coordinator.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         for result in results:
