@@ -6,10 +6,11 @@
 
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
 with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
-as the other, and the one whose turn it is not stands still; a ratio is the median of the ratios of the rounds, so that a disk or a neighbour that
-is slow for a minute slows both; before each the disk is idle (sync). The client is the same, with
-the same settings. Broker and client share this machine's cores: where the client takes a whole
-core, that is said.
+as the other; the one whose turn it is not stands still, as an idle JVM wakes up all the time. A
+ratio is the median of the ratios of the rounds, so that a disk or a neighbour that is slow for a
+minute slows both; before each the disk is idle (sync). The client is the same, with the same
+settings. Broker and client share this machine's cores: where the client takes a whole core, that is
+said.
 """
 
 from __future__ import annotations
