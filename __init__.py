@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .actors.launch import Cluster, connect, up
-    from .actors.local import LocalCluster, local
     from .clients import classic
     from .clients.admin import Admin
     from .clients.assignor import Assignor
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
+    from .launch.cluster import Cluster, connect, up
+    from .launch.local import LocalCluster, local
     from .pipelines.spark.session import spark
 
 # public name -> module that owns it
@@ -43,11 +43,11 @@ _OWNERS = {
     "Assignor": ".clients.assignor",
     "BatchFailed": ".clients.consumer_group.function",
     "BatchMetadata": ".clients.topic_partition",
-    "Cluster": ".actors.launch",
+    "Cluster": ".launch.cluster",
     "Consumer": ".clients.consumer",
     "ConsumerActor": ".clients.ray_actors",
     "ConsumerGroup": ".clients.consumer_group.group",
-    "LocalCluster": ".actors.local",
+    "LocalCluster": ".launch.local",
     "OffsetAndMetadata": ".clients.topic_partition",
     "OffsetAndTimestamp": ".clients.topic_partition",
     "Producer": ".clients.producer",
@@ -56,10 +56,10 @@ _OWNERS = {
     "RecordMetadata": ".clients.topic_partition",
     "TopicPartition": ".clients.topic_partition",
     "Wakeup": ".clients.consumer_positions",
-    "connect": ".actors.launch",
-    "local": ".actors.local",
+    "connect": ".launch.cluster",
+    "local": ".launch.local",
     "spark": ".pipelines.spark.session",
-    "up": ".actors.launch",
+    "up": ".launch.cluster",
 }
 
 # public name -> the module that it is

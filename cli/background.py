@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ..discovery.processes import start_time
+from ..discovery.state_file import ClusterState, live_state, log_path
 from .failure import CommandFailed
-from .state_file import ClusterState, live_state, log_path, start_time
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -58,7 +59,7 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
         raise
 
 
-def stop_process(pid: int, started: int) -> bool:
+def stop_process(pid: int, started: int, namespace: str) -> bool:
     """End the process that began at `started` and wait for that; False if it is gone already.
 
     Raises:
@@ -78,7 +79,7 @@ def stop_process(pid: int, started: int) -> bool:
             if time.monotonic() > deadline:
                 raise CommandFailed(
                     f"process {pid} still runs {STOP_SECONDS:.0f} s after it was told to stop; "
-                    f"see {log_path()}, or end it with `kill -9 {pid}` (records that were "
+                    f"see {log_path(namespace)}, or end it with `kill -9 {pid}` (records that were "
                     "acknowledged are safe)"
                 )
             time.sleep(POLL_SECONDS)

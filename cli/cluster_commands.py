@@ -1,51 +1,33 @@
-"""`bradbury up`, `down`, `status`: a cluster's life on a Ray cluster, or on an embedded one."""
+"""`bradbury up` and `down`: a cluster's life on a Ray cluster, or on an embedded one."""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from .background import end_leftovers, start_in_background, stop_process
-from .failure import CommandFailed
-from .options import AsJson, Namespace, parse_pairs
-from .output import note, print_json, print_table, size_text
-from .state_file import (
+from ..discovery.state_file import (
     DEFAULT_NAMESPACE,
+    SEPARATOR,
     ClusterState,
-    descendants_of,
     read_state,
     remove_state,
-    start_time,
     write_state,
 )
-
-if TYPE_CHECKING:
-    from ..actors.launch import Cluster
+from .background import end_leftovers, start_in_background, stop_process
+from .failure import CommandFailed
+from .options import parse_pairs
+from .output import note
+from .running_cluster import Address, Namespace, running_cluster
 
 LOCAL = "local"
-PORT = 9092
 INTERRUPTED = 130
-SEPARATOR = ", "
-VOTER_LAG = 100
-"""Records that a copy of the metadata may be behind: less is the moment between two looks."""
-
-Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="The Ray cluster; 'local' for an embedded one. By default RAY_ADDRESS, a Ray cluster "
-        "on this machine, or an embedded one.",
-        show_default=False,
-    ),
-]
 
 
 def up(
@@ -53,7 +35,7 @@ def up(
         list[Path],
         typer.Option(
             help="On every node's own disk; repeat it to spread partitions over several disks. "
-            "By default ~/.local/share/bradbury.",
+            "By default ~/.local/share/bradbury, or bradbury-NAMESPACE there.",
             show_default=False,
         ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
@@ -65,18 +47,34 @@ def up(
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of each broker; 0 takes any free one.")
-    ] = PORT,
-    address: Address = None,
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Of each broker; 0 takes any free one. By default 9092; on one machine, where "
+            "that is taken, the first of 9108, 9124, ... that is free.",
+            show_default=False,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Ray cluster to join; 'auto' for the one on this machine, 'local' for an "
+            "embedded one. By default that of RAY_ADDRESS, or else an embedded one.",
+            show_default=False,
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when it serves and leave it running.")
     ] = False,
     config: Annotated[
         list[str],
-        typer.Option("--config", "-c", help="name=value, by Kafka's names; repeatable."),
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     node_label: Annotated[
-        list[str], typer.Option(help="name=value: only Ray nodes with this label; repeatable.")
+        list[str],
+        typer.Option(metavar="NAME=VALUE", help="Only Ray nodes with this label; repeatable."),
     ] = [],  # noqa: B006 -- as above
     node_resource: Annotated[
         str | None, typer.Option(help="Only Ray nodes with this resource.", show_default=False)
@@ -84,7 +82,6 @@ def up(
     namespace: Namespace = DEFAULT_NAMESPACE,
 ) -> int:
     """Start a cluster on Ray: brokers on every node. Without --detach until Ctrl-C."""
-    _check_namespace(namespace)
     settings: dict[str, Any] = {
         "data_dir": [str(path.absolute()) for path in data_dir] or None,
         "host": host,
@@ -99,69 +96,39 @@ def up(
         _clear_away(running)
     elif running is not None and running.pid is not None:
         return _already_up(running, settings, detach=detach)
-    if detach and _needs_a_process(address, namespace):
+    joined = _address_to_join(address, running)
+    if joined == LOCAL and detach:
         with _progress() as on_progress:
             on_progress("starting in the background")
             state = start_in_background(_arguments(settings), namespace)
-        _announce(state, detached=True)
+        _announce(state, joined=False, detached=True)
         return 0
-    return _up_here(settings, address, detach=detach)
+    return _up_here(settings, joined, detach=detach)
 
 
 def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> None:
     """Stop the cluster. Its data stays, and the next `up` on it finds everything."""
-    _check_namespace(namespace)
     state = None if address not in (None, LOCAL) else read_state(namespace)
     if state is not None and state.pid is not None and state.started is not None:
-        stopped = stop_process(state.pid, state.started)
-        _clear_away(state)
-        note(
-            f"stopped; the data is in {state.data_dir}"
-            if stopped
-            else f"no cluster is up: process {state.pid} had ended by itself; "
-            f"its data is in {state.data_dir}"
-        )
-        return
-    wanted = _ray_address(address, state)
-    if not wanted:
-        note("no cluster is up here; for one in a Ray cluster say --address")
-        return
-    import ray
-
-    from ..actors.launch import UpError, connect
-
-    try:
-        cluster = connect(wanted, namespace)
-    except UpError as error:
-        if state is None:
-            raise
-        remove_state(namespace)
-        note(f"nothing was stopped: {error}")
-        return
-    try:
-        data_dir = _paths(_settings(cluster).get("data_dir", "its data directory"))
+        if state.is_stale:
+            _clear_away(state)
+            note(
+                f"no cluster is up: process {state.pid} had ended by itself; "
+                f"its data is in {state.data_dir}"
+            )
+            return
+        if not state.is_program:
+            stop_process(state.pid, state.started, namespace)
+            _clear_away(state)
+            note(f"stopped; the data is in {state.data_dir}")
+            return
+        address = state.ray_address
+    with running_cluster(address, namespace) as cluster:
+        data_dir = cluster.data_dir
         cluster.down()
-    finally:
-        ray.shutdown()
-    remove_state(namespace)
     note(f"stopped; the data is in {data_dir} on every node")
-
-
-def status(
-    address: Address = None,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    as_json: AsJson = False,
-) -> int:
-    """Show the cluster's actors, and what is wrong. Exit code 0 if nothing is."""
-    _check_namespace(namespace)
-    described = _describe(address, namespace)
-    described["problems"] = _problems(described)
-    described["healthy"] = not described["problems"]
-    if as_json:
-        print_json(described)
-    else:
-        _print_status(described)
-    return 0 if described["healthy"] else 1
+    if state is not None and state.is_program:
+        note(f"its Ray goes on in process {state.pid}, which has started it")
 
 
 # --- up ------------------------------------------------------------------------------------------
@@ -169,81 +136,109 @@ def status(
 
 def _already_up(running: ClusterState, settings: dict[str, Any], *, detach: bool) -> int:
     asked = settings["data_dir"]
-    if detach and (asked is None or _paths(asked) == running.data_dir):
+    if detach and (asked is None or SEPARATOR.join(asked) == running.data_dir):
         note(f"a cluster is up already: {running.bootstrap} (data in {running.data_dir})")
         return 0
     raise CommandFailed(
         f"a cluster is up already at {running.bootstrap} (process {running.pid}, data in "
-        f"{running.data_dir}); use it, or run `bradbury down` first"
+        f"{running.data_dir}); use it, run `bradbury down` first, or start another with "
+        "--namespace NAME"
     )
 
 
-def _needs_a_process(address: str | None, namespace: str) -> bool:
-    """Whether there is no Ray cluster that could keep the actors."""
-    if address is not None or os.environ.get("RAY_ADDRESS"):
-        return address == LOCAL
-    from ..actors.launch import UpError, join_ray
+def _address_to_join(address: str | None, running: ClusterState | None) -> str:
+    """The "host:port" of the Ray cluster to go to, or "local".
 
-    try:
-        join_ray("auto", namespace)
-    except UpError:
-        return True
-    return False
+    A Ray that happens to run here is somebody's: it is joined when that is said, or agreed to.
+
+    running: what the state file says of detached actors in a Ray cluster.
+    """
+    from ..discovery.ray_connection import (
+        is_reachable,
+        named_address,
+        ray_on_this_machine,
+        resolve_address,
+    )
+
+    named = named_address(address)
+    if named is not None:
+        found = LOCAL if named == LOCAL else resolve_address(named)
+        if running is not None and running.ray_address != found:
+            _refuse_if_up(running)
+        return found
+    if running is not None:
+        if is_reachable(running.ray_address):
+            return running.ray_address
+        note(f"the Ray cluster at {running.ray_address}, where it was up, is gone")
+        remove_state(running.namespace)
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        somebodys = ray_on_this_machine()
+        if somebodys is not None and typer.confirm(
+            f"A Ray cluster runs on this machine at {somebodys}. Join it? "
+            "(otherwise an embedded Ray is started)",
+            err=True,
+        ):
+            return somebodys
+    return LOCAL
+
+
+def _refuse_if_up(running: ClusterState) -> None:
+    """Raises CommandFailed if the cluster of this name is up in another Ray cluster."""
+    from ..discovery.ray_connection import is_reachable
+
+    if not is_reachable(running.ray_address):
+        remove_state(running.namespace)
+        return
+    raise CommandFailed(
+        f"a cluster {running.namespace!r} is up already at {running.bootstrap}, in the Ray cluster "
+        f"at {running.ray_address}; run `bradbury down` first, or say another --namespace"
+    )
 
 
 def _arguments(settings: dict[str, Any]) -> list[str]:
     """The command line of the process that is left behind."""
-    arguments = ["up", "--address", LOCAL, "--port", str(settings["port"])]
-    arguments += ["--namespace", settings["namespace"]]
+    arguments = ["up", "--address", LOCAL, "--namespace", settings["namespace"]]
     for path in settings["data_dir"] or ():
         arguments += ["--data-dir", path]
-    for name in ("host", "node_resource"):
+    for name in ("host", "port", "node_resource"):
         if settings[name] is not None:
-            arguments += [f"--{name.replace('_', '-')}", settings[name]]
+            arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
     for name in ("config", "node_label"):
         for key, value in settings[name].items():
             arguments += [f"--{name.replace('_', '-')}", f"{key}={value}"]
     return arguments
 
 
-def _up_here(settings: dict[str, Any], address: str | None, *, detach: bool) -> int:
+def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
     """Start it from this process; without `detach`, stay and take it down again."""
     import ray
 
-    from ..actors import launch
+    from ..discovery.ray_connection import join_ray
+    from ..launch.cluster import start
 
     namespace = settings["namespace"]
     with _progress() as on_progress:
-        owns_ray = launch.join_ray(address, namespace, on_progress)
+        owns_ray = join_ray(address, namespace, on_progress)
         try:
             if not detach:
                 _refuse_second(namespace)
-            cluster = launch.up(**settings, on_progress=on_progress)
+            cluster = start(**settings, on_progress=on_progress)
         except BaseException:
             ray.shutdown()
             raise
-    keeps = not detach or owns_ray
-    state = ClusterState(
-        namespace=namespace,
-        ray_address=str(ray.get_runtime_context().gcs_address),
-        bootstrap=cluster.bootstrap_servers,
-        data_dir=_paths(_settings(cluster)["data_dir"]),
-        pid=os.getpid() if keeps else None,
-        started=start_time(os.getpid()) if keeps else None,
-        descendants=descendants_of(os.getpid()) if owns_ray else (),
-    )
-    if not keeps:
+    cluster.owns_ray = owns_ray
+    state = cluster.state(is_kept_here=not detach or owns_ray)
+    if state.pid is None:
         write_state(state)
         ray.shutdown()
-        _announce(state, detached=True)
+        _announce(state, joined=not owns_ray, detached=True)
         return 0
     try:
         write_state(state)
-        _announce(state, detached=False)
+        _announce(state, joined=not owns_ray, detached=False)
         received = _wait_for_signal()
     finally:
         note("stopping")
-        _forget(state)
         cluster.down()
         ray.shutdown()
     note(f"stopped; the data is in {state.data_dir}")
@@ -251,7 +246,8 @@ def _up_here(settings: dict[str, Any], address: str | None, *, detach: bool) -> 
 
 
 def _refuse_second(namespace: str) -> None:
-    from ..actors.launch import UpError, connect
+    from ..discovery.ray_connection import UpError
+    from ..launch.cluster import connect
 
     try:
         running = connect(namespace=namespace)
@@ -280,11 +276,16 @@ def _wait_for_signal() -> int:
     return received
 
 
-def _announce(state: ClusterState, *, detached: bool) -> None:
+def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
     typer.echo(f"Bradbury is up: {state.bootstrap}")
     typer.echo(f"  data      {state.data_dir}")
-    typer.echo(f"  ray       {state.ray_address} (namespace {state.namespace})")
-    typer.echo("  try       bradbury topics create flights --partitions 4")
+    whose = "the cluster that was joined" if joined else "embedded"
+    typer.echo(f"  ray       {state.ray_address} ({whose}; namespace {state.namespace})")
+    if state.namespace != DEFAULT_NAMESPACE:
+        typer.echo(f"  try       export BRADBURY_NAMESPACE={state.namespace}")
+        typer.echo("            bradbury topics create flights --partitions 4")
+    else:
+        typer.echo("  try       bradbury topics create flights --partitions 4")
     typer.echo("            seq 1000 | bradbury produce flights")
     typer.echo("            bradbury consume flights --from-beginning --max 10")
     typer.echo(f"  stop      {'bradbury down' if detached else 'Ctrl-C'} (the data stays)")
@@ -303,179 +304,11 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield spinner.update
 
 
-# --- status --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def running_cluster(address: str | None, namespace: str) -> Iterator[Cluster]:
-    """The cluster that is up here, or on the Ray cluster that is named. Raises CommandFailed."""
-    wanted = _running_ray(address, namespace)
-    import ray
-
-    from ..actors.launch import connect
-
-    try:
-        yield connect(wanted, namespace)
-    finally:
-        ray.shutdown()
-
-
-def _running_ray(address: str | None, namespace: str) -> str:
-    state = None if address not in (None, LOCAL) else read_state(namespace)
-    if state is not None and state.is_stale:
-        raise CommandFailed(
-            f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
-            f"`bradbury up --data-dir {state.data_dir.replace(SEPARATOR, ' --data-dir ')}` "
-            "goes on with its data"
-        )
-    wanted = _ray_address(address, state)
-    if not wanted:
-        raise CommandFailed(
-            "no cluster is up here; start one with `bradbury up`, or say --address of its Ray"
-        )
-    return wanted
-
-
-def _describe(address: str | None, namespace: str) -> dict[str, Any]:
-    wanted = _running_ray(address, namespace)
-    with running_cluster(address, namespace) as cluster:
-        described = cluster.status()
-        servers = cluster.bootstrap_servers
-    return {"bootstrap_servers": servers, "ray_address": wanted, **described}
-
-
-def _problems(described: dict[str, Any]) -> list[str]:
-    """What is wrong, in words; empty for a healthy cluster."""
-    problems = []
-    if not described["active"]:
-        problems.append("the controller is not active; it waits for its voters")
-    if described["leaderless"]:
-        problems.append(f"{described['leaderless']} partitions have no leader; see the actors")
-    if described["under_min_isr"]:
-        problems.append(
-            f"{described['under_min_isr']} partitions have fewer replicas in sync than "
-            "min.insync.replicas: producers with acks=all wait"
-        )
-    if described["under_replicated"]:
-        problems.append(
-            f"{described['under_replicated']} partitions have replicas that are out of sync"
-        )
-    behind = [name for name, lag in _voter_lags(described).items() if lag > VOTER_LAG]
-    if behind:
-        problems.append(
-            f"{len(behind)} of {len(described['voters'])} copies of the metadata are behind: the "
-            f"brokers with the metadata directories {', '.join(behind)} do not answer"
-        )
-    for actor in described["actors"]:
-        if actor.get("problem"):
-            problems.append(f"{actor['actor']}: {actor['problem']}")
-        elif not actor.get("online", True):
-            problems.append(f"{actor['actor']}: its data directory is offline; see its log")
-    fenced = [node["address"] for node in described["nodes"] if node["fenced"]]
-    if fenced:
-        problems.append(f"fenced, as they are not heard of: {', '.join(fenced)}")
-    return problems
-
-
-def _voter_lags(described: dict[str, Any]) -> dict[str, int]:
-    """By directory id: how many metadata records that voter has not, as far as is known."""
-    end = described["metadata_offset"]
-    return {name: max(0, end - offset) for name, offset in described["voters"].items()}
-
-
-def _print_status(described: dict[str, Any]) -> None:
-    typer.echo(f"cluster     {described['cluster_id']}")
-    typer.echo(f"bootstrap   {described['bootstrap_servers']}")
-    typer.echo(f"controller  epoch {described['epoch']}, pid {described['pid']}")
-    lags = _voter_lags(described)
-    typer.echo(
-        f"metadata    {described['metadata_offset']} records on {len(lags)} "
-        f"voter{'s' * (len(lags) != 1)}, the last one {max(lags.values(), default=0)} behind"
-    )
-    typer.echo(f"data        {_paths(described['settings'].get('data_dir', ''))}")
-    typer.echo(
-        f"topics      {described['topics']} with {described['partitions']} partitions, "
-        f"{described['leaderless']} of them without a leader, "
-        f"{described['under_replicated']} under-replicated, "
-        f"{described['under_min_isr']} under min.insync.replicas, "
-        f"{described['reassigned']} being reassigned"
-    )
-    machines = {
-        node["node_id"]: node["machine"] + " (drained)" * node["draining"]
-        for node in described["nodes"]
-    }
-    leaders = {node["node_id"]: node["leaders"] for node in described["nodes"]}
-    print_table(
-        (
-            "actor",
-            "node",
-            "roles",
-            "machine",
-            "address",
-            "pid",
-            "partitions",
-            "leads",
-            "size",
-            "connections",
-            "metrics",
-        ),
-        [
-            (
-                actor["actor"],
-                actor.get("node_id"),
-                ",".join(actor.get("roles", ())),
-                machines.get(actor.get("node_id", -1)),
-                actor.get("address"),
-                actor.get("pid"),
-                actor.get("partitions"),
-                leaders.get(actor.get("node_id", -1)),
-                size_text(actor["size_bytes"]) if "size_bytes" in actor else None,
-                actor.get("connections"),
-                actor.get("metrics"),
-            )
-            for actor in described["actors"]
-        ],
-    )
-    for problem in described["problems"]:
-        typer.echo(f"problem: {problem}")
-    if described["healthy"]:
-        typer.echo("healthy")
-
-
-# --- both ----------------------------------------------------------------------------------------
-
-
-def _paths(data_dir: str | list[str]) -> str:
-    """One data directory, or several, in words."""
-    return data_dir if isinstance(data_dir, str) else SEPARATOR.join(data_dir)
-
-
-def _settings(cluster: Cluster) -> dict[str, Any]:
-    settings: dict[str, Any] = cluster.status()["settings"]
-    return settings
-
-
-def _ray_address(address: str | None, state: ClusterState | None) -> str | None:
-    """Of a Ray cluster that runs: "local" would start one, so it means the one that was started."""
-    if address not in (None, LOCAL):
-        return address
-    return state.ray_address if state is not None else os.environ.get("RAY_ADDRESS")
+# --- leftovers -----------------------------------------------------------------------------------
 
 
 def _clear_away(state: ClusterState) -> None:
     """Of a cluster whose process has ended: what it left running, and its state file."""
     end_leftovers(state.descendants)
-    _forget(state)
-
-
-def _forget(state: ClusterState) -> None:
-    """Remove the state file, unless another cluster's has taken its place."""
-    if read_state(state.namespace) == state:
+    if read_state(state.namespace) == state:  # else another cluster's has taken its place
         remove_state(state.namespace)
-
-
-def _check_namespace(namespace: str) -> None:
-    if not namespace or not all(letter.isalnum() or letter in "-_." for letter in namespace):
-        raise CommandFailed(
-            f"--namespace {namespace!r}: letters, digits, '-', '_' and '.' make a namespace"
-        )

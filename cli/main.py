@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from .bench_command import bench
-from .cluster_commands import down, status, up
+from .cluster_commands import down, up
 from .consume_command import consume
 from .demo_command import demo
 from .dirs_command import dirs
@@ -30,6 +30,7 @@ from .offsets_command import offsets
 from .produce_command import produce
 from .rebalance_command import drain, rebalance
 from .replicas_command import replicas
+from .status_command import status
 from .topic_commands import topics
 from .voters_command import voters
 

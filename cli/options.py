@@ -20,9 +20,6 @@ Bootstrap = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Namespace = Annotated[
-    str, typer.Option(help="The Ray namespace of the cluster: two clusters live in two of them.")
-]
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:

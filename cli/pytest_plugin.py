@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ..actors.local import LocalCluster
+    from ..launch.local import LocalCluster
 
 MOST_NAME = 200
 """A topic's name has at most 249 characters, and its directory's name a suffix."""
@@ -27,7 +27,7 @@ _numbers = count(1)
 @pytest.fixture(scope="session")
 def bradbury_cluster() -> Iterator[LocalCluster]:
     """A cluster in this process, started by the first test that asks, its data thrown away."""
-    from ..actors.local import local
+    from ..launch.local import local
 
     with local() as cluster:
         yield cluster

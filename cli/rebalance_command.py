@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .cluster_commands import Address, running_cluster
 from .copy_throttle import CopyThrottle
-from .options import AsJson, Namespace
+from .options import AsJson
 from .output import note, print_json, print_table
 from .progress import progress_bar
-from .state_file import DEFAULT_NAMESPACE
+from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
 if TYPE_CHECKING:
-    from ..actors.launch import Cluster
     from ..cluster.rebalance import Move
+    from ..launch.cluster import Cluster
 
 POLL_SECONDS = 0.2
 SHOWN = 20
@@ -81,7 +80,8 @@ def _move(
     if as_json:
         print_json([move._asdict() for move in moved])
         return
-    _print(moved)
+    if moved:
+        _print(moved)
     verb = "would move" if dry_run else "moved"
     note(f"{len(moved)} partitions {verb}" if moved else "nothing has to move")
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .cluster_commands import Address, running_cluster
 from .failure import CommandFailed
-from .options import AsJson, Namespace
+from .options import AsJson
 from .output import note, print_json, print_table
-from .state_file import DEFAULT_NAMESPACE
+from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
 if TYPE_CHECKING:
-    from ..actors.launch import Cluster
+    from ..launch.cluster import Cluster
 
 NOBODY = "-"
 FEW = 3

@@ -19,7 +19,6 @@ from uuid import UUID
 from ..protocol.errors import error_for
 from ..protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .delete_records import HIGH_WATERMARK, delete_records
@@ -88,7 +87,7 @@ class Admin:
         *,
         client_id: str = "bradbury-admin",
         timeout_ms: int = 60_000,
-        namespace: str = NAMESPACE,
+        namespace: str | None = None,
     ) -> None:
         self._timeout_ms = timeout_ms
         self._client = ClusterClient(

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .fetch_state import FetchedRecords, FetchState, Position, StartAt
 from .fetcher import FetchConfig, Fetcher
@@ -39,7 +38,7 @@ class BatchReader:
         *,
         bootstrap: str | None = None,
         isolation_level: int = 1,
-        namespace: str = NAMESPACE,
+        namespace: str | None = None,
     ) -> None:
         self._ends = {key: end for key, (start, end) in ranges.items() if start < end}
         self._client = ClusterClient(

@@ -1,37 +1,24 @@
-"""Where the cluster is: an argument, the environment, or the controller actor in Ray."""
+"""Where the cluster is, as addresses to connect to."""
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import Any, Final
+from typing import Final
 
-from ..protocol.errors import ConnectionFailed
+from ..discovery.bootstrap import find_servers
+from ..discovery.state_file import default_namespace
 from .connection import Address
 
-ENVIRONMENT_VARIABLE: Final = "BRADBURY_BOOTSTRAP"
-NAMESPACE: Final = "bradbury"
-CONTROLLER_NAME: Final = "controller"
 DEFAULT_PORT: Final = 9092
 
 
-def find_bootstrap(bootstrap: str | None, *, namespace: str = NAMESPACE) -> list[Address]:
-    """The addresses to ask first.
-
-    In this order: `bootstrap`, "host:port,..."; the environment variable BRADBURY_BOOTSTRAP; inside
-    a Ray cluster the detached actor "controller" in `namespace`.
+def find_bootstrap(bootstrap: str | None, *, namespace: str | None = None) -> list[Address]:
+    """The addresses to ask first; where they come from: discovery/bootstrap.py.
 
     Raises:
-        ConnectionFailed: none of the three says.
-        ValueError: what one says is no list of addresses.
+        ConnectionFailed: nothing says where there is a cluster.
+        ValueError: what says so is no list of addresses.
     """
-    servers = bootstrap or os.environ.get(ENVIRONMENT_VARIABLE) or _from_ray(namespace)
-    if not servers:
-        raise ConnectionFailed(
-            f'no cluster found: pass bootstrap="host:port", set {ENVIRONMENT_VARIABLE}, or start '
-            "one in this Ray cluster with bradbury.up()"
-        )
-    return parse_servers(servers)
+    return parse_servers(find_servers(bootstrap, namespace or default_namespace()))
 
 
 def parse_servers(servers: str) -> list[Address]:
@@ -52,19 +39,3 @@ def parse_servers(servers: str) -> list[Address]:
     if not addresses:
         raise ValueError('no address given; say bootstrap="host:port,host:port"')
     return addresses
-
-
-def _from_ray(namespace: str) -> str | None:
-    """What the controller actor says, or None outside Ray and where there is no such actor.
-
-    Ray is never imported or started for this: a process that uses it has imported it.
-    """
-    ray: Any = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    try:
-        controller = ray.get_actor(CONTROLLER_NAME, namespace=namespace)
-    except ValueError:
-        return None
-    servers: str = ray.get(controller.bootstrap_servers.remote())
-    return servers

@@ -30,7 +30,7 @@ from ..protocol.errors import (
 )
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ..protocol.schema import Message
-from .bootstrap import NAMESPACE, find_bootstrap
+from .bootstrap import find_bootstrap
 from .connection import Address, Connection
 from .io_thread import IoThread, Steps, wait
 from .metadata import ClusterView, TopicView
@@ -69,7 +69,7 @@ class ClusterClient:
         self,
         bootstrap: str | None = None,
         *,
-        namespace: str = NAMESPACE,
+        namespace: str | None = None,
         config: ClientConfig | None = None,
     ) -> None:
         self.config = config or ClientConfig()

@@ -31,7 +31,6 @@ import pyarrow as pa
 from ..protocol.columns import decode_batches
 from ..protocol.errors import InvalidConfig, InvalidGroupId
 from .assignor import Assignor
-from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
 from .consumer_positions import ConsumerPositions, Partition, Wakeup
@@ -123,7 +122,7 @@ class Consumer(ConsumerPositions):
         allow_auto_create_topics: bool = True,
         check_crcs: bool = True,
         client_id: str = "bradbury-consumer",
-        namespace: str = NAMESPACE,
+        namespace: str | None = None,
     ) -> None:
         config = ConsumerConfig.of(
             group=group,

@@ -26,7 +26,6 @@ from ..protocol.compression import CompressionType
 from ..protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
 from ..protocol.record_batch import Buffer
 from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
-from .bootstrap import NAMESPACE
 from .cluster_client import ClientConfig, ClusterClient
 from .deliveries import HeaderPairs, RecordFuture, TableDelivery
 from .producer_batch import producer_copy
@@ -84,7 +83,7 @@ class Producer:
         metadata_max_age_ms: int = 300_000,
         max_in_flight: int = 5,
         client_id: str = "bradbury-producer",
-        namespace: str = NAMESPACE,
+        namespace: str | None = None,
     ) -> None:
         if acks not in _ACKS:
             raise InvalidConfig(f'acks={acks!r}: say "all", 1 or 0')

@@ -13,7 +13,7 @@ import bradbury
 
 ROOT = Path(bradbury.__file__).resolve().parent
 PURE = ("protocol", "storage", "groups", "cluster")
-SOURCE = (*PURE, "handlers", "actors", "clients", "pipelines", "cli")
+SOURCE = (*PURE, "handlers", "actors", "discovery", "launch", "clients", "pipelines", "cli")
 OUTSIDE_WORLD = {"asyncio", "ray", "random", "secrets", "select", "socket", "threading", "time"}
 MAX_LINES = 600
 # Dev tools that live beside what they make; nothing imports them.

@@ -22,9 +22,8 @@ from ..output import print_json
 from .screen import Screen, Step, carrier_table, step_table
 
 if TYPE_CHECKING:
-    from ...actors.launch import Cluster
+    from ...launch.cluster import Cluster
 
-LOCAL = "local"
 MOST_TEMPORARY_PATH = 39
 """Ray's sockets are 68 bytes deeper, and the path of a socket has at most 107."""
 
@@ -159,18 +158,18 @@ def _run(demo: _Demo, no_spark: str | None) -> None:
 
 
 def _cluster(demo: _Demo, on_progress: Callable[[str], None]) -> Cluster:
-    from ...actors import launch
+    from ...discovery.ray_connection import LOCAL, join_ray
+    from ...launch.cluster import connect, start
 
     settings = demo.settings
     if settings.namespace is not None:
-        return launch.connect(settings.address, demo.namespace)
-    return launch.up(
-        str(demo.folder / "data"),
-        port=0,
-        address=settings.address or LOCAL,
-        namespace=demo.namespace,
-        on_progress=on_progress,
+        return connect(settings.address, demo.namespace)
+    owns_ray = join_ray(settings.address or LOCAL, demo.namespace, on_progress)
+    cluster = start(
+        str(demo.folder / "data"), port=0, namespace=demo.namespace, on_progress=on_progress
     )
+    cluster.owns_ray = owns_ray
+    return cluster
 
 
 def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:

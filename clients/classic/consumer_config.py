@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from ...protocol.errors import InvalidConfig
-from ..bootstrap import NAMESPACE
 from .properties import Names, boolean, check_at_least, integer, read_properties, text
 
 NAMES: Final[Names] = {
@@ -73,7 +72,7 @@ class ConsumerConfig:
     group_id: str
     consumer_id: str = "bradbury-connector"
     bootstrap: str | None = None
-    namespace: str = NAMESPACE
+    namespace: str | None = None
     socket_timeout_ms: int = 30_000
     fetch_size: int = 1024 * 1024
     queued_chunks_max: int = 10

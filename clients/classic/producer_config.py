@@ -8,7 +8,6 @@ from typing import Final, Self
 
 from ...protocol.compression import CompressionType
 from ...protocol.errors import InvalidConfig
-from ..bootstrap import NAMESPACE
 from .properties import Names, check_at_least, integer, name_list, read_properties, text
 
 
@@ -101,7 +100,7 @@ class ProducerConfig:
     """
 
     bootstrap: str | None = None
-    namespace: str = NAMESPACE
+    namespace: str | None = None
     producer_type: str = "sync"
     compression_codec: str = "none"
     compressed_topics: tuple[str, ...] = ()

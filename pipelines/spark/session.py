@@ -26,7 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ...clients.bootstrap import ENVIRONMENT_VARIABLE, NAMESPACE, find_bootstrap
+from ...clients.bootstrap import find_bootstrap
+from ...discovery.bootstrap import BOOTSTRAP_VARIABLE
 from ...protocol.errors import ConnectionFailed
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def spark(
     executor_memory: str = "1g",
     configs: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
-    namespace: str = NAMESPACE,
+    namespace: str | None = None,
 ) -> SparkSession:
     """A SparkSession whose executors are actors of the Ray cluster this process is in.
 
@@ -159,7 +160,7 @@ def local_session(
     master: str = "local[2]",
     configs: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
-    namespace: str = NAMESPACE,
+    namespace: str | None = None,
 ) -> SparkSession:
     """A SparkSession in this process (`master`), with the same settings and no Ray.
 
@@ -211,7 +212,7 @@ def _quieten_replacement(session: SparkSession) -> None:
     log4j.core.config.Configurator.setLevel(_SOURCE_MANAGER, log4j.Level.ERROR)
 
 
-def known_bootstrap(bootstrap: str | None, namespace: str = NAMESPACE) -> str | None:
+def known_bootstrap(bootstrap: str | None, namespace: str | None = None) -> str | None:
     """Where the cluster is, or None if nobody says yet: then an option has to."""
     try:
         return ",".join(str(one) for one in find_bootstrap(bootstrap, namespace=namespace))
@@ -282,7 +283,7 @@ def _settings(
     if paths:
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
     if bootstrap is not None:
-        settings[f"spark.executorEnv.{ENVIRONMENT_VARIABLE}"] = bootstrap
+        settings[f"spark.executorEnv.{BOOTSTRAP_VARIABLE}"] = bootstrap
     settings.update(configs or {})
     return settings
 

@@ -20,7 +20,13 @@ ROOT = Path(bradbury.__file__).resolve().parent
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing of the user's is read or written, and no cluster of his is found."""
-    for name in ("BRADBURY_BOOTSTRAP", "RAY_ADDRESS", "XDG_DATA_HOME"):
+    for name in (
+        "BRADBURY_BOOTSTRAP",
+        "BRADBURY_NAMESPACE",
+        "RAY_ADDRESS",
+        "RAY_AUTH_MODE",
+        "XDG_DATA_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -51,7 +57,6 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
         "XDG_STATE_HOME": str(home / "state"),
         "TMPDIR": short,
         "RAY_TMPDIR": f"{short}/ray",
-        "RAY_AUTH_MODE": "disabled",
         "RAY_ENABLE_AUTO_CONNECT": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(ROOT / ".path"),

@@ -10,7 +10,7 @@ import pytest
 
 from bradbury.cli.background import stop_process
 from bradbury.cli.bootstrap_address import bootstrap_servers
-from bradbury.cli.state_file import (
+from bradbury.discovery.state_file import (
     ClusterState,
     descendants_of,
     live_state,

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import bradbury
-from bradbury.cli.state_file import ClusterState, read_state, state_path
+from bradbury.discovery.state_file import ClusterState, read_state, state_path
 from bradbury.tests.support.command_line import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

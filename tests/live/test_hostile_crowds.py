@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import bradbury
-from bradbury.actors.local import LocalCluster
+from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.support.raw_client import RawClient
 

@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 import bradbury
-from bradbury.actors.local import LocalCluster
 from bradbury.handlers.dispatch import PeerError, dispatch
 from bradbury.handlers.table import APIS
+from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,

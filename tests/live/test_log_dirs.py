@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
-from bradbury.actors.local import LocalCluster
+from bradbury.launch.local import LocalCluster
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

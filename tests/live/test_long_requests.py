@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import bradbury
-from bradbury.actors.local import LocalCluster
+from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
-from bradbury.actors.launch import UpError
+from bradbury.launch.cluster import UpError
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -1,10 +1,10 @@
-"""Which cluster `bradbury up` started here: what `down`, `status` and the clients go by.
+"""The file that names a cluster that was started here: what `down`, `status` and clients go by.
 
     $XDG_STATE_HOME/bradbury/cluster.json          namespace "bradbury"
     $XDG_STATE_HOME/bradbury/cluster-<name>.json   any other namespace
     $XDG_STATE_HOME/bradbury/up.log                what the background process says
 
-XDG_STATE_HOME is ~/.local/state by default.
+XDG_STATE_HOME is ~/.local/state by default. `bradbury up` and bradbury.up() write it.
 
 What always holds:
     The file is replaced as a whole, so a reader sees one state or the other.
@@ -22,10 +22,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self
 
+from .processes import start_time
+
 DEFAULT_NAMESPACE = "bradbury"
-PARENT_FIELD = 4
-START_TIME_FIELD = 22
-"""ppid and starttime in /proc/<pid>/stat, counted from 1 (proc_pid_stat(5))."""
+SEPARATOR = ", "
+"""Between the data directories of a cluster that has several."""
+NAMESPACE_VARIABLE = "BRADBURY_NAMESPACE"
+"""Names the cluster that commands and clients mean where they are not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class ClusterState:
 
     pid, started: of the process that keeps it up, and when that began (clock ticks after boot);
         None where detached actors live in a Ray cluster without any process of ours.
+    is_program: that process is somebody's program which called bradbury.up(), so taking the
+        cluster down does not end it.
     ray_address: of the Ray cluster's GCS, "host:port".
     bootstrap: "host:port,..." of the brokers.
     descendants: (pid, started) of what the process has started: an embedded Ray. Ray's agents
@@ -46,6 +51,7 @@ class ClusterState:
     data_dir: str
     pid: int | None = None
     started: int | None = None
+    is_program: bool = False
     descendants: tuple[tuple[int, int], ...] = ()
 
     @classmethod
@@ -67,39 +73,6 @@ class ClusterState:
     def is_stale(self) -> bool:
         """Whether the process that kept it up is gone."""
         return self.pid is not None and start_time(self.pid) != self.started
-
-
-def start_time(pid: int) -> int | None:
-    """When process `pid` began, in clock ticks after boot; None if there is none (or a zombie)."""
-    found = _parent_and_start(pid)
-    return None if found is None else found[1]
-
-
-def descendants_of(pid: int) -> tuple[tuple[int, int], ...]:
-    """(pid, started) of all processes below `pid`."""
-    children: dict[int, list[tuple[int, int]]] = {}
-    for name in os.listdir("/proc"):
-        found = _parent_and_start(int(name)) if name.isdecimal() else None
-        if found is not None:
-            children.setdefault(found[0], []).append((int(name), found[1]))
-    reached: list[tuple[int, int]] = []
-    waiting = [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        reached += below
-        waiting += [child for child, _ in below]
-    return tuple(reached)
-
-
-def _parent_and_start(pid: int) -> tuple[int, int] | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (OSError, ValueError):
-        return None
-    after_name = text.rpartition(")")[2].split()  # the name may hold blanks and brackets
-    if after_name[0] in ("Z", "X"):
-        return None
-    return int(after_name[PARENT_FIELD - 3]), int(after_name[START_TIME_FIELD - 3])
 
 
 def state_directory() -> Path:
@@ -148,3 +121,21 @@ def write_state(state: ClusterState) -> None:
 
 def remove_state(namespace: str = DEFAULT_NAMESPACE) -> None:
     state_path(namespace).unlink(missing_ok=True)
+
+
+def running_namespaces() -> list[str]:
+    """Of all clusters that were started here and are not known to have ended."""
+    names = []
+    for path in sorted(state_directory().glob("cluster*.json")):
+        try:
+            state = ClusterState.parse(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if not state.is_stale:
+            names.append(state.namespace)
+    return names
+
+
+def default_namespace() -> str:
+    """BRADBURY_NAMESPACE, or "bradbury"."""
+    return os.environ.get(NAMESPACE_VARIABLE) or DEFAULT_NAMESPACE

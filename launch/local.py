@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
+from ..actors.controller import Controller
+from ..actors.metadata_log import Superseded
+from ..actors.node import Node, NodeConfig
 from ..handlers.server_config import ServerConfig
-from .controller import Controller
-from .metadata_log import Superseded
-from .node import Node, NodeConfig
 
 if TYPE_CHECKING:
-    from .. import Admin
+    from ..clients.admin import Admin
 
 logger = logging.getLogger("bradbury.local")
 
@@ -84,7 +84,7 @@ class LocalCluster:
 
     def admin(self) -> Admin:
         """An Admin client of this cluster."""
-        from .. import Admin
+        from ..clients.admin import Admin
 
         return Admin(bootstrap=self.bootstrap_servers)
 

@@ -1,0 +1,89 @@
+"""From nothing, or a little, to the addresses of the brokers.
+
+In this order:
+    what is given, "host:port,..."
+    the environment's BRADBURY_BOOTSTRAP
+    the Ray cluster that this process is connected to, if a cluster is up in it
+    RAY_ADDRESS, or the Ray cluster that has started this process
+    the state file of the cluster that was started here
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final
+
+from ..protocol.errors import ConnectionFailed
+from .ray_connection import UpError, connect_ray, is_connected, named_address, resolve_address
+from .state_file import ClusterState, live_state, running_namespaces
+
+BOOTSTRAP_VARIABLE: Final = "BRADBURY_BOOTSTRAP"
+CONTROLLER: Final = "controller"
+ASK_SECONDS = 30.0
+
+
+def find_servers(given: str | None, namespace: str) -> str:
+    """The brokers of the cluster `namespace`, "host:port,...", not checked.
+
+    Ray is imported only where the environment names a Ray cluster, and then this process is
+    connected to it for the moment of one question.
+
+    Raises:
+        ConnectionFailed: nothing says where there is a cluster.
+    """
+    found = given or os.environ.get(BOOTSTRAP_VARIABLE)
+    if not found and is_connected():
+        found = _from_controller(namespace)
+    state = live_state(namespace)
+    if not found and not is_connected():
+        found = _from_environment(namespace, state)
+    if not found and state is not None:
+        found = state.bootstrap
+    if not found:
+        raise ConnectionFailed(_why_not(namespace))
+    return found
+
+
+def _from_environment(namespace: str, state: ClusterState | None) -> str | None:
+    address = named_address(None)
+    if address is None:
+        return None
+    if state is not None and state.ray_address == address:
+        return state.bootstrap
+    import ray
+
+    try:
+        if state is not None and resolve_address(address) == state.ray_address:
+            return state.bootstrap
+        connect_ray(address, namespace)
+    except UpError as error:
+        raise ConnectionFailed(str(error)) from None
+    try:
+        return _from_controller(namespace)
+    finally:
+        ray.shutdown()  # so that the program's own ray.init is the first
+
+
+def _from_controller(namespace: str) -> str | None:
+    """What the controller actor says; None if there is none in this Ray cluster."""
+    ray: Any = sys.modules["ray"]
+    try:
+        controller = ray.get_actor(CONTROLLER, namespace=namespace)
+    except ValueError:
+        return None
+    servers: str = ray.get(controller.bootstrap_servers.remote(), timeout=ASK_SECONDS)
+    return servers
+
+
+def _why_not(namespace: str) -> str:
+    others = [name for name in running_namespaces() if name != namespace]
+    if others:
+        return (
+            f"no cluster is up in namespace {namespace!r}, but in {', '.join(map(repr, others))}; "
+            f"name it by BRADBURY_NAMESPACE={others[0]}"
+        )
+    return (
+        "no cluster found: start one with `bradbury up --detach`, or name its brokers, "
+        'bootstrap="host:port" or --bootstrap host:port'
+    )

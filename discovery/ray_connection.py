@@ -1,0 +1,330 @@
+"""Joining a Ray cluster from this process, or starting an embedded one.
+
+`ray.init` turns token authentication on only for the address None or "auto", and then whether the
+cluster wants a token or not. Both go wrong here: a driver without a token is refused by a cluster
+that wants one, and a driver in token mode at a cluster without tokens refuses the answers of its
+own workers (OwnerDiedError, seen with Ray 2.60). So the cluster is asked first which mode it has.
+RAY_AUTH_MODE, where the user has set it, is kept.
+
+This is the one place that knows how Ray decides about tokens (Ray's private modules included).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .state_file import SEPARATOR, read_state
+
+LOCAL = "local"
+"""The address that means: start an embedded Ray."""
+AUTO = "auto"
+"""The address that means: the Ray of RAY_ADDRESS, or the one that runs on this machine."""
+REACH_SECONDS = 5.0
+PROBE_SECONDS = 10.0
+AUTH_MODE = "RAY_AUTH_MODE"
+INSIDE_RAY = ("RAY_ADDRESS", "RAY_JOB_ID")
+"""Set by a user who means a Ray cluster, by Ray for its jobs, and by Ray in its workers."""
+
+# A made-up id of a Ray cluster: whoever sends it is asked for the token first, and then told that
+# the id is another one. Ray's client logs nothing about either.
+NO_CLUSTER = "ab" * 28
+
+# Ray runs its workers at nice 15, which starves a broker beside busy tasks; and it ends every node
+# 60 s after the loss of its head, which for a log must not stop the data.
+EMBEDDED_ENVIRONMENT = {
+    "RAY_worker_niceness": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
+}
+NO_RAY_HERE = (
+    "no Ray cluster runs on this machine; start one with `ray start --head`, or leave the address "
+    "away"
+)
+NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
+
+
+class UpError(Exception):
+    """The cluster could not be started or reached. One line: the cause and the remedy."""
+
+
+class RayUnreachable(UpError):
+    """No Ray cluster answers at the address; says nothing of what still runs there."""
+
+
+_own_mode: list[str] = []
+"""The authentication mode that this module has set, so that it is not taken for the user's."""
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a Ray cluster. Never imports Ray."""
+    ray: Any = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
+def named_address(address: str | None) -> str | None:
+    """`address`; else RAY_ADDRESS; else "auto" in a process that Ray has started; else None."""
+    if address:
+        return address
+    if any(os.environ.get(name) for name in INSIDE_RAY):
+        return os.environ.get("RAY_ADDRESS") or AUTO
+    return None
+
+
+def join_ray(
+    address: str | None, namespace: str, on_progress: Callable[[str], None] = lambda text: None
+) -> bool:
+    """Make sure that Ray is connected; True if an embedded one was started for it.
+
+    Args:
+        address: "host:port"; "auto" for RAY_ADDRESS or the Ray that runs on this machine; "local"
+            for an embedded one; None: what `named_address` says, else an embedded one.
+
+    Raises:
+        UpError: it cannot be joined, and why.
+    """
+    if is_connected():
+        return False
+    address = named_address(address) or LOCAL
+    if address == LOCAL:
+        on_progress("starting an embedded Ray")
+        with _environment(EMBEDDED_ENVIRONMENT):
+            _init_ray(LOCAL, namespace)
+        return True
+    connect_ray(address, namespace)
+    return False
+
+
+def connect_ray(address: str, namespace: str) -> None:
+    """Connect this process to the Ray cluster at "host:port", or "auto"; nothing if it is already.
+
+    Raises:
+        RayUnreachable: none answers there.
+        UpError: it wants another token, or another version of Ray.
+    """
+    if is_connected():
+        return
+    found = resolve_address(address)
+    _check_reachable(found)
+    _match_authentication(found)
+    _init_ray(found, namespace)
+
+
+def join_running(namespace: str) -> None:
+    """Connect this process to the Ray in which the cluster `namespace` is up. Starts nothing.
+
+    In this order: the Ray it is connected to; RAY_ADDRESS, or the Ray that has started this
+    process; the one that the state file names.
+
+    Raises:
+        UpError: there is none of these, or it cannot be joined.
+    """
+    if is_connected():
+        return
+    connect_ray(running_address(namespace), namespace)
+
+
+def running_address(namespace: str, address: str | None = None) -> str:
+    """Where the Ray is in which the cluster `namespace` is up. Raises UpError if nothing says."""
+    named = named_address(address)
+    if named is not None and named != LOCAL:
+        return named
+    state = read_state(namespace)
+    if state is None:
+        raise UpError(
+            f"no cluster is up in namespace {namespace!r} here; start one with `bradbury up` or "
+            "bradbury.up(), or say the address of its Ray"
+        )
+    if state.is_stale:
+        raise UpError(
+            f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
+            f"`bradbury up --data-dir {state.data_dir.replace(SEPARATOR, ' --data-dir ')}` "
+            "goes on with its data"
+        )
+    return state.ray_address
+
+
+def resolve_address(address: str) -> str:
+    """The "host:port" of the Ray cluster that `address` means. Raises RayUnreachable: none."""
+    from ray._private import services
+
+    if address == AUTO and not os.environ.get("RAY_ADDRESS"):
+        return _only_address()
+    try:
+        found = services.canonicalize_bootstrap_address(address)
+    except (ConnectionError, ValueError, OSError) as error:
+        raise UpError(
+            f"{address!r} is no address of a Ray cluster ({error}); say host:port, 'auto' or "
+            "'local'"
+        ) from None
+    if found is None:  # RAY_ADDRESS=local
+        raise RayUnreachable(NO_RAY_HERE)
+    return str(found)
+
+
+def _only_address() -> str:
+    """Of the last Ray that `ray start` has started here, or of the only one that runs here."""
+    services: Any = import_module("ray._private.services")
+    services.find_gcs_addresses.cache_clear()
+    last = services.find_bootstrap_address(None)
+    running = sorted(services.find_gcs_addresses())
+    if last and (last in running or not running):
+        return str(last)
+    if len(running) > 1:
+        raise UpError(
+            f"{len(running)} Ray clusters run on this machine, at {', '.join(running)}; say which "
+            "one is meant with --address or RAY_ADDRESS"
+        )
+    if not running:
+        raise RayUnreachable(NO_RAY_HERE)
+    return str(running[0])
+
+
+def ray_on_this_machine() -> str | None:
+    """The "host:port" of a Ray that runs here, whoever has started it; None: there is none."""
+    with contextlib.suppress(UpError):
+        return resolve_address(AUTO)
+    return None
+
+
+def is_reachable(address: str) -> bool:
+    """Whether something listens at "host:port"."""
+    try:
+        _check_reachable(address)
+    except RayUnreachable:
+        return False
+    return True
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes, and write about it. Raises RayUnreachable."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, OverflowError, ValueError) as error:
+        raise RayUnreachable(
+            f"no Ray cluster answers at {address!r} ({error}); "
+            "start one with `ray start --head`, or leave the address away"
+        ) from None
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def _match_authentication(address: str) -> None:
+    """Take the authentication mode that the cluster has. Raises UpError for a token that is not."""
+    users_mode = os.environ.get(AUTH_MODE)
+    if users_mode is not None and users_mode not in _own_mode:
+        wants_token = _wants_token(address)
+        if wants_token and users_mode.lower() == "disabled":
+            raise UpError(
+                f"the Ray cluster at {address!r} wants a token, and RAY_AUTH_MODE={users_mode} "
+                "sends none; unset it"
+            )
+    else:
+        _set_mode("disabled")
+        wants_token = _wants_token(address)
+        if wants_token:
+            _set_mode("token")
+    if not wants_token:
+        return
+    loader = _raylet().AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    if not loader.has_token(ignore_auth_mode=True):
+        raise UpError(
+            f"the Ray cluster at {address!r} wants a token, and there is none here; put what "
+            "`ray get-auth-token` prints where it was started into ~/.ray/auth_token or "
+            "RAY_AUTH_TOKEN"
+        )
+    if _wants_token(address):
+        raise UpError(
+            f"the Ray cluster at {address!r} wants another token than the one in RAY_AUTH_TOKEN, "
+            "RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; `ray get-auth-token` prints it where it "
+            "was started"
+        )
+
+
+def _wants_token(address: str) -> bool:
+    """Whether the cluster refuses what this process sends for its lack of the right token."""
+    try:
+        client = _raylet().GcsClient(address=address, cluster_id=NO_CLUSTER)
+        client.internal_kv_keys(b"", namespace=b"bradbury", timeout=PROBE_SECONDS)
+    except Exception as error:  # noqa: BLE001 -- Ray's own kinds differ by release; the text says it
+        return "InvalidAuthToken" in str(error)
+    return False
+
+
+def _raylet() -> Any:
+    return import_module("ray._raylet")  # compiled: it tells no type checker what it has
+
+
+def _set_mode(mode: str) -> None:
+    """For this process and those that it starts, as Ray does it itself for new local clusters."""
+    os.environ[AUTH_MODE] = mode
+    _own_mode[:] = [mode]
+    _raylet().Config.initialize("")
+
+
+# --- ray.init ------------------------------------------------------------------------------------
+
+
+def _init_ray(address: str, namespace: str) -> None:
+    import ray
+
+    if address == LOCAL and os.environ.get(AUTH_MODE) in _own_mode:
+        # What a cluster that was joined before wanted says nothing about a new one.
+        del os.environ[AUTH_MODE]
+    users_mode = os.environ.get(AUTH_MODE)
+    try:
+        ray.init(
+            address=address,
+            namespace=namespace,
+            log_to_driver=False,
+            include_dashboard=False if address == LOCAL else None,
+            logging_level=logging.ERROR,
+            configure_logging=True,
+        )
+    except ConnectionError as error:
+        raise RayUnreachable(
+            f"no Ray cluster answers at {address!r} ({str(error).splitlines()[0]}); "
+            "start one with `ray start --head`, or leave the address away"
+        ) from None
+    except RuntimeError as error:
+        if "ersion mismatch" in str(error):
+            said = " ".join(str(error).split())
+            raise UpError(
+                f"this environment's Ray {ray.__version__} is not the cluster's: {said}; "
+                "install the cluster's Ray and Python versions here"
+            ) from None
+        raise
+    if users_mode is None and AUTH_MODE in os.environ:  # Ray's default for a cluster of its own
+        _own_mode[:] = [os.environ[AUTH_MODE]]
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """For the processes that Ray starts now. What the user has set himself is kept.
+
+    Without byte code files every Ray process would compile some 250 modules anew, so a setting
+    against them is suspended and they are kept in a cache of our own.
+    """
+    changed = {name: value for name, value in values.items() if name not in os.environ}
+    byte_code = os.environ.pop(NO_BYTE_CODE, None)
+    if byte_code and "PYTHONPYCACHEPREFIX" not in os.environ:
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        changed["PYTHONPYCACHEPREFIX"] = str(Path(cache) / "bradbury" / "pycache")
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        # Only what was changed here: what Ray itself sets for its children (its token) must stay.
+        for name in changed:
+            os.environ.pop(name, None)
+        if byte_code is not None:
+            os.environ[NO_BYTE_CODE] = byte_code

@@ -1,0 +1,230 @@
+"""The actors of a cluster on Ray, by name: created, waited for, asked, stopped.
+
+The one place where plain classes become actors. Ray restarts a dead actor where it was pinned; each
+BrokerActor makes anew what Ray has given up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+
+from ..actors.handles import BROKER_PREFIX, CONTROLLER
+from ..actors.placement import ActorPlan
+from ..actors.ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
+from ..discovery.ray_connection import UpError
+
+READY_SECONDS = 60.0
+# A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
+PATIENCE_SECONDS = 5.0
+STOP_SECONDS = 30.0
+HAND_OVER_SECONDS = 2.0
+
+_CLASSES = {
+    "BrokerActor": BrokerActor,
+    "PartitionActor": PartitionActor,
+    "GroupCoordinatorActor": GroupCoordinatorActor,
+}
+
+
+def actor_options(name: str, namespace: str, **pins: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": namespace,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": 10_000,
+        "enable_task_events": False,
+        **pins,
+    }
+
+
+def start_actor(actor: ActorPlan, namespace: str) -> ActorHandle[Any]:
+    """Create the actor, or get it if it exists."""
+    pins: dict[str, Any] = {}
+    if actor.label_selector:
+        pins["label_selector"] = dict(actor.label_selector)
+    if actor.resources:
+        pins["resources"] = dict(actor.resources)
+    arguments: list[Any] = [actor.config, namespace]
+    if actor.kind == "BrokerActor":
+        arguments.append(partial(start_siblings, actor.siblings, namespace))
+    return create_actor(
+        _CLASSES[actor.kind], actor_options(actor.name, namespace, **pins), *arguments
+    )
+
+
+def create_actor(cls: Any, options: dict[str, Any], *arguments: Any) -> ActorHandle[Any]:
+    handle: ActorHandle[Any] = ray.remote(cls).options(**options).remote(*arguments)
+    return handle
+
+
+def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
+    """The answer of an actor of ours; one that is being restarted is asked again.
+
+    Raises:
+        UpError: no answer in time, or the actor is gone for good.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return ray.get(method.remote(), timeout=max(0.1, deadline - time.monotonic()))
+        except ActorUnavailableError:
+            if time.monotonic() > deadline:
+                raise UpError("an actor of the cluster does not come back; see its log") from None
+            time.sleep(0.1)
+        except (RayActorError, GetTimeoutError) as error:
+            raise UpError(
+                f"an actor of the cluster does not answer ({type(error).__name__}); "
+                "`bradbury down` and `bradbury up` start it anew, data kept"
+            ) from None
+
+
+def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
+    """Create those actors of a node that are not there (run again and again by its broker)."""
+    for actor in siblings:
+        if find_actor(actor.name, namespace) is None:
+            start_actor(actor, namespace)
+
+
+def start_actors(
+    plans: list[ActorPlan], namespace: str, settings: dict[str, Any]
+) -> dict[str, ActorHandle[Any]]:
+    handles: dict[str, ActorHandle[Any]] = {}
+    for broker in plans:
+        handles[broker.name] = start_actor(broker, namespace)
+    handles[CONTROLLER] = create_actor(
+        ControllerActor, actor_options(CONTROLLER, namespace), namespace, settings
+    )
+    for broker in plans:
+        for actor in broker.siblings:
+            handles[actor.name] = start_actor(actor, namespace)
+    return handles
+
+
+def wait_until_serving(
+    handles: Mapping[str, ActorHandle[Any]], on_progress: Callable[[str], None]
+) -> None:
+    """Until no actor has a problem. One that cannot come right by waiting is raised."""
+    deadline = time.monotonic() + READY_SECONDS
+    patience = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        problems: dict[str, str] = {}
+        asked: dict[str, Any] = {name: handle.problem.remote() for name, handle in handles.items()}
+        for name, reference in asked.items():
+            try:
+                problem = ray.get(reference, timeout=max(0.1, deadline - time.monotonic()))
+            except (RayActorError, GetTimeoutError):
+                problem = "is starting"
+            if problem is not None:
+                problems[name] = problem
+        if not problems:
+            return
+        name, problem = next(iter(problems.items()))
+        on_progress(f"{name}: {problem}")
+        real = next((text for text in problems.values() if ";" in text), None)
+        if real is not None and time.monotonic() > patience:
+            raise UpError(real)
+        if time.monotonic() > deadline:
+            raise UpError(f"after {READY_SECONDS:.0f} s {name} still says: {problem}")
+        time.sleep(0.05)
+
+
+def find_actor(name: str, namespace: str) -> ActorHandle[Any] | None:
+    try:
+        handle: ActorHandle[Any] = ray.get_actor(name, namespace=namespace)
+    except ValueError:
+        return None
+    return handle
+
+
+def running_settings(namespace: str) -> dict[str, Any] | None:
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is None:
+        return None
+    try:
+        described: dict[str, Any] = ask(controller.describe)
+    except UpError:
+        return None
+    settings: dict[str, Any] = described["settings"]
+    return settings
+
+
+def named_actors(namespace: str) -> list[str]:
+    return sorted(
+        str(entry["name"])
+        for entry in ray.util.list_named_actors(all_namespaces=True)
+        if entry["namespace"] == namespace
+        and str(entry["name"]).split("/")[0] in (CONTROLLER, "broker", "groups", "partitions")
+    )
+
+
+def stop_actors(namespace: str) -> int:
+    """Stop a cluster's actors, data brought to the disk first; returns how many there were.
+
+    Brokers go first so that none of them makes its siblings anew; their voters are needed by
+    nobody once the controller has stopped.
+    """
+    names = named_actors(namespace)
+    handles = [handle for name in names if (handle := find_actor(name, namespace)) is not None]
+    stopping: list[Any] = [handle.stop.remote() for handle in handles]
+    if stopping:
+        ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
+    for handle in handles:
+        ray.kill(handle)
+    return len(handles)
+
+
+def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
+    """What the controller says, or who stands in for it; one hands over to the other meanwhile."""
+    deadline = time.monotonic() + HAND_OVER_SECONDS
+    while True:
+        described: dict[str, Any] = ask(controller.describe)
+        if not described["active"]:
+            described |= _standing_in(namespace)
+        if described["active"] or time.monotonic() > deadline:
+            return described
+        time.sleep(0.1)
+
+
+def _standing_in(namespace: str) -> dict[str, Any]:
+    """What a broker says that stands in for the controller; empty if none does."""
+    for name in named_actors(namespace):
+        handle = find_actor(name, namespace) if name.startswith(BROKER_PREFIX) else None
+        if handle is None:
+            continue
+        try:
+            described: dict[str, Any] | None = ask(handle.describe_standby, 5)
+        except UpError:
+            continue
+        if described is not None:
+            return described
+    return {}
+
+
+def status(namespace: str) -> dict[str, Any]:
+    """The controller's description with each node's own status."""
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is None:
+        raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
+    described = _describe(controller, namespace)
+    described["actors"] = []
+    for name in named_actors(namespace):
+        handle = find_actor(name, namespace)
+        if name == CONTROLLER or handle is None:
+            continue
+        try:
+            entry = ask(handle.status, 5)
+        except UpError as error:
+            entry = {"problem": str(error)}
+        described["actors"].append({"actor": name, **entry})
+    return described

@@ -1,0 +1,387 @@
+"""A cluster on Ray: brought up, found, described, taken down.
+
+`up` joins the Ray cluster that it is told or that this process is in, else it starts an embedded
+one; it creates the named detached actors that are not there yet and waits until all of them serve.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import ray
+from ray.exceptions import RayTaskError
+
+from ..actors.handles import CONTROLLER
+from ..actors.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
+from ..cluster.rebalance import Move, Rebalance
+from ..cluster.voter_change import VoterChange
+from ..discovery.processes import descendants_of, start_time
+from ..discovery.ray_connection import (
+    LOCAL,
+    UpError,
+    connect_ray,
+    is_connected,
+    is_reachable,
+    join_ray,
+    join_running,
+    named_address,
+)
+from ..discovery.state_file import (
+    DEFAULT_NAMESPACE,
+    SEPARATOR,
+    ClusterState,
+    default_namespace,
+    read_state,
+    remove_state,
+    state_path,
+    write_state,
+)
+from ..handlers.server_config import ServerConfig
+from ..protocol.errors import KafkaError
+from .actors import (
+    READY_SECONDS,
+    ask,
+    find_actor,
+    running_settings,
+    start_actors,
+    status,
+    stop_actors,
+    wait_until_serving,
+)
+
+if TYPE_CHECKING:
+    from ..clients.admin import Admin
+
+logger = logging.getLogger(__name__)
+
+PORT = 9092
+PORT_BLOCKS = 64
+"""Of PORTS_PER_NODE ports each, tried one after the other where no port is given."""
+
+
+class Cluster:
+    """A running cluster on Ray. As a context manager it is taken down at the end, data kept."""
+
+    def __init__(self, namespace: str, bootstrap_servers: str) -> None:
+        self.namespace = namespace
+        self.bootstrap_servers = bootstrap_servers
+        """host:port of every broker, separated by commas."""
+        self.owns_ray = False
+        """Whether the Ray it is in was started for it, and ends with it."""
+
+    @property
+    def ray_address(self) -> str:
+        """host:port of the Ray cluster that it is in, which this process is connected to."""
+        return str(ray.get_runtime_context().gcs_address)
+
+    @property
+    def data_dir(self) -> str:
+        """On every node; several are separated by ", "."""
+        settings = running_settings(self.namespace) or {}
+        return SEPARATOR.join(data_dirs(settings.get("data_dir", "its data directory")))
+
+    def admin(self) -> Admin:
+        """An Admin client of this cluster."""
+        from ..clients.admin import Admin
+
+        return Admin(bootstrap=self.bootstrap_servers)
+
+    def status(self) -> dict[str, Any]:
+        """Controller, nodes, partitions: what `bradbury status --json` prints."""
+        return status(self.namespace)
+
+    def rebalance(
+        self, *, drain: str | None = None, restore: str | None = None, dry_run: bool = False
+    ) -> list[Move]:
+        """Begin to move replicas, so that every node has its share; at most 1,000 partitions.
+
+        Args:
+            drain: the name of a machine (see `status`) that is to have none any more.
+            restore: a drained machine that gets new partitions again; nothing moves for it yet.
+            dry_run: only say what would move.
+
+        Returns what moves; `status()["reassigned"]` says how much of it is not done yet.
+        Raises KafkaError: no such machine, or the others are too few.
+        """
+        request = Rebalance(drain=drain, restore=restore, validate_only=dry_run)
+        return list(self._ask_controller("change", request, 0))
+
+    def change_voter(self, change: VoterChange, *, timeout_ms: int = 30_000) -> tuple[str, ...]:
+        """Add a voter of the metadata or remove one; the directory ids of those that vote then.
+
+        Raises KafkaError: see VoterChange; RequestTimedOut if a new one has not caught up in time.
+        """
+        return tuple(self._ask_controller("change_voter", change, timeout_ms))
+
+    def _ask_controller(self, method: str, *arguments: Any) -> Any:
+        controller = find_actor(CONTROLLER, self.namespace)
+        if controller is None:
+            raise UpError(f"no cluster is up in namespace {self.namespace!r}; run `bradbury up`")
+        try:
+            return ray.get(getattr(controller, method).remote(*arguments), timeout=READY_SECONDS)
+        except RayTaskError as error:
+            if isinstance(error.cause, KafkaError):
+                raise error.cause from None
+            raise
+
+    def down(self) -> None:
+        """Stop every actor, keeping the data; ends Ray too if `up` had started it."""
+        stop_actors(self.namespace)
+        state = read_state(self.namespace)
+        if state is not None and state.ray_address == self.ray_address:
+            remove_state(self.namespace)
+        if self.owns_ray:
+            ray.shutdown()
+
+    def state(self, *, is_kept_here: bool, is_program: bool = False) -> ClusterState:
+        """What the state file says of it.
+
+        is_kept_here: whether it ends with this process.
+        is_program: whether this process is more than what keeps the cluster up.
+        """
+        pid = os.getpid() if is_kept_here else None
+        return ClusterState(
+            namespace=self.namespace,
+            ray_address=self.ray_address,
+            bootstrap=self.bootstrap_servers,
+            data_dir=self.data_dir,
+            pid=pid,
+            started=None if pid is None else start_time(pid),
+            is_program=is_program and is_kept_here,
+            descendants=descendants_of(pid) if self.owns_ray and pid is not None else (),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+
+def default_data_dir(namespace: str = DEFAULT_NAMESPACE) -> str:
+    """$XDG_DATA_HOME/bradbury, by default ~/.local/share/bradbury; "-<namespace>" for another."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    name = "bradbury" if namespace == DEFAULT_NAMESPACE else f"bradbury-{namespace}"
+    return str(Path(base) / name)
+
+
+def data_dirs(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One path or several, the first first."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _absolute(given: str | Sequence[str]) -> str | list[str]:
+    first, *more = (str(Path(path).absolute()) for path in data_dirs(given))
+    return [first, *more] if more else first
+
+
+def up(
+    data_dir: str | Sequence[str] | None = None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    address: str | None = None,
+    namespace: str | None = None,
+    node_label: Mapping[str, str] | None = None,
+    node_resource: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> Cluster:
+    """Serve from every node of the Ray cluster; return when all nodes do. Repeating it is harmless.
+
+    The user's state file names the cluster afterwards, so that commands and clients of other
+    processes find it.
+
+    Args:
+        data_dir: on each node's local disk; default_data_dir() if None. Several, on several disks:
+            partitions are spread over them, and a broken one takes only its own out of service. The
+            first one also holds the metadata.
+        host: address to bind; by default loopback, or each node's own on a cluster of many.
+        port: of each node's broker (the bootstrap address); its other actors take the next ones.
+            0 takes any free ports. By default 9092; on one machine, where that is taken, the first
+            of 9108, 9124, ... that is free.
+        address: the Ray cluster to join ("auto", "host:port", "local" for an embedded one); by
+            default the one this process is in, or that of RAY_ADDRESS, or else a new embedded one.
+        namespace: the cluster's name, and its Ray namespace: two clusters have two. By default
+            BRADBURY_NAMESPACE, or "bradbury".
+        node_label, node_resource: only on Ray nodes that have them.
+        config: settings of brokers and groups by Kafka's names, e.g. {"num.partitions": 4}.
+        on_progress: told in words what is being waited for.
+
+    Raises:
+        UpError: nothing is left half-started by this call that was not running before.
+    """
+    namespace = namespace or default_namespace()
+    state = read_state(namespace)
+    if state is not None and state.is_stale:
+        state = None
+    if not is_connected() and named_address(address) in (None, LOCAL) and state is not None:
+        address = _address_to_go_on_with(state)
+    owns_ray = join_ray(address, namespace, on_progress)
+    try:
+        cluster = start(
+            data_dir,
+            host=host,
+            port=port,
+            namespace=namespace,
+            node_label=node_label,
+            node_resource=node_resource,
+            config=config,
+            on_progress=on_progress,
+        )
+    except BaseException:
+        if owns_ray:
+            ray.shutdown()
+        raise
+    cluster.owns_ray = owns_ray
+    if state is None or state.ray_address == cluster.ray_address:
+        if state is None or state.pid is None:
+            write_state(cluster.state(is_kept_here=owns_ray, is_program=True))
+    else:
+        logger.warning(
+            "the state file %s names the cluster at %s, which is not replaced by the one at %s; "
+            "give one of the two another namespace",
+            state_path(namespace),
+            state.bootstrap,
+            cluster.bootstrap_servers,
+        )
+    return cluster
+
+
+def _address_to_go_on_with(state: ClusterState) -> str:
+    """Of the Ray in which the cluster is up already; an embedded one if that is gone."""
+    if state.pid is not None:
+        raise UpError(
+            f"a cluster is up already at {state.bootstrap} (process {state.pid}, data in "
+            f"{state.data_dir}); bradbury.connect() uses it, and up(namespace=...) starts another"
+        )
+    return state.ray_address if is_reachable(state.ray_address) else LOCAL
+
+
+def start(
+    data_dir: str | Sequence[str] | None = None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    node_label: Mapping[str, str] | None = None,
+    node_resource: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> Cluster:
+    """`up` on the Ray cluster that this process is connected to; no state file is written."""
+    settings: dict[str, Any] = {
+        "data_dir": _absolute(data_dir or default_data_dir(namespace)),
+        "config": {str(key): str(value) for key, value in (config or {}).items()},
+    }
+    server = ServerConfig.from_kafka(settings["config"])
+    existing = running_settings(namespace)
+    if existing is not None and data_dir is None:
+        settings["data_dir"] = existing["data_dir"]
+    if existing is not None and config is None:
+        settings["config"] = existing["config"]
+    if existing is not None and existing != settings:
+        raise UpError(
+            f"a cluster is already up in namespace {namespace!r} with {existing}; "
+            "run `bradbury down` first, or leave the settings away"
+        )
+    nodes = _ray_nodes()
+    if port is None:
+        port = PORT if existing is not None else _free_port(nodes, host, server)
+    try:
+        plans = plan(
+            nodes,
+            data_dir=data_dirs(settings["data_dir"])[0],
+            more_data_dirs=data_dirs(settings["data_dir"])[1:],
+            host=host,
+            port=port,
+            server=server,
+            node_label=node_label,
+            node_resource=node_resource,
+        )
+    except PlacementError as error:
+        raise UpError(str(error)) from None
+    try:
+        handles = start_actors(plans, namespace, settings)
+        wait_until_serving(handles, on_progress)
+    except BaseException:
+        if existing is None:
+            stop_actors(namespace)
+        raise
+    return Cluster(namespace, ask(handles[CONTROLLER].bootstrap_servers))
+
+
+def connect(address: str | None = None, namespace: str | None = None) -> Cluster:
+    """The cluster that is up, found as all clients find it; this process joins its Ray cluster.
+
+    Args:
+        address: the Ray cluster, "auto" or "host:port"; by default the one this process is in, or
+            that of RAY_ADDRESS, or the one that the user's state file names.
+        namespace: the cluster's; by default BRADBURY_NAMESPACE, or "bradbury".
+
+    Raises:
+        UpError: there is none, or its Ray cluster cannot be joined.
+    """
+    namespace = namespace or default_namespace()
+    if address is None or address == LOCAL:
+        join_running(namespace)
+    else:
+        connect_ray(address, namespace)
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is None:
+        raise UpError(
+            f"no cluster is up in namespace {namespace!r} of the Ray cluster at "
+            f"{ray.get_runtime_context().gcs_address}; run `bradbury up`"
+        )
+    return Cluster(namespace, ask(controller.bootstrap_servers))
+
+
+# --- nodes and ports ----------------------------------------------------------------------------
+
+
+def _ray_nodes() -> list[RayNode]:
+    return [
+        RayNode(node["NodeManagerAddress"], node.get("Labels") or {}, node["Resources"])
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
+
+
+def _free_port(nodes: Sequence[RayNode], host: str | None, server: ServerConfig) -> int:
+    """PORT, or on a single machine the first later block of ports that nobody listens on.
+
+    On many machines one port serves for all, and a taken one is an error that names the machine.
+    """
+    if len({node.address for node in nodes}) != 1:
+        return PORT
+    needed = 2 + server.broker.bradbury_partition_actors
+    for block in range(PORT_BLOCKS):
+        first = PORT + block * PORTS_PER_NODE
+        starts = [first + index * PORTS_PER_NODE for index in range(len(nodes))]
+        ports = [start + offset for start in starts for offset in range(needed)]
+        if all(_is_free(host or "127.0.0.1", port) for port in ports):
+            return first
+    return 0
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind((host, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE  # whatever else is wrong, the broker says
+    return True
