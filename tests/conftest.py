@@ -3,6 +3,7 @@
 `make test` runs three processes: what shares the Ray cluster stays together in one, so that there is
 one; of the rest a file stays together, and goes to whichever has time.
 
+own home                  nothing of the user's is read or written: Ray's token, state files, data
 address "local"           never join a cluster that happens to run here
 own short temp directory  socket paths have at most 107 characters
 byte code kept            or every Ray process compiles hundreds of modules anew
@@ -29,6 +30,18 @@ settings.load_profile("suite")
 # A suite in the background of a shell begins with Ctrl-C ignored, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What a person has who has set nothing, in a new home.
+HOME = tempfile.mkdtemp(prefix="bh-", dir="/tmp")
+os.environ["HOME"] = HOME
+for variable in list(os.environ):
+    if variable.startswith(("BRADBURY_", "RAY_", "XDG_")):
+        del os.environ[variable]
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
 
 ONE_RAY = ("ray", "crash", "compatibility")
 """Folders whose tests share one Ray cluster, and with it one process."""
@@ -68,7 +81,6 @@ def ray_cluster() -> Iterator[str]:
     temporary = tempfile.mkdtemp(prefix="br-", dir="/tmp")
     os.environ.update(RAY_ENVIRONMENT)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.pop("RAY_ADDRESS", None)
     cache = Path(__file__).parent.parent / ".cache" / "pycache"
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(cache))
     context = ray.init(

@@ -14,22 +14,16 @@ import bradbury
 from bradbury.cli.main import run
 from bradbury.tests.support.command_line import Command, Outcome
 
+HOME_OF_THE_RUN = os.environ["HOME"]
 ROOT = Path(bradbury.__file__).resolve().parent
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing of the user's is read or written, and no cluster of his is found."""
-    for name in (
-        "BRADBURY_BOOTSTRAP",
-        "BRADBURY_NAMESPACE",
-        "RAY_ADDRESS",
-        "RAY_AUTH_MODE",
-        "XDG_DATA_HOME",
-    ):
+    for name in ("BRADBURY_BOOTSTRAP", "BRADBURY_NAMESPACE", "RAY_ADDRESS", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
 
 
@@ -54,7 +48,6 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
     yield {
         **{name: os.environ[name] for name in inherited if name in os.environ},
         "HOME": str(home),
-        "XDG_STATE_HOME": str(home / "state"),
         "TMPDIR": short,
         "RAY_TMPDIR": f"{short}/ray",
         "RAY_ENABLE_AUTO_CONNECT": "0",
@@ -63,6 +56,15 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
         "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),
     }
     shutil.rmtree(short, ignore_errors=True)
+
+
+@pytest.fixture
+def joined_ray(ray_cluster: str, home: Path) -> str:
+    """The address of the test run's Ray, whose token is in this home, too."""
+    token = Path(HOME_OF_THE_RUN) / ".ray" / "auth_token"
+    (home / ".ray").mkdir()
+    shutil.copy(token, home / ".ray" / "auth_token")
+    return ray_cluster
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ joins has nothing set but what a person has who set nothing.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +34,12 @@ def write_token(home: str, token: str = TOKEN) -> None:
     path.write_text(token)
 
 
-def without_a_token(environment: dict[str, str]) -> None:
-    """`ray start` in a fresh home: no token is wanted."""
+def in_a_fresh_home(environment: dict[str, str]) -> None:
+    """`ray start` where there is no token: none is wanted."""
+
+
+def before_there_was_a_token(environment: dict[str, str]) -> None:
+    """None is wanted, but an embedded Ray leaves one in the home later."""
 
 
 def with_the_token_of_the_home(environment: dict[str, str]) -> None:
@@ -53,17 +57,22 @@ def with_tokens_switched_off(environment: dict[str, str]) -> None:
 
 
 WAYS = (
-    without_a_token,
+    before_there_was_a_token,
     with_the_token_of_the_home,
     with_a_token_of_the_environment,
     with_tokens_switched_off,
 )
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: way.__name__)
-def ray(request: pytest.FixtureRequest, environment: dict[str, str]) -> Iterator[Ray]:
-    request.param(environment)
+Way = Callable[[dict[str, str]], None]
+
+
+@pytest.fixture
+def ray(way: Way, environment: dict[str, str]) -> Iterator[Ray]:
+    way(environment)
     with hand_started_ray(environment) as address:
+        if way is before_there_was_a_token:
+            write_token(environment["HOME"])
         yield Ray(address, environment)
 
 
@@ -91,6 +100,7 @@ print(sorted(values))
 """
 
 
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_whole_life_in_a_ray_that_was_started_by_hand(
     process: Command, ray: Ray, home: Path
 ) -> None:
@@ -133,6 +143,9 @@ def test_a_whole_life_in_a_ray_that_was_started_by_hand(
     assert not state_path().exists()
 
 
+@pytest.mark.parametrize(
+    "way", [in_a_fresh_home, with_the_token_of_the_home], ids=lambda way: way.__name__
+)
 def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray) -> None:
     ray.environment["RAY_ADDRESS"] = ray.address
     begun = process("up", "--detach", "--port", "0")

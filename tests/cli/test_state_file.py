@@ -4,22 +4,23 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from bradbury.cli.background import stop_process
 from bradbury.cli.bootstrap_address import bootstrap_servers
+from bradbury.clients.bootstrap import find_bootstrap
+from bradbury.discovery.processes import descendants_of, start_time
 from bradbury.discovery.state_file import (
+    DEFAULT_NAMESPACE,
     ClusterState,
-    descendants_of,
     live_state,
     read_state,
     remove_state,
-    start_time,
     state_path,
     write_state,
 )
+from bradbury.protocol.errors import ConnectionFailed
 from bradbury.tests.support.command_line import Command
 
 
@@ -37,6 +38,12 @@ def state(pid: int | None = None, started: int | None = None, **changes: str) ->
 @pytest.fixture
 def mine() -> ClusterState:
     return state(os.getpid(), start_time(os.getpid()))
+
+
+@pytest.fixture(autouse=True)
+def outside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not imported Ray; the test run's may be connected to one."""
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
 
 
 def test_what_was_written_is_read_and_nothing_else_is_left(mine: ClusterState) -> None:
@@ -83,11 +90,11 @@ def test_a_process_is_stopped_only_if_it_is_the_one_that_was_meant() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         started = start_time(child.pid)
         assert started is not None
-        assert not stop_process(child.pid, started + 1)
+        assert not stop_process(child.pid, started + 1, DEFAULT_NAMESPACE)
         assert child.poll() is None
-        assert stop_process(child.pid, started)
+        assert stop_process(child.pid, started, DEFAULT_NAMESPACE)
         assert child.wait(10) == -15
-        assert not stop_process(child.pid, started)
+        assert not stop_process(child.pid, started, DEFAULT_NAMESPACE)
 
 
 def test_what_a_killed_cluster_left_running_is_ended_and_nothing_else(command: Command) -> None:
@@ -102,10 +109,11 @@ def test_what_a_killed_cluster_left_running_is_ended_and_nothing_else(command: C
         other.kill()
 
 
-def test_clients_ask_option_then_environment_then_state_then_localhost(
+def test_clients_ask_option_then_environment_then_state(
     mine: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bootstrap_servers(None) == "localhost:9092"
+    with pytest.raises(ConnectionFailed, match=r"bradbury up --detach.*--bootstrap host:port"):
+        bootstrap_servers(None)
     write_state(mine)
     assert bootstrap_servers(None) == "127.0.0.1:7777"
     monkeypatch.setenv("BRADBURY_BOOTSTRAP", "there:1")
@@ -115,40 +123,26 @@ def test_clients_ask_option_then_environment_then_state_then_localhost(
 
 def test_a_stale_cluster_is_not_asked(mine: ClusterState) -> None:
     write_state(state(mine.pid, (mine.started or 0) + 1))
-    assert bootstrap_servers(None) == "localhost:9092"
+    with pytest.raises(ConnectionFailed, match="no cluster found"):
+        bootstrap_servers(None)
 
 
-def test_down_and_status_without_a_cluster_say_so(command: Command) -> None:
-    outcome = command("down")
-    assert (outcome.code, outcome.out) == (0, "")
-    assert "no cluster is up" in outcome.err
-    assert outcome.err.count("\n") == 1
-    for address in ((), ("--address", "local")):
-        assert "start one with `bradbury up`" in command("status", *address).error
-
-
-def test_down_and_status_see_that_a_cluster_died_and_name_its_data(
-    command: Command, mine: ClusterState
+def test_another_cluster_is_named_and_not_taken(
+    mine: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_state(state(mine.pid, (mine.started or 0) + 1))
-    error = command("status").error
-    assert "ended without `bradbury down`" in error
-    assert "bradbury up --data-dir /data" in error
-    assert "its data is in /data" in command("down").err
-    assert read_state() is None
+    write_state(replace(mine, namespace="other"))
+    with pytest.raises(ConnectionFailed, match="BRADBURY_NAMESPACE=other"):
+        bootstrap_servers(None)
+    monkeypatch.setenv("BRADBURY_NAMESPACE", "other")
+    assert bootstrap_servers(None) == "127.0.0.1:7777"
 
 
-def test_a_second_up_names_the_first(command: Command, mine: ClusterState, tmp_path: Path) -> None:
+def test_python_finds_what_the_commands_find(mine: ClusterState) -> None:
     write_state(mine)
-    error = command("up").error
-    assert "127.0.0.1:7777" in error
-    assert "bradbury down" in error
-    assert "bradbury down" in command("up", "-d", "--data-dir", str(tmp_path)).error
-    again = command("up", "--detach")
-    assert again.code == 0
-    assert "is up already: 127.0.0.1:7777" in again.err
+    assert [str(one) for one in find_bootstrap(None)] == ["127.0.0.1:7777"]
 
 
-def test_a_namespace_must_be_a_name(command: Command) -> None:
-    for name in ("a/b", "", "a b"):
-        assert "--namespace" in command("status", "--namespace", name).error
+def test_addresses_that_are_none_are_said(command: Command) -> None:
+    outcome = command("topics", "list", "--bootstrap", "a:b:c")
+    assert outcome.code == 2
+    assert "--bootstrap host:port" in outcome.err

@@ -121,11 +121,11 @@ def test_a_cluster_in_the_foreground_ends_with_its_command(
 
 
 def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
-    process: Command, ray_cluster: str, data_dir: str
+    process: Command, joined_ray: str, data_dir: str
 ) -> None:
     mine = ("--namespace", "cli-detached")
     begun = process(
-        "up", "--detach", "--address", ray_cluster, "--port", "0", "--data-dir", data_dir, *mine
+        "up", "--detach", "--address", joined_ray, "--port", "0", "--data-dir", data_dir, *mine
     )
     assert begun.code == 0, begun.err
     try:
@@ -134,15 +134,15 @@ def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
         assert (state.pid, state.data_dir) == (None, data_dir)
         assert process("topics", "create", "kept", "--bootstrap", state.bootstrap).code == 0
         again = process(
-            "up", "-d", "--address", ray_cluster, "--port", "0", "--data-dir", data_dir, *mine
+            "up", "-d", "--address", joined_ray, "--port", "0", "--data-dir", data_dir, *mine
         )
         assert again.code == 0, again.err
         assert state.bootstrap in again.out
         assert process("status", *mine).code == 0
-        in_the_way = process("up", "--address", ray_cluster, *mine).error
+        in_the_way = process("up", "--address", joined_ray, *mine).error
         assert "bradbury down" in in_the_way
         other = process(
-            "up", "-d", "--address", ray_cluster, "--data-dir", data_dir + "2", *mine
+            "up", "-d", "--address", joined_ray, "--data-dir", data_dir + "2", *mine
         ).error
         assert "already up" in other
     finally:
@@ -150,17 +150,17 @@ def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
     assert ended.code == 0
     assert data_dir in ended.err
     assert process("status", *mine).code == 1
-    assert process("status", "--address", ray_cluster, *mine).code == 1
+    assert process("status", "--address", joined_ray, *mine).code == 1
 
 
 @pytest.fixture
-def up_fails(process: Command, ray_cluster: str):
+def up_fails(process: Command, joined_ray: str):
     """The one line of an `up` that cannot be; afterwards nothing of it is there."""
 
     def call(*arguments: str) -> str:
         mine = ("--namespace", "cli-failing")
-        error = process("up", "--detach", "--address", ray_cluster, *mine, *arguments).error
-        assert process("status", "--address", ray_cluster, *mine).code == 1
+        error = process("up", "--detach", "--address", joined_ray, *mine, *arguments).error
+        assert process("status", "--address", joined_ray, *mine).code == 1
         assert not state_path("cli-failing").exists()
         return error
 

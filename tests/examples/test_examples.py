@@ -26,7 +26,6 @@ def environment() -> Iterator[dict[str, str]]:
         **{name: os.environ[name] for name in inherited if name in os.environ},
         "HOME": folder,
         "RAY_TMPDIR": f"{folder}/ray",
-        "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(ROOT / ".path"),
         "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),

@@ -1,8 +1,10 @@
-"""What every Ray of the tests is started with: it meets no other Ray on the machine, nor slows it."""
+"""What every Ray of the tests is started with: it meets no other Ray on the machine, nor slows it.
+
+Nothing here touches Ray's token authentication: it is as it comes.
+"""
 
 RAY_ENVIRONMENT = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_AUTH_MODE": "disabled",
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
