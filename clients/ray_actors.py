@@ -32,6 +32,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from ..discovery.ray_connection import join_for_clients
 from .consumer import Consumer, Partition
 from .group_member import CommitCallback, GivenOffsets
 from .membership import GroupMetadata
@@ -220,8 +221,41 @@ class ProducerProcess:
         self._failure = self._failure or error
 
 
+class ClientActorClass:
+    """An actor class as `ray.remote` makes it, in the Ray cluster in which the brokers are up.
+
+    In a process that is not connected to Ray, Ray would start another cluster for the first actor;
+    here it joins the one that clients find (see bradbury.connect). Raises UpError if there is none.
+    """
+
+    def __init__(self, actor_class: Any, *, bootstrap_comes_first: bool = False) -> None:
+        self._actor_class = actor_class
+        self._bootstrap_comes_first = bootstrap_comes_first
+
+    def remote(self, *arguments: Any, **options: Any) -> Any:
+        """A handle of a new actor, whose arguments are the client's."""
+        bootstrap = options.get("bootstrap")
+        if arguments and self._bootstrap_comes_first:
+            bootstrap = arguments[0]
+        join_for_clients(bootstrap, options.get("namespace"))
+        return self._actor_class.remote(*arguments, **options)
+
+    def options(self, **options: Any) -> ClientActorClass:
+        """The same with Ray's options for actors, e.g. name, num_cpus, lifetime."""
+        return ClientActorClass(
+            self._actor_class.options(**options), bootstrap_comes_first=self._bootstrap_comes_first
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._actor_class, name)
+
+
 _AS_ACTOR: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
 _CONSUMER: dict[str, Any] = {"concurrency_groups": {"control": 1}, **_AS_ACTOR}
 
-ConsumerActor: Any = ray.remote(**_CONSUMER)(ConsumerProcess)
-ProducerActor: Any = ray.remote(**_AS_ACTOR)(ProducerProcess)
+ConsumerActor = ClientActorClass(ray.remote(**_CONSUMER)(ConsumerProcess))
+ProducerActor = ClientActorClass(
+    ray.remote(**_AS_ACTOR)(ProducerProcess), bootstrap_comes_first=True
+)

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from ..protocol.errors import ConnectionFailed
 from .ray_connection import UpError, connect_ray, is_connected, named_address, resolve_address
-from .state_file import ClusterState, live_state, running_namespaces
+from .state_file import BOOTSTRAP_VARIABLE, ClusterState, live_state, running_namespaces
 
-BOOTSTRAP_VARIABLE: Final = "BRADBURY_BOOTSTRAP"
 CONTROLLER: Final = "controller"
 ASK_SECONDS = 30.0
 

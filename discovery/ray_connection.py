@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .state_file import SEPARATOR, read_state
+from .state_file import BOOTSTRAP_VARIABLE, SEPARATOR, default_namespace, read_state
 
 LOCAL = "local"
 """The address that means: start an embedded Ray."""
@@ -128,6 +128,19 @@ def join_running(namespace: str) -> None:
     if is_connected():
         return
     connect_ray(running_address(namespace), namespace)
+
+
+def join_for_clients(bootstrap: str | None, namespace: str | None) -> None:
+    """Before clients become actors: join the Ray of the cluster that they are for.
+
+    Ray itself would start another one. It may where the brokers are named and no cluster of ours
+    is up here: then they are somewhere else. Raises UpError.
+    """
+    try:
+        join_running(namespace or default_namespace())
+    except UpError:
+        if not bootstrap and not os.environ.get(BOOTSTRAP_VARIABLE):
+            raise
 
 
 def running_address(namespace: str, address: str | None = None) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 
 import ray
 
+from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, InvalidConfig
 from ..admin import Admin
 from ..consumer import Consumer
@@ -112,6 +113,7 @@ class ConsumerGroup:
         if revoke_timeout_ms >= consumer_options.get("max_poll_interval_ms", 300_000):
             raise InvalidConfig("revoke_timeout_ms must be less than max_poll_interval_ms")
         _check_sizes(actors, workers)
+        join_for_clients(consumer_options.get("bootstrap"), consumer_options.get("namespace"))
         self.group = group
         self._topics = _topics(topics)
         self._actors = actors

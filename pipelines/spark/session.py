@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...clients.bootstrap import find_bootstrap
-from ...discovery.bootstrap import BOOTSTRAP_VARIABLE
+from ...discovery.state_file import BOOTSTRAP_VARIABLE
 from ...protocol.errors import ConnectionFailed
 
 if TYPE_CHECKING:
