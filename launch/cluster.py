@@ -227,7 +227,7 @@ def up(
     state = read_state(namespace)
     if state is not None and state.is_stale:
         state = None
-    if not is_connected() and named_address(address) in (None, LOCAL) and state is not None:
+    if state is not None and not is_connected() and named_address(address) is None:
         address = _address_to_go_on_with(state)
     owns_ray = join_ray(address, namespace, on_progress)
     try:
@@ -250,7 +250,7 @@ def up(
         if state is None or state.pid is None:
             write_state(cluster.state(is_kept_here=owns_ray, is_program=True))
     else:
-        logger.warning(
+        logger.info(
             "the state file %s names the cluster at %s, which is not replaced by the one at %s; "
             "give one of the two another namespace",
             state_path(namespace),
@@ -265,7 +265,7 @@ def _address_to_go_on_with(state: ClusterState) -> str:
     if state.pid is not None:
         raise UpError(
             f"a cluster is up already at {state.bootstrap} (process {state.pid}, data in "
-            f"{state.data_dir}); bradbury.connect() uses it, and up(namespace=...) starts another"
+            f"{state.data_dir}); bradbury.connect() uses it, up(namespace=...) starts another"
         )
     return state.ray_address if is_reachable(state.ray_address) else LOCAL
 

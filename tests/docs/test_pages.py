@@ -1,0 +1,66 @@
+"""Every page that shows commands or programs is followed word by word, with Ray's own defaults.
+
+One home and one cluster for all of them, in the order in which somebody would read them: a page
+must work after those before it.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bradbury
+from bradbury.tests.support.page_runner import blocks, run_page
+
+pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(bradbury.__file__).resolve().parent
+PAGES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/clients.md",
+    "docs/consumer-groups.md",
+    "docs/delivery-guarantees.md",
+    "docs/classic.md",
+    "docs/tools.md",
+    "docs/spark.md",
+    "docs/testing-with-bradbury.md",
+)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """A new home, and the path that an activated virtual environment gives."""
+    folder = tempfile.mkdtemp(prefix="bp-", dir="/tmp")
+    inherited = ("LANG", "LC_ALL", "JAVA_HOME", "LD_LIBRARY_PATH")
+    variables = {
+        **{name: os.environ[name] for name in inherited if name in os.environ},
+        "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
+        "HOME": folder,
+        "RAY_TMPDIR": f"{folder}/ray",
+        "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),
+    }
+    subprocess.run(["bradbury", "up", "--detach"], env=variables, check=True, capture_output=True)
+    yield variables
+    subprocess.run(["bradbury", "down"], env=variables, check=False, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_works_as_printed(page: str, environment: dict[str, str]) -> None:
+    folder = Path(environment["HOME"])
+    assert run_page(ROOT / page, environment, folder) > 0
+
+
+def test_no_page_with_programs_is_forgotten() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    with_programs = {
+        str(page.relative_to(ROOT))
+        for page in pages
+        if any(block.language in ("sh", "console", "python") for block in blocks(page))
+    }
+    assert with_programs == set(PAGES)
