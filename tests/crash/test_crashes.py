@@ -14,7 +14,7 @@ from bradbury.tests.crash.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.run import run_one
 from bradbury.tests.support.ray_nodes import RayNode
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 FAULT_SECONDS = 20
 

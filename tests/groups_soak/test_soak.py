@@ -41,7 +41,6 @@ def cluster(ray_cluster: str, tmp_path: Path) -> Iterator[bradbury.Cluster]:
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(600)
 def test_groups_of_all_clients_lose_nothing_and_share_nothing_under_faults(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:

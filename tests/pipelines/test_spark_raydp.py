@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import bradbury
 from bradbury.pipelines.spark.session import SparkUnavailable, stop_spark
 
-pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
