@@ -19,8 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
 
-# Three processes, on two cores: the tests wait more than they work. `make test JOBS=0` runs them in one.
-JOBS ?= 3
+# One process more than there are cores: the tests wait more than they work. JOBS=0 runs them in one.
+JOBS ?= $(shell cores=$$(nproc); [ $$cores -gt 7 ] && echo 8 || echo $$((cores + 1)))
 test: $(VENV)/.test java check
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
