@@ -14,40 +14,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .app import App
 from .bench_figures import report
 from .bench_runs import consume_run, latency_run, produce_run
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
-from .options import AsJson, Bootstrap, Topic, complete_topic
+from .failure import CommandFailed, UsageError
+from .options import Acks, AsJson, Bootstrap, Compression, Topic, complete_topic
 from .progress import progress_bar
 from .topic_commands import require_topic
 
 if TYPE_CHECKING:
     from ..clients.producer import Producer
 
-bench = typer.Typer(help="Measure throughput and latency.", no_args_is_help=True)
+bench = App(help="Measure throughput and latency.", no_args_is_help=True)
 
 MaybeTopic = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TOPIC]",
+        metavar="TOPIC",
         help="By default one of its own, which is deleted afterwards.",
         autocompletion=complete_topic,
         show_default=False,
     ),
 ]
-Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
-Size = Annotated[int, typer.Option("--size", "-s", min=1, help="Bytes of a value.")]
-Acks = Annotated[str, typer.Option(help="all, 1 or 0.")]
-Linger = Annotated[int, typer.Option(min=0, help="Milliseconds a batch waits for more records.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Most bytes of a batch.")]
-Compression = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
+Records = Annotated[int, typer.Option("--records", "-n", min=1, metavar="N", help="How many.")]
+Size = Annotated[int, typer.Option("--size", "-s", min=1, metavar="BYTES", help="Of a value.")]
+Linger = Annotated[
+    int, typer.Option(min=0, metavar="MS", help="How long a batch waits for more records.")
+]
+BatchSize = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Of a batch, at most.")]
 Partitions = Annotated[
-    int, typer.Option("--partitions", "-p", min=1, help="Of a topic of its own.")
+    int, typer.Option("--partitions", "-p", min=1, metavar="N", help="Of a topic of its own.")
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(help="Draw times and rates into this file (.png, .svg).", show_default=False),
+    typer.Option(
+        metavar="FILE",
+        help="Draw times and rates into this file (.png, .svg).",
+        show_default=False,
+    ),
 ]
 
 
@@ -58,7 +63,7 @@ def produce(
     size: Size = 100,
     throughput: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Most records a second.", show_default=False),
+        typer.Option(min=0.1, metavar="N", help="Most records a second.", show_default=False),
     ] = None,
     columns: Annotated[
         bool, typer.Option("--columns", help="Whole Arrow tables of 10,000 records at a time.")
@@ -99,18 +104,26 @@ def consume(
     topic: Topic,
     records: Annotated[
         int | None,
-        typer.Option("--records", "-n", min=1, help="End after so many; all by default."),
+        typer.Option(
+            "--records", "-n", min=1, metavar="N", help="End after so many; all by default."
+        ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="As a member of this group.", show_default=False),
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="As a member of this group.",
+            show_default=False,
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="End when none has come for so many seconds.")
+        float, typer.Option(min=0.1, metavar="SECONDS", help="End when none has come for so long.")
     ] = 10.0,
-    fetch_max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes of one answer.")] = 50
-    * 1024
-    * 1024,
+    fetch_max_bytes: Annotated[
+        int, typer.Option(min=1, metavar="BYTES", help="Of one answer, at most.")
+    ] = 50 * 1024 * 1024,
     plot: Plot = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -148,7 +161,9 @@ def latency(
     topic: MaybeTopic = None,
     records: Records = 5_000,
     size: Size = 100,
-    throughput: Annotated[float, typer.Option(min=0.1, help="Records a second.")] = 1_000.0,
+    throughput: Annotated[
+        float, typer.Option(min=0.1, metavar="N", help="Records a second.")
+    ] = 1_000.0,
     acks: Acks = "all",
     linger_ms: Linger = 0,
     plot: Plot = None,
@@ -159,7 +174,7 @@ def latency(
     from ..clients.consumer import Consumer
 
     if size < 12:
-        raise CommandFailed("--size is at least 12 here: the value carries the record's number")
+        raise UsageError("--size is at least 12 here: the value carries the record's number")
     servers = bootstrap_servers(bootstrap)
     with (
         _topic(servers, topic, 1) as name,
@@ -206,8 +221,6 @@ def _producer(
 ) -> Producer:
     from ..clients.producer import Producer
 
-    if acks not in ("all", "-1", "0", "1"):
-        raise CommandFailed(f"--acks {acks!r}: say all, 1 or 0")
     return Producer(
         servers,
         acks="all" if acks in ("all", "-1") else int(acks),

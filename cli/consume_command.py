@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import UsageError
 from .options import Bootstrap, Topic
 from .record_format import Formatter, formatter
 from .topic_commands import require_partition
@@ -34,34 +34,40 @@ def consume(
         bool, typer.Option("--from-beginning", help="Every record there is; else only new ones.")
     ] = False,
     max_records: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="End after so many.")
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after so many.")
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", "-e", help="End where the topic ends now.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="End when none has come for so many seconds.")
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="End when none has come for so long."),
     ] = None,
     format_text: Annotated[
         str,
         typer.Option(
             "--format",
             "-f",
+            metavar="FORMAT",
             help="value, json, or a template: %t topic, %p partition, %o offset, %T timestamp, "
             "%k key, %v value, %h headers.",
         ),
     ] = "value",
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this one.")
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one.")
     ] = None,
     offset: Annotated[
         int | None,
         typer.Option(
-            "--offset", "-o", help="With --partition: begin here; -10: ten before the end."
+            "--offset",
+            "-o",
+            metavar="N",
+            help="With --partition: begin here; -10: ten before the end.",
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="As a member of this consumer group.")
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group."),
     ] = None,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -71,9 +77,11 @@ def consume(
 
     write = formatter(format_text)
     if offset is not None and partition is None:
-        raise CommandFailed("--offset needs --partition: every partition has its own offsets")
+        raise UsageError("--offset needs --partition: every partition has its own offsets")
+    if offset is not None and from_beginning:
+        raise UsageError("--from-beginning and --offset are two beginnings; say one of them")
     if group is not None and partition is not None:
-        raise CommandFailed("--group shares all partitions; leave --partition or --group away")
+        raise UsageError("--group shares all partitions; leave --partition or --group away")
     servers = bootstrap_servers(bootstrap)
     count = require_partition(servers, topic, partition)
     reset: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"

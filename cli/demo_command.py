@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .failure import UsageError
 from .options import AsJson
 
 
@@ -21,11 +22,13 @@ def demo(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Only the first so many flights.", show_default=False),
+        typer.Option(
+            min=1, metavar="N", help="Only the first so many flights.", show_default=False
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Write the bar chart of delays to this file, e.g. delays.png."),
+        typer.Option(metavar="FILE", help="Write the bar chart of delays to it, e.g. delays.png."),
     ] = None,
     require_spark: Annotated[
         bool, typer.Option("--require-spark", help="Fail where Spark cannot run; else skip it.")
@@ -37,17 +40,20 @@ def demo(
     namespace: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="Run on the cluster that is up in this namespace, and leave it its topics; "
             "by default on one of its own.",
             show_default=False,
         ),
     ] = None,
     replication_factor: Annotated[
-        int, typer.Option(min=1, help="Copies of each topic, on so many nodes.")
+        int, typer.Option(min=1, metavar="N", help="Copies of each topic, on so many nodes.")
     ] = 1,
     as_json: AsJson = False,
 ) -> int:
     """Run everything once: Ray tasks produce, actors consume, Spark does ETL on the same log."""
+    if require_spark and not spark:
+        raise UsageError("--require-spark and --no-spark contradict each other; say one of them")
     from .demo.run import DemoSettings, run_demo
 
     return run_demo(

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 def dirs(
     topic: Annotated[
-        list[str], typer.Option("--topic", "-t", help="Only its partitions; repeatable.")
+        list[str],
+        typer.Option("--topic", "-t", metavar="TOPIC", help="Only its partitions; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     broker: Annotated[
-        int | None, typer.Option(help="Only this node's.", show_default=False)
+        int | None, typer.Option(metavar="ID", help="Only this node's.", show_default=False)
     ] = None,
     partitions: Annotated[
         bool, typer.Option("--partitions", "-p", help="Every partition with its size.")
@@ -59,23 +60,23 @@ def dirs(
             )
             for one in found
         ],
+        optional=("of",),
     )
     if partitions:
-        print_table(
-            ("broker", "directory", "topic", "partition", "size", "lag"),
-            [
-                (
-                    one.broker,
-                    one.path,
-                    partition.topic + (" (moving here)" if partition.is_future else ""),
-                    partition.partition,
-                    size_text(partition.size),
-                    partition.offset_lag,
-                )
-                for one in found
-                for partition in one.partitions
-            ],
-        )
+        for one in found:
+            print_table(
+                ("topic", "partition", "size", "lag"),
+                [
+                    (
+                        partition.topic + (" (moving here)" if partition.is_future else ""),
+                        partition.partition,
+                        size_text(partition.size),
+                        partition.offset_lag,
+                    )
+                    for partition in one.partitions
+                ],
+                title=f"broker {one.broker}  {one.path}",
+            )
 
 
 def _state(directory: LogDir) -> str:

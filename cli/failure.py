@@ -13,6 +13,22 @@ class CommandFailed(Exception):
     """An expected failure of a command. `str()` is the one line for people."""
 
 
+class UsageError(CommandFailed):
+    """The command line makes no sense, whatever the cluster is like: exit code 2."""
+
+
+DONE_FAILED = 1
+USAGE = 2
+USAGE_CODES = ("INVALID_CONFIG", "INVALID_TOPIC_EXCEPTION")
+"""Kafka's errors that no cluster would have answered otherwise: the words were wrong."""
+
+
+def exit_code(error: BaseException) -> int:
+    """2 if the command line makes no sense, 1 if it could not be done."""
+    code = getattr(getattr(error, "code", None), "name", None)  # of a KafkaError
+    return USAGE if isinstance(error, UsageError) or code in USAGE_CODES else DONE_FAILED
+
+
 def explain(error: BaseException) -> str:
     """One line for `error`, whatever it is."""
     if _is_ours(error):

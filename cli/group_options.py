@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from ..clients.admin import Admin
@@ -31,7 +31,7 @@ Group = Annotated[
     str, typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_group)
 ]
 Groups = Annotated[
-    list[str], typer.Argument(metavar="GROUP...", help="Ids.", autocompletion=complete_group)
+    list[str], typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_group)
 ]
 Topics = Annotated[
     list[str],
@@ -75,7 +75,7 @@ def parse_partitions(
             continue
         for number in numbers.split(","):
             if not number.strip().isdecimal():
-                raise CommandFailed(f"--topic {text!r}: say TOPIC or TOPIC:0,1")
+                raise UsageError(f"--topic {text!r}: say TOPIC or TOPIC:0,1")
             key = TopicPartition(topic, int(number))
             if key not in every:
                 raise CommandFailed(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from ..clients.admin import Admin
@@ -104,7 +104,7 @@ def parse_duration(text: str, option: str) -> int:
     """Milliseconds of "PT1H30M", "P1D", or as short as "90m". Raises CommandFailed."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found[unit] for unit in "dhms"):
-        raise CommandFailed(
+        raise UsageError(
             f"{option} {text!r} is no duration; say ISO 8601 as in PT1H30M or P2D, or 90m"
         )
     seconds = sum(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 from .group_offsets_file import read_offsets, write_csv
 from .group_options import Group, parse_partitions
 from .group_reset import Move, Target, parse_duration, plan_moves
@@ -43,18 +43,25 @@ def reset_offsets(
         bool, typer.Option("--to-current", help="As it is; the end where nothing is committed.")
     ] = False,
     to_datetime: Annotated[
-        str | None, typer.Option(help="The first record not before: ISO 8601, or ms since 1970.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="The first record not before: ISO 8601, or ms since 1970."
+        ),
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(help="The same, so long ago: PT1H30M, P2D, 90m.")
+        str | None,
+        typer.Option(metavar="DURATION", help="The same, so long ago: PT1H30M, P2D, 90m."),
     ] = None,
-    to_offset: Annotated[int | None, typer.Option(min=0, help="This offset.")] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="This offset.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option(help="So many records on; back if it is below 0.")
+        int | None, typer.Option(metavar="N", help="So many records on; back if it is below 0.")
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option(help="A file of `groups export`, or of topic,partition,offset; - for stdin."),
+        typer.Option(
+            metavar="FILE",
+            help="A file of `groups export`, or of topic,partition,offset; - for stdin.",
+        ),
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it. Without, it is only shown.")
@@ -71,9 +78,11 @@ def reset_offsets(
     forms = (to_earliest, to_latest, to_current)
     values = (to_datetime, by_duration, to_offset, shift_by, from_file)
     if sum(forms) + sum(value is not None for value in values) != 1:
-        raise CommandFailed(f"say one of {FORMS}")
+        raise UsageError(f"say one of {FORMS}")
+    if from_file is not None and all_topics:
+        raise UsageError("--from-file names its partitions; leave --all-topics away")
     if from_file is None and bool(topic) == all_topics:
-        raise CommandFailed("say --topic TOPIC or --all-topics")
+        raise UsageError("say --topic TOPIC or --all-topics")
     if to_earliest or to_latest:
         target = Target(at=QUESTIONS["earliest" if to_earliest else "latest"])
     elif to_datetime is not None:
@@ -118,7 +127,7 @@ def has_members(admin: Admin, group: str) -> bool:
 def _moment(text: str) -> int:
     moment = parse_time(text, "--to-datetime")
     if moment < 0:
-        raise CommandFailed(f"--to-datetime {text!r} is no time; say ISO 8601, or ms since 1970")
+        raise UsageError(f"--to-datetime {text!r} is no time; say ISO 8601, or ms since 1970")
     return moment
 
 

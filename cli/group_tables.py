@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..clients.group_admin import GroupDescription, GroupMember
     from ..clients.group_lag import PartitionLag
 
+OPTIONAL = ("member", "host", "client")
+"""Left out where there is no room; `groups members` has them."""
 COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "member", "client", "host")
 
 
@@ -115,7 +117,7 @@ def print_groups(found: Iterable[GroupLag]) -> None:
     for one in found:
         shown = True
         if one.partitions:
-            print_table(COLUMNS, one.rows(), title=one.title())
+            print_table(COLUMNS, one.rows(), title=one.title(), optional=OPTIONAL)
         else:
             note(f"group {one.description.group_id!r} has committed nothing ({one.title()})")
     if not shown:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 from .group_offsets_file import read_offsets, write_csv, write_json
 from .group_options import Group, Groups, parse_partitions
 from .group_reset_command import has_members
@@ -28,7 +28,7 @@ def export(
 
     names = list(dict.fromkeys(group))
     if as_json and len(names) > 1:
-        raise CommandFailed("--json exports one group at a time; without it, several")
+        raise UsageError("--json exports one group at a time; without it, several")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         admin.describe_groups(names)  # or a misspelt one would be an empty file
         found = {name: admin.group_offsets(name) for name in names}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .group_tables import COLUMNS, GroupLag, described_groups, print_groups
+from .group_tables import COLUMNS, OPTIONAL, GroupLag, described_groups, print_groups
 from .moments import show_time
 from .output import make_table, note, print_json_line
 
@@ -76,14 +76,17 @@ def _draw(looks: Iterator[list[GroupLag]], every: float) -> None:
 
     with Live(auto_refresh=False) as live:
         for found in looks:
-            live.update(_picture(found, every), refresh=True)
+            live.update(_picture(found, every, live.console.width), refresh=True)
 
 
-def _picture(found: list[GroupLag], every: float) -> Picture:
+def _picture(found: list[GroupLag], every: float, width: int) -> Picture:
     from rich.console import Group as Picture
     from rich.text import Text
 
-    tables = [make_table(COLUMNS, one.rows(), title=one.title()) for one in found]
+    tables = [
+        make_table(COLUMNS, one.rows(), width=width, title=one.title(), optional=OPTIONAL)
+        for one in found
+    ]
     when = show_time(round(time.time() * 1000))
     line = Text(f"{when}, every {every:g} s; Ctrl-C ends it" + ("" if found else "; no groups"))
-    return Picture(*tables, line)
+    return Picture(*(part for table in tables for part in (table, "")), line)

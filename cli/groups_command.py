@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
+from .app import App
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import UsageError
 from .group_options import Group, Groups, Topics, parse_partitions
 from .group_reset_command import reset_offsets
 from .group_tables import described_groups, member_json, members_of, print_groups
@@ -22,7 +23,7 @@ from .group_watch import watch_groups
 from .options import AsJson, Bootstrap
 from .output import note, print_json, print_table
 
-groups = typer.Typer(
+groups = App(
     help="See how far consumer groups are, who is in them; move and delete them.",
     no_args_is_help=True,
 )
@@ -31,16 +32,19 @@ groups.command()(export)
 groups.command("import")(import_)
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
+EVERY_SECONDS = 2.0
 TYPES = ("classic", "consumer", "share", "streams")
 
 
 @groups.command("list")
 def list_groups(
     state: Annotated[
-        list[str], typer.Option(help=f"Only of this state: {', '.join(STATES)}; repeatable.")
+        list[str],
+        typer.Option(metavar="STATE", help=f"Only of this state: {', '.join(STATES)}; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     kind: Annotated[
-        list[str], typer.Option("--type", help="Only of this type, as classic; repeatable.")
+        list[str],
+        typer.Option("--type", metavar="TYPE", help="Only of this, as classic; repeatable."),
     ] = [],  # noqa: B006 -- as above
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -78,10 +82,15 @@ def describe(
     group: Groups = [],  # noqa: B006 -- typer reads the default and never changes it
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
     every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help=f"Between two looks of --watch; {EVERY_SECONDS:g} by default.",
+        ),
+    ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="End --watch after so many looks.")
+        int | None, typer.Option(min=1, metavar="N", help="End --watch after so many looks.")
     ] = None,
     times: Annotated[
         bool, typer.Option("--times/--no-times", help="The lag in time, too: a fetch per leader.")
@@ -92,8 +101,11 @@ def describe(
     """Show where groups are in each partition, and how far behind. All groups if none is named."""
     from ..clients.admin import Admin
 
+    if not watch and (every is not None or count is not None):
+        raise UsageError("--every and --count are about --watch; say --watch, too")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         if watch:
+            every = EVERY_SECONDS if every is None else every
             watch_groups(admin, group, times=times, every=every, count=count, as_json=as_json)
             return
         found = described_groups(admin, group, times=times)
@@ -174,10 +186,11 @@ def delete_offsets(
 def remove_members(
     group: Group,
     instance: Annotated[
-        list[str], typer.Option("--instance", "-i", help="A static member's id; repeatable.")
+        list[str],
+        typer.Option("--instance", "-i", metavar="ID", help="A static member's; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     member: Annotated[
-        list[str], typer.Option("--member", "-m", help="A member's id; repeatable.")
+        list[str], typer.Option("--member", "-m", metavar="ID", help="A member's; repeatable.")
     ] = [],  # noqa: B006 -- as above
     everyone: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     bootstrap: Bootstrap = None,
@@ -186,7 +199,7 @@ def remove_members(
     from ..clients.admin import Admin
 
     if everyone == bool(instance or member):
-        raise CommandFailed("say --instance ID, --member ID or --all, as `groups members` shows")
+        raise UsageError("say --instance ID, --member ID or --all, as `groups members` shows")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         removed = admin.remove_members(
             group,
@@ -200,4 +213,4 @@ def remove_members(
 def _check_words(words: list[str], known: tuple[str, ...], option: str) -> None:
     for word in words:
         if word.lower() not in {one.lower() for one in known}:
-            raise CommandFailed(f"{option} {word!r} is none; say one of {', '.join(known)}")
+            raise UsageError(f"{option} {word!r} is none; say one of {', '.join(known)}")

@@ -5,14 +5,13 @@ Not here: the work of each command (log_dump, log_verify, log_index_check, log_r
 
 from __future__ import annotations
 
-import typer
-
+from .app import App
 from .log_dump import dump
 from .log_index_check import index_check
 from .log_replay import replay
 from .log_verify import verify
 
-log = typer.Typer(help="Look into the files of a log; replay a topic.", no_args_is_help=True)
+log = App(help="Look into the files of a log; replay a topic.", no_args_is_help=True)
 
 log.command()(dump)
 log.command()(verify)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 from .log_files import Damage, content_of, walk_batches, walk_index
 from .moments import show_time
 from .output import note, print_json_line
@@ -30,24 +30,29 @@ SHOWN_BYTES = 120
 
 
 def dump(
-    file: Annotated[Path, typer.Argument(help="A .log, .index or .timeindex file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .log, .index or .timeindex file.")
+    ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="The records of every batch, too.")
     ] = False,
     max_batches: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="End after so many batches or entries.")
+        int | None,
+        typer.Option(
+            "--max", "-n", min=1, metavar="N", help="End after so many batches or entries."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Show the batches and records of a .log file, or the entries of an index."""
     if not file.is_file():
-        raise CommandFailed(f"{file}: there is no such file; say one of a partition's directory")
+        raise UsageError(f"{file}: there is no such file; say one of a partition's directory")
     if file.suffix == ".log":
         _dump_log(file, max_batches, with_records=records, as_json=as_json)
     elif file.suffix in (".index", ".timeindex"):
         _dump_index(file, max_batches, as_json=as_json)
     else:
-        raise CommandFailed(f"{file}: what ends in .log, .index or .timeindex can be dumped")
+        raise UsageError(f"{file}: what ends in .log, .index or .timeindex can be dumped")
 
 
 # --- batches -------------------------------------------------------------------------------------

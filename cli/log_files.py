@@ -12,12 +12,13 @@ Not here: what a batch must be (log_verify), what an index must say (log_index_c
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from .failure import CommandFailed
+from .failure import UsageError
 
 LOG_SUFFIX = ".log"
 
@@ -38,14 +39,14 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
     for path in paths:
         if path.is_file():
             if path.suffix != LOG_SUFFIX:
-                raise CommandFailed(f"{path}: say a .log file, or a directory of logs")
+                raise UsageError(f"{path}: say a .log file, or a directory of logs")
             segments = [path]
         elif path.is_dir():
             segments = [one for one in path.rglob(f"*{LOG_SUFFIX}") if one.stem.isdecimal()]
         else:
-            raise CommandFailed(f"{path}: there is no such file or directory")
+            raise UsageError(f"{path}: there is no such file or directory")
         if not segments:
-            raise CommandFailed(f"{path}: there is no log in it")
+            raise UsageError(f"{path}: there is no log in it")
         for segment in segments:
             if not segment.parent.name.endswith("-delete"):
                 found.setdefault(segment.parent, []).append(segment)
@@ -59,10 +60,16 @@ def base_offset_of(path: Path) -> int:
         CommandFailed: the name is no number.
     """
     if not path.stem.isdecimal():
-        raise CommandFailed(
+        raise UsageError(
             f"{path}: the name of a segment or index is its base offset, as in 000368769.log"
         )
     return int(path.stem)
+
+
+def below_a_folder(files: list[str]) -> tuple[str, list[str]]:
+    """The folder that all of `files` are in, and their paths from there."""
+    folder = os.path.commonpath([str(Path(file).parent) for file in files])
+    return folder, [os.path.relpath(file, folder) for file in files]
 
 
 @contextmanager

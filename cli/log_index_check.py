@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from .log_files import Damage, content_of, logs_of, walk_batches, walk_index
+from .log_files import Damage, below_a_folder, content_of, logs_of, walk_batches, walk_index
 from .log_verify import Problem, show_problems
 from .options import AsJson
 from .output import note, print_json, print_table
@@ -53,7 +53,7 @@ def index_check(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="A .log file, a partition's directory, or a directory of such.",
         ),
     ],
@@ -74,13 +74,15 @@ def index_check(
     if as_json:
         print_json({"sound": not problems, "indexes": [asdict(one) for one in summaries]})
     else:
+        folder, names = below_a_folder([one.file for one in summaries])
         print_table(
             ("index", "entries", "problems"),
             [
-                (one.file, one.entries, len(one.problems))
-                for one in summaries
+                (name, one.entries, len(one.problems))
+                for name, one in zip(names, summaries, strict=True)
                 if one.entries or one.problems
             ],
+            title=folder,
         )
         show_problems(problems)
         if problems:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 from .moments import QUESTIONS, parse_iso
-from .options import AsJson, Bootstrap, Topic, complete_topic
+from .options import AsJson, Bootstrap, Codec, Topic, complete_topic
 from .output import note, print_json, size_text
 from .progress import progress_bar
 from .topic_commands import require_topic
@@ -32,8 +32,10 @@ def replay(
         str,
         typer.Argument(metavar="TARGET", help="The other topic.", autocompletion=complete_topic),
     ],
-    begin: Annotated[str, typer.Option("--from", help=PLACE_HELP)] = "earliest",
-    end: Annotated[str, typer.Option("--to", help=PLACE_HELP + " Left out itself.")] = "latest",
+    begin: Annotated[str, typer.Option("--from", metavar="PLACE", help=PLACE_HELP)] = "earliest",
+    end: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help=PLACE_HELP + " Left out itself.")
+    ] = "latest",
     partition: Annotated[
         list[str],
         typer.Option(
@@ -56,7 +58,10 @@ def replay(
         ),
     ] = None,
     compression: Annotated[
-        str, typer.Option(help="Of what has to be encoded again: none, gzip, snappy, lz4, zstd.")
+        Codec,
+        typer.Option(
+            metavar="CODEC", help="Of what is encoded again: none, gzip, snappy, lz4, zstd."
+        ),
     ] = "none",
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -69,11 +74,11 @@ def replay(
     servers = bootstrap_servers(bootstrap)
     target_servers = servers if to_bootstrap is None else bootstrap_servers(to_bootstrap)
     if source == target and to_bootstrap is None:
-        raise CommandFailed(f"{source!r} cannot be replayed into itself: it would never end")
+        raise UsageError(f"{source!r} cannot be replayed into itself: it would never end")
     count, target_count = require_topic(servers, source), require_topic(target_servers, target)
     mapping = parse_mapping(partition, count)
     if by_key and any(":" in one for one in partition):
-        raise CommandFailed("--by-key decides the target partition; say --partition N without :M")
+        raise UsageError("--by-key decides the target partition; say --partition N without :M")
     if not by_key:
         _check_targets(target, mapping, target_count)
     with Admin(servers) as admin:
@@ -125,10 +130,10 @@ def parse_mapping(options: list[str], partition_count: int) -> dict[int, int]:
     for option in options:
         first, colon, second = option.partition(":")
         if not first.isdecimal() or (colon and not second.isdecimal()):
-            raise CommandFailed(f"--partition {option!r}: say 3, or 3:5 for partition 3 into 5")
+            raise UsageError(f"--partition {option!r}: say 3, or 3:5 for partition 3 into 5")
         number = int(first)
         if number in mapping:
-            raise CommandFailed(f"--partition {number} is there twice")
+            raise UsageError(f"--partition {number} is there twice")
         if number >= partition_count:
             raise CommandFailed(
                 f"the source has partitions 0 to {partition_count - 1}, not {number}"
@@ -176,7 +181,7 @@ def _time_of(text: str, option: str) -> int:
     try:
         return parse_iso(text)
     except ValueError:
-        raise CommandFailed(
+        raise UsageError(
             f"{option} {text!r}: say an offset, earliest, latest, @ and milliseconds since 1970, "
             "or ISO 8601 as in 2026-03-01T12:30:00Z"
         ) from None

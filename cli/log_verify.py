@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .log_files import Content, Damage, base_offset_of, content_of, logs_of, walk_batches
+from .log_files import (
+    Content,
+    Damage,
+    base_offset_of,
+    below_a_folder,
+    content_of,
+    logs_of,
+    walk_batches,
+)
 from .options import AsJson
 from .output import note, print_json, print_table, size_text
 from .progress import Advance, progress_bar
@@ -62,7 +70,7 @@ def verify(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="A .log file, a partition's directory, or a directory of such.",
         ),
     ],
@@ -253,11 +261,12 @@ def _wrong(batch: bytes, header: RecordBatchHeader) -> str | None:
 
 
 def _show(summaries: list[SegmentSummary], problems: list[Problem]) -> None:
+    folder, names = below_a_folder([one.file for one in summaries])
     print_table(
         ("segment", "size", "batches", "records", "first", "end", "problems"),
         [
             (
-                one.file,
+                name,
                 size_text(one.bytes),
                 one.batches,
                 one.records,
@@ -265,9 +274,10 @@ def _show(summaries: list[SegmentSummary], problems: list[Problem]) -> None:
                 one.end_offset,
                 len(one.problems),
             )
-            for one in summaries
+            for name, one in zip(names, summaries, strict=True)
             if one.bytes or one.problems
         ],
+        title=folder,
     )
     show_problems(problems)
     records = sum(one.records for one in summaries)

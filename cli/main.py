@@ -18,12 +18,13 @@ from typing import Annotated
 
 import typer
 
+from .app import App
 from .bench_command import bench
 from .cluster_commands import down, up
 from .consume_command import consume
 from .demo_command import demo
 from .dirs_command import dirs
-from .failure import explain
+from .failure import USAGE, exit_code, explain
 from .groups_command import groups
 from .log_command import log
 from .offsets_command import offsets
@@ -34,22 +35,36 @@ from .status_command import status
 from .topic_commands import topics
 from .voters_command import voters
 
-USAGE = 2
 INTERRUPTED = 130
 DEBUG = "--debug"
 
-app = typer.Typer(
+app = App(
     name="bradbury",
     help="The Kafka-compatible, replicated log that lives inside a Ray cluster.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from .. import __version__
+
+        typer.echo(f"bradbury {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def root(
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version; `bradbury version` shows those of the libraries, too.",
+        ),
+    ] = False,
 ) -> None:
     pass  # --debug is taken from anywhere on the line: see run
 
@@ -122,7 +137,7 @@ def _tell(error: Exception, *, debug: bool) -> int:
             typer.echo(f"error: {message}; see `{command} --help`", err=True)
         return USAGE
     typer.echo(f"error: {explain(error)}", err=True)
-    return 1
+    return exit_code(error)
 
 
 def main() -> None:

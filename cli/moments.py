@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from .failure import CommandFailed
+from .failure import UsageError
 
 QUESTIONS = {
     "latest": -1,
@@ -35,7 +35,7 @@ def parse_time(text: str, option: str) -> int:
         return parse_iso(text)
     except ValueError:
         names = ", ".join(QUESTIONS)
-        raise CommandFailed(
+        raise UsageError(
             f"{option} {text!r} is no time; say {names}, milliseconds since 1970, "
             "or ISO 8601 as in 2026-03-01T12:30:00Z"
         ) from None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from .app import App
 from .bootstrap_address import bootstrap_servers
 from .failure import CommandFailed
 from .moments import parse_time, show_time
@@ -13,7 +14,7 @@ from .options import AsJson, Bootstrap, Topic
 from .output import print_json, print_table
 from .topic_commands import require_topic
 
-offsets = typer.Typer(help="Ask for offsets.", no_args_is_help=True)
+offsets = App(help="Ask for offsets.", no_args_is_help=True)
 
 
 @offsets.callback()
@@ -29,13 +30,14 @@ def get(
         typer.Option(
             "--time",
             "-t",
+            metavar="TIME",
             help="earliest, latest, max-timestamp, earliest-local, ISO 8601, or milliseconds since "
             "1970: the first record not before it.",
         ),
     ] = "latest",
     partition: Annotated[
         list[int],
-        typer.Option("--partition", "-p", min=0, help="Only this one; repeatable."),
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Only what no open transaction holds back.")

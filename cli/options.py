@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from .failure import CommandFailed
+from .failure import UsageError
 
 Bootstrap = Annotated[
     str | None,
@@ -20,15 +20,25 @@ Bootstrap = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Compression = Annotated[
+    Codec, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+]
+Acks = Annotated[
+    Literal["all", "-1", "1", "0"],
+    typer.Option(
+        metavar="all|1|0", help="How many replicas have a record when it is acknowledged."
+    ),
+]
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """["a=1", "b=2"] -> {"a": "1", "b": "2"}. Raises CommandFailed for what is no pair."""
+    """["a=1", "b=2"] -> {"a": "1", "b": "2"}. Raises UsageError for what is no pair."""
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise CommandFailed(f"{option} {pair!r} is no pair; say {option} name=value")
+            raise UsageError(f"{option} {pair!r} is no pair; say {option} name=value")
         parsed[name.strip()] = value.strip()
     return parsed
 

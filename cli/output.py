@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
     from rich.table import Table
+    from rich.text import Text
+
+UNLIMITED = 100_000
+PADDING = 2
+FOLDED = 24
+"""What a long cell is folded to at least; a shorter one is not folded at all."""
+PROSE = 120
+FOLDED_PROSE = 32
+"""A cell longer than PROSE is text, which is read in lines and not in a ribbon."""
 
 
 def print_json(value: object) -> None:
@@ -24,31 +35,133 @@ def print_json_line(value: object) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    optional: Sequence[str] = (),
 ) -> None:
-    """A table; columns of numbers are set right. Not cut off where the output is no terminal."""
-    from rich.console import Console
+    """A table as wide as the terminal; where the output is none, a row is a line, however long.
 
-    width = None if sys.stdout.isatty() else 200
-    Console(width=width, highlight=False).print(make_table(columns, rows, title=title))
+    Args:
+        columns: the headings.
+        rows: what stands below them; columns of numbers are set right.
+        title: a line above it.
+        optional: columns that are left out, the first first, where there is no room for all.
+    """
+    console, cells = _console(), _cells(rows)
+    kept = _that_fit(console.width, columns, cells, optional)
+    if kept is None:
+        console.print(_one_below_the_other(columns, cells, title))
+        return
+    shown = [[row[number] for number in kept] for row in cells]
+    if title is not None:
+        console.print(_heading(title), soft_wrap=True)
+    console.print(_table([columns[number] for number in kept], shown), "")
+    left_out = [column for number, column in enumerate(columns) if number not in kept]
+    if left_out:
+        note(f"no room for {', '.join(left_out)} in {console.width} columns; --json has all")
 
 
 def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
-) -> Table:
-    """The same, for whoever shows it himself."""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    width: int,
+    title: str | None = None,
+    optional: Sequence[str] = (),
+) -> RenderableType:
+    """The same for `width` columns, for whoever shows it himself."""
+    from rich.console import Group
+
+    cells = _cells(rows)
+    kept = _that_fit(width, columns, cells, optional)
+    if kept is None:
+        kept = [number for number, column in enumerate(columns) if column not in optional]
+    shown = [[row[number] for number in kept] for row in cells]
+    table = _table([columns[number] for number in kept], shown)
+    return table if title is None else Group(_heading(title), table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # COLUMNS counts for a pipe, too: rich reads it where no width is given.
+    unlimited = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
+    return Console(width=UNLIMITED if unlimited else None, highlight=False)
+
+
+def _cells(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
+    return [["" if cell is None else cell for cell in row] for row in rows]
+
+
+def _that_fit(
+    width: int,
+    columns: Sequence[str],
+    cells: Sequence[Sequence[object]],
+    optional: Sequence[str],
+) -> list[int] | None:
+    """The columns that can be read in `width`, with long ones folded; None if it is too narrow."""
+    from rich.cells import cell_len
+
+    least = []
+    for number, column in enumerate(columns):
+        longest = max((cell_len(_cell(row[number])) for row in cells), default=0)
+        limit = FOLDED_PROSE if longest > PROSE else FOLDED
+        least.append(max(cell_len(column), min(longest, limit)))
+    kept = list(range(len(columns)))
+    left_out = [columns.index(name) for name in optional]
+    while sum(least[number] + PADDING for number in kept) - PADDING > width:
+        if not left_out:
+            return None
+        kept.remove(left_out.pop(0))
+    return kept
+
+
+def _heading(title: str) -> Text:
+    from rich.text import Text
+
+    return Text(title, style="bold")
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[object]]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = [["" if cell is None else cell for cell in row] for row in rows]
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for number, column in enumerate(columns):
         numeric = bool(cells) and all(_is_number(row[number]) for row in cells)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        longest = max((len(_cell(row[number])) for row in cells), default=0)
+        table.add_column(
+            column,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=longest <= FOLDED,
+            min_width=min(longest, FOLDED_PROSE if longest > PROSE else FOLDED),
+        )
     for row in cells:
         table.add_row(*(Text(_cell(cell)) for cell in row))
     return table
+
+
+def _one_below_the_other(
+    columns: Sequence[str], cells: Sequence[Sequence[object]], title: str | None
+) -> Group:
+    """Each row as lines of a heading and a cell, where a table of them could not be read."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks: list[Any] = [] if title is None else [_heading(title), ""]
+    for row in cells:
+        block = Table.grid(padding=(0, PADDING))
+        block.add_column(no_wrap=True)
+        block.add_column(overflow="fold")
+        for column, cell in zip(columns, row, strict=True):
+            block.add_row(column, Text(_cell(cell)))
+        blocks += [block, ""]
+    return Group(*blocks)
 
 
 def note(text: str) -> None:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
-from .options import AsJson, Bootstrap, Topic
+from .failure import CommandFailed, UsageError
+from .options import Acks, AsJson, Bootstrap, Compression, Topic
 from .output import note, print_json
 from .topic_commands import require_partition
 
@@ -38,24 +38,34 @@ STDIN = Path("-")
 def produce(
     topic: Topic,
     files: Annotated[
-        list[Path], typer.Argument(metavar="[FILE]...", help="Lines; stdin if none, or for '-'.")
+        list[Path], typer.Argument(metavar="FILE", help="Lines; stdin if none, or for '-'.")
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     key_separator: Annotated[
         str | None,
         typer.Option(
             "--key-separator",
             "-k",
+            metavar="TEXT",
             help=r"What stands between key and value, e.g. ':' or '\t'. Without it no keys.",
             show_default=False,
         ),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="All into this one.", show_default=False),
+        typer.Option(
+            "--partition",
+            "-p",
+            min=0,
+            metavar="N",
+            help="All into this one.",
+            show_default=False,
+        ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Most lines sent in one call.")] = 50_000,
-    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
-    acks: Annotated[str, typer.Option(help="all, 1 or 0.")] = "all",
+    batch: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most lines sent in one call.")
+    ] = 50_000,
+    compression: Compression = "none",
+    acks: Acks = "all",
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -63,11 +73,9 @@ def produce(
     from ..clients.producer import Producer
 
     separator = None if key_separator is None else parse_separator(key_separator)
-    if acks not in ("all", "-1", "0", "1"):
-        raise CommandFailed(f"--acks {acks!r}: say all, 1 or 0")
     for path in files:
         if path != STDIN and not path.is_file():
-            raise CommandFailed(f"{path}: there is no such file")
+            raise UsageError(f"{path}: there is no such file")
     servers = bootstrap_servers(bootstrap)
     require_partition(servers, topic, partition)
     count, size, began = 0, 0, time.monotonic()
@@ -102,7 +110,7 @@ def parse_separator(text: str) -> bytes:
         if text == written:
             text = meant
     if not text:
-        raise CommandFailed("--key-separator is empty; say for example --key-separator :")
+        raise UsageError("--key-separator is empty; say for example --key-separator :")
     return text.encode()
 
 

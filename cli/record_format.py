@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .failure import CommandFailed
+from .failure import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,9 +44,7 @@ def formatter(text: str) -> Formatter:
     if text == "value":
         return _template("%v")
     if "%" not in text:
-        raise CommandFailed(
-            f"--format {text!r}: say value, json, or a template such as '%o %k: %v'"
-        )
+        raise UsageError(f"--format {text!r}: say value, json, or a template such as '%o %k: %v'")
     return _template(text)
 
 
@@ -93,7 +91,7 @@ def _parse(text: str) -> list[bytes | tuple[str]]:
             parts.append((COLUMNS[letter],))
         else:
             letters = " ".join(f"%{name}" for name in COLUMNS)
-            raise CommandFailed(f"--format has %{letter}, which is none of {letters} %%")
+            raise UsageError(f"--format has %{letter}, which is none of {letters} %%")
     return parts
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .app import App
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 from .options import AsJson, Bootstrap, Topic
 from .output import note, print_json, print_table
 from .progress import progress_bar
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 SETTLED_POLLS = 10
 
-replicas = typer.Typer(
+replicas = App(
     help="Move, add and take away replicas of a partition; elect leaders.", no_args_is_help=True
 )
 Partition = Annotated[int, typer.Argument(metavar="PARTITION", help="Its number.", min=0)]
@@ -64,7 +65,7 @@ def assign(
     try:
         ids = [int(word) for word in nodes.split(",")]
     except ValueError:
-        raise CommandFailed(
+        raise UsageError(
             f"{nodes!r} are no node ids; say them as in 1,2,3 (`bradbury status` shows them)"
         ) from None
     with _admin(bootstrap) as admin:
@@ -116,7 +117,9 @@ def cancel(topic: Topic, partition: Partition, bootstrap: Bootstrap = None) -> N
 
 @replicas.command()
 def elect(
-    topic: Annotated[str | None, typer.Argument(help="By default all.", show_default=False)] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="By default all.", show_default=False)
+    ] = None,
     unclean: Annotated[
         bool,
         typer.Option(
@@ -130,7 +133,7 @@ def elect(
 ) -> None:
     """Give partitions back to their first replica."""
     if unclean and topic is None:
-        raise CommandFailed("--unclean may lose records: say which TOPIC it is for")
+        raise UsageError("--unclean may lose records: say which TOPIC it is for")
     with _admin(bootstrap) as admin:
         wanted = None
         if topic is not None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .app import App
 from .bootstrap_address import bootstrap_servers
-from .failure import CommandFailed
+from .failure import CommandFailed, UsageError
 from .options import AsJson, Bootstrap, Topic, complete_topic, parse_pairs
 from .output import note, print_json, print_table
 
@@ -16,16 +17,21 @@ if TYPE_CHECKING:
     from ..clients.admin import Admin, TopicDescription
     from ..clients.configs import ConfigEntry
 
-topics = typer.Typer(help="Create, list, describe, change and delete topics.", no_args_is_help=True)
+topics = App(help="Create, list, describe, change and delete topics.", no_args_is_help=True)
 
 
 @topics.command()
 def create(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many.")] = 1,
-    replication_factor: Annotated[int, typer.Option(help="Copies of each partition.")] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many.")
+    ] = 1,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Copies of each partition.")
+    ] = 1,
     config: Annotated[
-        list[str], typer.Option("--config", "-c", help="name=value, by Kafka's names; repeatable.")
+        list[str],
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -34,8 +40,6 @@ def create(
     from ..protocol.errors import InvalidPartitions, TopicAlreadyExists
 
     configs = parse_pairs(config, "--config")
-    if partitions < 1:
-        raise CommandFailed(f"a topic has at least 1 partition, not {partitions}; say --partitions")
     with _admin(bootstrap) as admin:
         try:
             description = admin.create_topic(topic, partitions, replication_factor, configs)
@@ -135,7 +139,7 @@ def configs(
         if everything or SOURCES.get(entry.source) != "default"
     ]
     if as_json:
-        print_json([_config(entry) for entry in shown])
+        print_json([{**_config(entry), "meaning": entry.documentation} for entry in shown])
     elif not shown:
         note(f"topic {topic!r} has only defaults; --all shows them")
     else:
@@ -152,14 +156,16 @@ def configs(
 def alter(
     topic: Topic,
     config: Annotated[
-        list[str], typer.Option("--config", "-c", help="name=value to set; repeatable.")
+        list[str], typer.Option("--config", "-c", metavar="NAME=VALUE", help="To set; repeatable.")
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     unset: Annotated[
-        list[str], typer.Option("--unset", "-u", help="Name to unset; repeatable.")
+        list[str], typer.Option("--unset", "-u", metavar="NAME", help="To unset; repeatable.")
     ] = [],  # noqa: B006 -- as above
-    append: Annotated[list[str], typer.Option(help="name=word to add to a list; repeatable.")] = [],  # noqa: B006 -- as above
+    append: Annotated[
+        list[str], typer.Option(metavar="NAME=WORD", help="To add to a list; repeatable.")
+    ] = [],  # noqa: B006 -- as above
     subtract: Annotated[
-        list[str], typer.Option(help="name=word to take from a list; repeatable.")
+        list[str], typer.Option(metavar="NAME=WORD", help="To take from a list; repeatable.")
     ] = [],  # noqa: B006 -- as above
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
     bootstrap: Bootstrap = None,
@@ -170,7 +176,7 @@ def alter(
     changes = parse_pairs(config, "--config")
     added, taken = parse_pairs(append, "--append"), parse_pairs(subtract, "--subtract")
     if not (changes or unset or added or taken):
-        raise CommandFailed("nothing to change; say --config name=value or --unset name")
+        raise UsageError("nothing to change; say --config name=value or --unset name")
     with _admin(bootstrap) as admin:
         try:
             admin.alter_configs(
@@ -179,7 +185,7 @@ def alter(
         except UnknownTopicOrPartition:
             raise _unknown(topic) from None
         except (InvalidConfig, InvalidRequest) as error:
-            raise CommandFailed(
+            raise UsageError(
                 f"{error}; nothing was changed. `bradbury topics configs {topic} --all` shows "
                 "every setting"
             ) from None
@@ -190,7 +196,7 @@ def alter(
 @topics.command("add-partitions")
 def add_partitions(
     topic: Topic,
-    total: Annotated[int, typer.Argument(metavar="TOTAL", help="Partitions afterwards.")],
+    total: Annotated[int, typer.Argument(metavar="TOTAL", min=1, help="Partitions afterwards.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -211,7 +217,7 @@ def add_partitions(
 def delete(
     topic: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC...", help="Names.", autocompletion=complete_topic),
+        typer.Argument(metavar="TOPIC", help="Names.", autocompletion=complete_topic),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = None,

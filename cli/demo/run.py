@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..failure import CommandFailed
+from ..failure import CommandFailed, UsageError
 from ..output import print_json
 from .screen import Screen, Step, carrier_table, step_table
 
@@ -69,7 +69,7 @@ def run_demo(settings: DemoSettings) -> int:
         CommandFailed: a step failed, or a check did.
     """
     if settings.plot is not None and not settings.plot.absolute().parent.is_dir():
-        raise CommandFailed(f"--plot {settings.plot}: there is no such folder")
+        raise UsageError(f"--plot {settings.plot}: there is no such folder")
     reason = _why_no_spark(settings)
     folder = Path(tempfile.mkdtemp(prefix="bradbury-demo-"))
     demo = _Demo(

@@ -21,7 +21,14 @@ ROOT = Path(bradbury.__file__).resolve().parent
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing of the user's is read or written, and no cluster of his is found."""
-    for name in ("BRADBURY_BOOTSTRAP", "BRADBURY_NAMESPACE", "RAY_ADDRESS", "RAY_AUTH_MODE"):
+    for name in (
+        "BRADBURY_BOOTSTRAP",
+        "BRADBURY_NAMESPACE",
+        "RAY_ADDRESS",
+        "RAY_AUTH_MODE",
+        "XDG_DATA_HOME",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path

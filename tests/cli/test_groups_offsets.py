@@ -14,7 +14,7 @@ from bradbury.cli.failure import CommandFailed
 from bradbury.cli.group_offsets_file import read_offsets
 from bradbury.cli.group_reset import parse_duration
 from bradbury.clients.group_offsets_admin import CommittedOffset
-from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.command_line import Command, Outcome
 
 HOUR_MS = 3_600_000
 
@@ -148,19 +148,21 @@ def test_a_group_with_members_is_shown_but_not_moved(
 def test_what_makes_no_sense_is_refused_in_one_line(
     command: Command, topic: str, group: str
 ) -> None:
-    def error(*words: str) -> str:
-        return command("groups", "reset-offsets", group, *words).error
+    def ask(*words: str) -> Outcome:
+        return command("groups", "reset-offsets", group, *words)
 
-    assert "say one of --to-earliest" in error("-t", topic)
-    assert "say one of --to-earliest" in error("-t", topic, "--to-latest", "--shift-by", "1")
-    assert "say --topic TOPIC or --all-topics" in error("--to-latest")
-    assert "say --topic TOPIC or --all-topics" in error("--to-latest", "-t", topic, "--all-topics")
-    assert "is no duration" in error("-t", topic, "--by-duration", "an hour")
-    assert "is no time" in error("-t", topic, "--to-datetime", "noon")
-    assert "is no time" in error("-t", topic, "--to-datetime", "latest")
-    assert "0 to 2, not 3" in error("-t", f"{topic}:3", "--to-latest")
-    assert "TOPIC:0,1" in error("-t", f"{topic}:", "--to-latest")
-    assert "does not exist" in error("-t", "absent", "--to-latest")
+    assert "say one of --to-earliest" in ask("-t", topic).usage
+    assert "say one of --to-earliest" in ask("-t", topic, "--to-latest", "--shift-by", "1").usage
+    assert "say --topic TOPIC or --all-topics" in ask("--to-latest").usage
+    both = ask("--to-latest", "-t", topic, "--all-topics")
+    assert "say --topic TOPIC or --all-topics" in both.usage
+    assert "leave --all-topics away" in ask("--from-file", "x.csv", "--all-topics").usage
+    assert "is no duration" in ask("-t", topic, "--by-duration", "an hour").usage
+    assert "is no time" in ask("-t", topic, "--to-datetime", "noon").usage
+    assert "is no time" in ask("-t", topic, "--to-datetime", "latest").usage
+    assert "TOPIC:0,1" in ask("-t", f"{topic}:", "--to-latest").usage
+    assert "0 to 2, not 3" in ask("-t", f"{topic}:3", "--to-latest").error
+    assert "does not exist" in ask("-t", "absent", "--to-latest").error
     outcome = command("groups", "reset-offsets", "absent", "--all-topics", "--to-latest")
     assert "has committed nothing" in outcome.error
 

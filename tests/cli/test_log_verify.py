@@ -173,9 +173,9 @@ def test_segments_do_not_overlap(command: Command, partition: Path) -> None:
 
 def test_paths_that_hold_no_log_are_refused(command: Command, tmp_path: Path) -> None:
     (tmp_path / "x.txt").touch()
-    assert "no log in it" in command("log", "verify", str(tmp_path)).error
-    assert "no such file" in command("log", "verify", str(tmp_path / "absent")).error
-    assert ".log" in command("log", "verify", str(tmp_path / "x.txt")).error
+    assert "no log in it" in command("log", "verify", str(tmp_path)).usage
+    assert "no such file" in command("log", "verify", str(tmp_path / "absent")).usage
+    assert ".log" in command("log", "verify", str(tmp_path / "x.txt")).usage
 
 
 # --- indexes -------------------------------------------------------------------------------------

@@ -71,6 +71,6 @@ def test_the_table_says_the_time_of_the_record(command: Command, topic: str) -> 
 
 
 def test_bad_times_partitions_and_topics_are_refused(command: Command, topic: str) -> None:
-    assert "ISO 8601" in command("offsets", "get", topic, "--time", "yesterday").error
+    assert "ISO 8601" in command("offsets", "get", topic, "--time", "yesterday").usage
     assert "0 to 1, not 2" in command("offsets", "get", topic, "-p", "2").error
     assert "does not exist" in command("offsets", "get", "absent").error

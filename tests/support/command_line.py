@@ -13,7 +13,15 @@ class Outcome:
     @property
     def error(self) -> str:
         """The one line of an error; there is nothing else on stderr, and nothing on stdout."""
-        assert self.code == 1, (self.code, self.out, self.err)
+        return self._line(1)
+
+    @property
+    def usage(self) -> str:
+        """The same of a command line that makes no sense."""
+        return self._line(2)
+
+    def _line(self, code: int) -> str:
+        assert self.code == code, (self.code, self.out, self.err)
         assert self.out == ""
         assert self.err.startswith("error: "), self.err
         assert self.err.count("\n") == 1, self.err

@@ -1,0 +1,74 @@
+"""The form of every command's help: `--detach`, and not `--detach <bool>`.
+
+A flag is shown without a type, and an argument with its name alone, for its name says what it is:
+TOPIC, FILE. What an option wants is its metavar (SECONDS, NAME=VALUE), or N, PATH or TEXT by its
+type: typer's own words for types change from version to version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+TYPES = {"int": "N", "float": "N", "path": "PATH"}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class App(typer.Typer):
+    """A command with commands below it, whose help has the form above."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            cls=_Group,
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+            **settings,
+        )
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **settings: Any
+    ) -> Callable[[Function], Function]:
+        return super().command(name, cls=cls or _Command, **settings)
+
+
+class _Command(TyperCommand):
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = [self.options_metavar or ""]
+        for param in self.params:
+            if param.param_type_name == "argument":
+                name = param.metavar or str(param.name).upper()
+                pieces.append(
+                    (name if param.required else f"[{name}]") + "..." * (param.nargs != 1)
+                )
+        return pieces
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _simplify(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
+class _Group(TyperGroup):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _simplify(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
+def _simplify(params: Iterable[Any]) -> None:
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = _nothing
+        elif getattr(param, "is_flag", False):
+            param.metavar = ""
+        elif param.metavar is None:
+            descriptor = getattr(param, "type_descriptor", None)  # older versions have `type`
+            kind = str(param.type if descriptor is None else descriptor.annotation).lower()
+            words = [word for name, word in TYPES.items() if name in kind]
+            param.metavar = words[0] if words else "TEXT"
+
+
+def _nothing(ctx: Any) -> None:
+    """What is said of an argument's type."""
