@@ -66,6 +66,10 @@ def reset_offsets(
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it. Without, it is only shown.")
     ] = False,
+    create: Annotated[
+        bool,
+        typer.Option("--create", help="Also a group that is not there: its first offsets make it."),
+    ] = False,
     export: Annotated[
         bool, typer.Option("--export", help="Print it as a file for --from-file.")
     ] = False,
@@ -97,6 +101,11 @@ def reset_offsets(
         target = Target(offset=to_offset, shift=shift_by, current=to_current)
     with Admin(bootstrap_servers(bootstrap)) as admin:
         is_active = has_members(admin, group)
+        if is_active is None and not create:
+            raise CommandFailed(
+                f"group {group!r} does not exist; `bradbury groups list` shows those that do, "
+                "--create makes it"
+            )
         if is_active and execute:
             raise CommandFailed(
                 f"group {group!r} has members, who would commit over it; stop them first "
@@ -114,14 +123,14 @@ def reset_offsets(
             note(f"nothing was changed; --execute does it{why}")
 
 
-def has_members(admin: Admin, group: str) -> bool:
-    """A group that is not there has none: it is made by its first offset."""
+def has_members(admin: Admin, group: str) -> bool | None:
+    """None: the group is not there."""
     from ..protocol.errors import GroupIdNotFound
 
     try:
         return bool(admin.describe_groups([group])[0].members)
     except GroupIdNotFound:
-        return False
+        return None
 
 
 def _moment(text: str) -> int:

@@ -97,13 +97,15 @@ def test_without_a_name_all_groups_are_described(command: Command, group: str) -
     assert group in {one["group"] for one in found}
 
 
-def test_a_group_that_is_not_there_is_named_with_the_remedy(command: Command) -> None:
+def test_a_group_that_is_not_there_is_named_with_the_remedy(command: Command, topic: str) -> None:
     for words in (
         ("describe", "absent"),
         ("members", "absent"),
         ("delete", "absent"),
         ("export", "absent"),
         ("remove-members", "absent", "--all"),
+        ("delete-offsets", "absent", "-t", topic),
+        ("reset-offsets", "absent", "-t", topic, "--to-latest"),
     ):
         assert "'absent' does not exist; `bradbury groups list`" in command("groups", *words).error
 

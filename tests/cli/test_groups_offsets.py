@@ -121,8 +121,16 @@ def test_the_table_says_what_would_change_and_that_nothing_has(
     assert "nothing was changed; --execute does it" in outcome.err
 
 
-def test_a_group_that_is_not_there_is_made(command: Command, bootstrap: str, topic: str) -> None:
+def test_a_group_that_is_not_there_is_made_only_when_that_is_said(
+    command: Command, bootstrap: str, topic: str
+) -> None:
     words = ("groups", "reset-offsets", f"{topic}-new", "-t", topic, "--to-latest", "--execute")
+    error = command(*words).error
+    assert f"group '{topic}-new' does not exist; `bradbury groups list`" in error
+    assert "--create makes it" in error
+    with bradbury.Admin(bootstrap) as admin:
+        assert f"{topic}-new" not in [one.group_id for one in admin.list_groups()]
+    words += ("--create",)
     assert command(*words).code == 0
     with bradbury.Admin(bootstrap) as admin:
         assert len(admin.group_offsets(f"{topic}-new")) == 3
@@ -163,8 +171,9 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     assert "TOPIC:0,1" in ask("-t", f"{topic}:", "--to-latest").usage
     assert "0 to 2, not 3" in ask("-t", f"{topic}:3", "--to-latest").error
     assert "does not exist" in ask("-t", "absent", "--to-latest").error
-    outcome = command("groups", "reset-offsets", "absent", "--all-topics", "--to-latest")
-    assert "has committed nothing" in outcome.error
+    words = ("groups", "reset-offsets", "absent", "--all-topics", "--to-latest")
+    assert "'absent' does not exist" in command(*words).error
+    assert "has committed nothing" in command(*words, "--create").error
 
 
 def test_what_is_exported_can_be_imported_elsewhere(
