@@ -61,6 +61,7 @@ def _simplify(params: Iterable[Any]) -> None:
     for param in params:
         if param.param_type_name == "argument":
             param.display_type_rich = _nothing
+            param.metavar = param.metavar or str(param.name).upper()
         elif getattr(param, "is_flag", False):
             param.metavar = ""
         elif param.metavar is None:

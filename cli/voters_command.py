@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .app import App
 from .failure import CommandFailed
 from .options import AsJson
 from .output import note, print_json, print_table
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 NOBODY = "-"
 FEW = 3
 
-voters = typer.Typer(
+voters = App(
     help="The copies of the metadata that count: show, add, remove.", invoke_without_command=True
 )
 

@@ -66,6 +66,51 @@ def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("topics create t --config segment.bytes", "say --config name=value"),
+        ("topics create t --replication-factor 0", "--replication-factor"),
+        ("topics create t --partitions 0", "--partitions"),
+        ("topics alter t", "say --config name=value or --unset name"),
+        ("topics alter t --append cleanup.policy", "say --append name=value"),
+        ("topics add-partitions t 0", "TOTAL"),
+        ("produce t --acks 2", "--acks"),
+        ("produce t --compression rar", "--compression"),
+        ("produce t absent.txt", "absent.txt: there is no such file"),
+        ("consume t --offset 3", "--offset needs --partition"),
+        ("consume t -p 0 --offset 3 --from-beginning", "--from-beginning and --offset"),
+        ("consume t -p 0 -g g", "leave --partition or --group away"),
+        ("consume t --format %x", "%x"),
+        ("offsets get t --time yesterday", "ISO 8601"),
+        ("groups list --state Asleep", "say one of Empty"),
+        ("groups describe --every 1", "say --watch"),
+        ("groups reset-offsets g --topic t", "say one of --to-earliest"),
+        ("groups reset-offsets g --to-latest", "say --topic TOPIC or --all-topics"),
+        ("groups reset-offsets g -t t --by-duration soon", "is no duration"),
+        ("groups export g h --json", "one group at a time"),
+        ("groups remove-members g", "say --instance ID"),
+        ("replicas assign t 0 one", "are no node ids"),
+        ("replicas elect --unclean", "say which TOPIC"),
+        ("log dump absent.log", "there is no such file"),
+        ("log verify absent", "there is no such file"),
+        ("log index-check absent", "there is no such file"),
+        ("log replay t t", "into itself"),
+        ("bench latency --size 3", "--size"),
+        ("bench produce --acks many", "--acks"),
+        ("demo --no-spark --require-spark", "contradict each other"),
+        ("demo --plot absent/x.png", "there is no such folder"),
+        ("up --node-label zone", "say --node-label name=value"),
+        ("up --config log.dirs", "say --config name=value"),
+    ],
+)
+def test_values_that_make_no_sense_are_told_before_a_cluster_is_asked(
+    command: Command, line: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRADBURY_BOOTSTRAP", "127.0.0.1:1")
+    assert cause in command(*line.split()).usage
+
+
 def test_the_traceback_comes_with_debug_only_wherever_it_stands(command: Command) -> None:
     line = ("topics", "list", "--bootstrap", "nonsense:port")
     assert "Traceback" not in command(*line).err
@@ -77,10 +122,7 @@ def test_the_traceback_comes_with_debug_only_wherever_it_stands(command: Command
 
 
 def test_a_malformed_address_is_one_line(command: Command) -> None:
-    outcome = command("topics", "list", "-b", "nonsense:port")
-    assert outcome.code == 2
-    assert "--bootstrap host:port" in outcome.err
-    assert outcome.err.count("\n") == 1
+    assert "--bootstrap host:port" in command("topics", "list", "-b", "nonsense:port").usage
 
 
 @pytest.mark.parametrize("arguments", [("topics", "list"), ("consume", "t"), ("produce", "t")])
