@@ -1,4 +1,7 @@
-"""What `send_batch` is given, as the columns the encoder takes, in pieces of bounded size."""
+"""What `send_batch` is given, as the columns the encoder takes, in pieces of bounded size.
+
+As in columns_arrow no Python value becomes an Arrow one unless it must: that imports pandas.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.columns_arrow import record_columns
+from ..protocol.columns_arrow import buffers_of, record_columns
 from .accumulator import RECORD_OVERHEAD, Columns
 
 _TABLE_BYTES: Final = 512 * 1024 * 1024
@@ -41,10 +44,12 @@ def columns_of(
         return table.column(name) if name in table.column_names else None
 
     times, pairs = column(timestamp), column(headers)
+    if times is not None and times.null_count:
+        times = pc.fill_null(times, _moment(now_ms, times.type))
     rows = record_columns(
         column(key),
         column(value),
-        now_ms if times is None else pc.fill_null(times, _moment(now_ms, times.type)),
+        now_ms if times is None else times,
         pairs,
     )
     keys = None if rows.keys.null_count == count else rows.keys
@@ -73,8 +78,7 @@ def pieces_of(columns: Columns, max_bytes: int) -> Iterator[Columns]:
     sizes: npt.NDArray[np.int64] = np.full(count, RECORD_OVERHEAD, np.int64)
     for array in (columns.keys, columns.values):
         if array is not None:
-            lengths = pc.fill_null(pc.binary_length(array), 0)
-            sizes += lengths.to_numpy(zero_copy_only=False)
+            sizes += np.diff(buffers_of(array).ends)
     if columns.headers is not None:
         sizes += max(1, columns.headers.nbytes // max(1, count))
     ends = np.cumsum(sizes)

@@ -8,7 +8,8 @@
 What always holds:
     arrays made here own their memory: the buffer that records were parsed from may be reused.
 
-`pa.array(list)` is never called: its first call imports pandas, which takes most of a second.
+`pa.array(list)`, `pa.scalar` and `to_numpy` are not called where it can be helped: the first call of
+any of them imports pandas, which takes most of a second.
 
 Not here: records as bytes (columns_plain, columns_compiled).
 """
@@ -258,7 +259,9 @@ def _milliseconds(timestamps: Any, row_count: int) -> Int64s:
             raise ValueError("a timestamp is null")
         if pa.types.is_timestamp(array.type):
             array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
-        timestamps = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        array = array.cast(pa.int64())
+        _, buffer = array.buffers()
+        timestamps = np.frombuffer(buffer, np.int64)[array.offset : array.offset + len(array)]
     numbers = np.asarray(timestamps)
     if numbers.dtype.kind == "M":
         numbers = numbers.astype("datetime64[ms]")

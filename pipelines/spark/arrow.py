@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 )
 
 from ...protocol.columns import DecodedBatches
+from ...protocol.columns_arrow import constant_text, number_array
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 
@@ -121,12 +122,8 @@ class ArrowRows:
         """The same text in each row, built once for the largest batch so far."""
         names = self._topics.get(topic)
         if names is None or len(names) < count:
-            names = self._topics[topic] = pa.repeat(pa.scalar(topic, pa.string()), count)
+            names = self._topics[topic] = constant_text(topic, count)
         return names.slice(0, count)
-
-
-def _numbers(values: Any, of_type: Any) -> Any:
-    return pa.Array.from_buffers(of_type, len(values), [None, pa.py_buffer(values)], 0)
 
 
 def _key(decoded: DecodedBatches) -> Any:
@@ -138,23 +135,23 @@ def _value(decoded: DecodedBatches) -> Any:
 
 
 def _topic(decoded: DecodedBatches) -> Any:
-    return pa.repeat(pa.scalar(decoded.topic, pa.string()), len(decoded))
+    return constant_text(decoded.topic, len(decoded))
 
 
 def _partition(decoded: DecodedBatches) -> Any:
-    return _numbers(np.full(len(decoded), decoded.partition, np.int32), pa.int32())
+    return number_array(np.full(len(decoded), decoded.partition, np.int32), pa.int32())
 
 
 def _offset(decoded: DecodedBatches) -> Any:
-    return _numbers(decoded.offsets, pa.int64())
+    return number_array(decoded.offsets, pa.int64())
 
 
 def _timestamp(decoded: DecodedBatches) -> Any:
-    return _numbers(decoded.timestamps * 1000, pa.timestamp("us", "UTC"))
+    return number_array(decoded.timestamps * 1000, pa.timestamp("us", "UTC"))
 
 
 def _timestamp_type(decoded: DecodedBatches) -> Any:
-    return _numbers(decoded.timestamp_types, pa.int32())
+    return number_array(decoded.timestamp_types, pa.int32())
 
 
 def _headers(decoded: DecodedBatches) -> Any:
