@@ -58,6 +58,8 @@ class Producer:
         delivery_timeout_ms: from `send` until a record is given up. It bounds the retries.
         request_timeout_ms: without an answer for so long a connection is given up.
         max_in_flight: open requests per connection; at most 5 when idempotent.
+        allow_auto_create_topics: whether sending to a topic that is not there may create it, where
+            the broker does that (auto.create.topics.enable).
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -82,6 +84,7 @@ class Producer:
         retry_backoff_ms: int = 100,
         metadata_max_age_ms: int = 300_000,
         max_in_flight: int = 5,
+        allow_auto_create_topics: bool = False,
         client_id: str = "bradbury-producer",
         namespace: str | None = None,
     ) -> None:
@@ -114,6 +117,7 @@ class Producer:
                 request_timeout_ms=request_timeout_ms,
                 retry_backoff_ms=retry_backoff_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
+                allow_auto_create_topics=allow_auto_create_topics,
             ),
         )
         self._sender = Sender(

@@ -8,8 +8,8 @@
 What always holds:
     arrays made here own their memory: the buffer that records were parsed from may be reused.
 
-`pa.array(list)`, `pa.scalar` and `to_numpy` are not called where it can be helped: the first call of
-any of them imports pandas, which takes most of a second.
+`pa.array(list)`, `pa.scalar` and `to_numpy` are called only where it cannot be helped: the first
+call of any of them imports pandas, which takes most of a second.
 
 Not here: records as bytes (columns_plain, columns_compiled).
 """

@@ -25,6 +25,7 @@ from ...clients.topic_partition import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
+from .failure import unknown_topic
 from .offsets import Offsets
 from .options import (
     Assign,
@@ -171,7 +172,10 @@ class OffsetReader:
             yield from wait(self._client.refresh())
         found = []
         for topic in topics:
-            view = yield from self._client.topic(topic)
+            try:
+                view = yield from self._client.topic(topic)
+            except UnknownTopicOrPartition:
+                raise unknown_topic(topic) from None
             found += [TopicPartition(topic, number) for number in range(len(view.partitions))]
         if isinstance(subscription, Assign):
             missing = sorted(set(subscription.partitions) - set(found))

@@ -9,9 +9,10 @@ Source: KafkaSourceProvider in apache/spark connector/kafka-0-10-sql.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 KAFKA_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
+SECURITY_PROTOCOL: Final = "kafka.security.protocol"
+GROUP_ID: Final = "kafka.group.id"
+GROUP_ID_PREFIX: Final = "groupidprefix"
 
 ASSIGN: Final = "assign"
 SUBSCRIBE: Final = "subscribe"
@@ -42,7 +46,7 @@ READ_NAMES: Final = {
     "minpartitions",
     "maxrecordsperpartition",
     "includeheaders",
-    "groupidprefix",
+    GROUP_ID_PREFIX,
     "kafkaconsumer.polltimeoutms",
     "fetchoffset.numretries",
     "fetchoffset.retryintervalms",
@@ -67,7 +71,12 @@ REFUSED_READING: Final = {
     "enable.auto.commit": "the source never commits offsets on its own; they are in the checkpoint",
     "interceptor.classes": "records are handed over as they are in the log",
 }
-REFUSED_WRITING: Final = {"key.serializer": _SERIALIZED, "value.serializer": _SERIALIZED}
+REFUSED_WRITING: Final = {
+    "key.serializer": _SERIALIZED,
+    "value.serializer": _SERIALIZED,
+    "transactional.id": "there are no transactions in this version, and a write delivers at least"
+    " once; leave the option away",
+}
 _SECURITY: Final = ("security.", "ssl.", "sasl.")
 
 DURATION: Final = re.compile(r"\s*(-?\d+)\s*([a-z]*)\s*")
@@ -101,7 +110,7 @@ def kafka_settings(
             continue
         if name in refused:
             raise ValueError(f"Kafka option '{name}' is not supported: {refused[name]}.")
-        if name == "security.protocol" and value.upper() == "PLAINTEXT":
+        if option == SECURITY_PROTOCOL and value.upper() == "PLAINTEXT":
             continue
         if name.startswith(_SECURITY):
             raise ValueError(
@@ -109,8 +118,6 @@ def kafka_settings(
             )
         if name in known:
             taken[known[name]] = value
-        else:
-            logger.warning("option '%s' has no effect on format 'bradbury'", option)
     return taken
 
 
@@ -129,11 +136,38 @@ def refuse_later_features(options: Mapping[str, str]) -> None:
         )
 
 
-def warn_unknown(options: Mapping[str, str], known: set[str]) -> None:
-    for name in sorted(options):
-        if name.startswith(KAFKA_PREFIX) or name in known | SPARK_NAMES | NEEDS_TRANSACTIONS.keys():
-            continue
-        logger.warning("option '%s' has no effect on format 'bradbury'", name)
+def warn_unknown(
+    options: Mapping[str, str], names: Collection[str], kafka_names: Collection[str]
+) -> None:
+    """Name what has no effect: as by Spark's Kafka connector it is taken, but not in silence.
+
+    names, kafka_names: those that have one, the latter without `kafka.`.
+    """
+    known = {
+        *names,
+        *SPARK_NAMES,
+        *NEEDS_TRANSACTIONS,
+        BOOTSTRAP,
+        SECURITY_PROTOCOL,
+        *(KAFKA_PREFIX + name for name in kafka_names),
+    }
+    for name in sorted(options.keys() - known):
+        near = difflib.get_close_matches(name, known, 1, 0.85)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        logger.warning("option '%s' has no effect on format 'bradbury'%s", name, hint)
+
+
+def warn_group(options: Mapping[str, str]) -> None:
+    """As Spark's connector takes them, and warns: neither changes what is read, nor by whom."""
+    if GROUP_ID in options:
+        logger.warning(
+            "option 'kafka.group.id' is not recommended: a query reads by offsets of its own, "
+            "takes no part in the group and commits nothing to it"
+        )
+        if GROUP_ID_PREFIX in options:
+            logger.warning("option 'groupIdPrefix' is ignored, as 'kafka.group.id' has been set")
+    elif GROUP_ID_PREFIX in options:
+        logger.warning("option 'groupIdPrefix' names groups that nothing is committed to")
 
 
 def number(options: Mapping[str, str], name: str, shown: str, lowest: int) -> int | None:

@@ -146,7 +146,7 @@ class ReadOptions:
         """Check and convert.
 
         check_mode: False when it is not known yet whether this is a stream or a batch: what only
-            one of them has is left for later.
+            one of them has is left for later, and so are warnings.
 
         Raises:
             ValueError: one sentence on the first option that cannot be.
@@ -155,19 +155,12 @@ class ReadOptions:
         if not check_mode:
             given = {name: value for name, value in given.items() if name not in _MODE_NAMES}
         table.refuse_later_features(given)
-        table.warn_unknown(given, table.READ_NAMES)
-        if "kafka.group.id" in given or "groupidprefix" in given:
-            logger.warning("the source reads without a consumer group: a group id has no effect")
         most = number(given, "maxoffsetspertrigger", "maxOffsetsPerTrigger", 1)
         least = number(given, "minoffsetspertrigger", "minOffsetsPerTrigger", 1)
         if most is not None and least is not None and least > most:
             raise ValueError(
                 f"The value of minOffsetsPerTrigger({least}) is higher than the value of "
                 f"maxOffsetsPerTrigger({most})."
-            )
-        if not streaming and (most is not None or least is not None):
-            logger.warning(
-                "maxOffsetsPerTrigger and minOffsetsPerTrigger have no effect in a batch"
             )
         strategy = given.get("startingoffsetsbytimestampstrategy", "error").lower()
         if strategy not in ("error", "latest"):
@@ -179,6 +172,9 @@ class ReadOptions:
         ending = _ending(given, streaming=streaming)
         starting = _starting(given, streaming=streaming)
         _check_same_partitions(starting, ending)
+        fetch = _fetch_options(given)
+        if check_mode:
+            _warn_reading(given, streaming=streaming)
         return cls(
             bootstrap=_bootstrap(given),
             subscription=subscription,
@@ -207,7 +203,7 @@ class ReadOptions:
                 number(given, "fetchoffset.retryintervalms", "fetchOffset.retryIntervalMs", 0), 10
             ),
             batch_rows=number(given, "batchrows", "batchRows", 1) or DEFAULT_BATCH_ROWS,
-            fetch=_fetch_options(given),
+            fetch=fetch,
         )
 
 
@@ -227,11 +223,12 @@ class WriteOptions:
         """Raises ValueError: one sentence on the first option that cannot be."""
         given = table.lowered(options)
         table.refuse_later_features(given)
-        table.warn_unknown(given, table.WRITE_NAMES)
+        producer = _producer_settings(given)
+        table.warn_unknown(given, table.WRITE_NAMES, _PRODUCER_SETTINGS)
         topic = given.get("topic", "").strip() or None
         if "topic" in given and topic is None:
             raise ValueError("option 'topic' must name a topic")
-        return cls(bootstrap=_bootstrap(given), topic=topic, producer=_producer_settings(given))
+        return cls(bootstrap=_bootstrap(given), topic=topic, producer=producer)
 
 
 _PRODUCER_INTEGERS: Final = {
@@ -252,7 +249,9 @@ _PRODUCER_SETTINGS: Final = {
     "enable.idempotence": "enable_idempotence",
     "compression.type": "compression_type",
     "client.id": "client_id",
+    "allow.auto.create.topics": "allow_auto_create_topics",
 }
+_PRODUCER_FLAGS: Final = ("enable.idempotence", "allow.auto.create.topics")
 
 
 def _producer_settings(given: Mapping[str, str]) -> dict[str, Any]:
@@ -263,16 +262,25 @@ def _producer_settings(given: Mapping[str, str]) -> dict[str, Any]:
             settings[keyword] = table.parsed(
                 settings[keyword], int, f"kafka.{name}", "a whole number"
             )
-    if "enable_idempotence" in settings:
-        settings["enable_idempotence"] = flag(
-            given, "kafka.enable.idempotence", "kafka.enable.idempotence", default=True
-        )
+    for name in _PRODUCER_FLAGS:
+        option = table.KAFKA_PREFIX + name
+        if option in given:
+            settings[_PRODUCER_SETTINGS[name]] = flag(given, option, option, default=True)
     if "acks" in settings:
         acks = str(settings["acks"]).lower()
         if acks not in ("all", "-1", "1", "0"):
             raise ValueError(f"option 'kafka.acks' must be 'all', '1' or '0', not {acks!r}")
         settings["acks"] = "all" if acks in ("all", "-1") else int(acks)
     return settings
+
+
+def _warn_reading(given: Mapping[str, str], *, streaming: bool) -> None:
+    table.warn_unknown(given, table.READ_NAMES, (*_FETCH_SETTINGS, "group.id"))
+    table.warn_group(given)
+    if not streaming:
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+            if name.lower() in given:
+                logger.warning("%s option ignored in batch queries", name)
 
 
 def _fetch_options(given: Mapping[str, str]) -> FetchOptions:
@@ -381,7 +389,11 @@ def _ending(given: Mapping[str, str], *, streaming: bool) -> Position | None:
     if streaming:
         for name in names:
             if name.lower() in given:
-                raise ValueError(f"{name}: an ending offset is not valid in streaming queries")
+                what = "offset" if name == "endingOffsets" else "timestamp"
+                raise ValueError(
+                    f"ending {what} not valid in streaming queries: leave {name} away, or read a "
+                    "batch with spark.read"
+                )
         return None
     position = _position(given, *names)
     if position is None:

@@ -45,6 +45,7 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.record_batch import HEADER_SIZE, read_header
+from .failure import DATA_LOSS_REMEDY, DataLoss
 from .offsets import PartitionRange
 from .options import ReadOptions
 
@@ -53,10 +54,6 @@ logger = logging.getLogger(__name__)
 BUFFER_BYTES: Final = 16 * 1024 * 1024
 MAX_VERSION: Final = 12
 """From 13 on a topic is its id; names work with every broker."""
-
-
-class DataLoss(Exception):
-    """Records of a range are gone, and failOnDataLoss is true. Its text says what to do."""
 
 
 class _Answer(NamedTuple):
@@ -293,12 +290,6 @@ class RangeReader:
         except Exception as error:
             if not is_retriable(error):
                 raise
-
-
-DATA_LOSS_REMEDY: Final = (
-    "They were removed by retention, or the topic was deleted and made again. To read on without "
-    "them set the option failOnDataLoss to false"
-)
 
 
 def _retriable(source: PartitionRange, code: int) -> KafkaError:

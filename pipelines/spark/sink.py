@@ -5,7 +5,8 @@
     partition  int; null, or no such column: murmur2 of the key, as every Kafka client does
     headers    array<struct<key: string, value: binary>>
 
-Any other column is left out, as Spark's own sink does.
+Any other column is left out, as Spark's own sink does. Unlike Spark's Kafka sink, a topic that is
+not there is made only where `kafka.allow.auto.create.topics` says so: a typo makes none.
 
 What always holds:
     A task hands its message to Spark only after every record is acknowledged (acks=all unless an
@@ -35,11 +36,16 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from ...clients.producer import Producer
 from ...clients.topic_partition import BatchMetadata
+from ...protocol.errors import UnknownTopicOrPartition
 from . import worker
 from .arrow import HEADERS
-from .options import WriteOptions
+from .failure import told_in_one_line, unknown_topic
+from .options import FetchOptions, WriteOptions
 
 MAX_OPEN_BATCHES: Final = 64
+OR_LET_THE_WRITE: Final = (
+    ', or let the write do so with .option("kafka.allow.auto.create.topics", "true")'
+)
 
 _CONTENT: Final[tuple[DataType, ...]] = (StringType(), BinaryType())
 _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
@@ -79,10 +85,27 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             raise ValueError(f"{one.name} attribute unsupported type {text}: it must be {wanted}")
 
 
+def check_topic(options: WriteOptions) -> None:
+    """Raise UnknownTopicOrPartition for a topic that neither exists nor may be made.
+
+    Asked where a query is planned, before any task fails over it, and once a process: a stream
+    plans each of its batches anew. Topics that rows name are asked for by the tasks.
+    """
+    topic = options.topic
+    if topic is None or options.producer.get("allow_auto_create_topics"):
+        return
+    client = worker.reading_client(options.bootstrap, FetchOptions())
+    try:
+        client.run(client.topic(topic))
+    except UnknownTopicOrPartition:
+        raise unknown_topic(topic, OR_LET_THE_WRITE) from None
+
+
 class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
+    @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(self._options, iterator)
 
@@ -97,6 +120,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
+    @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(self._options, iterator)
 
@@ -125,7 +149,7 @@ def write_rows(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> Wri
                 producer = worker.producer(options.bootstrap, options.producer)
             row_count += batch.num_rows
             for topic, rows in _by_topic(batch, options.topic):
-                open_batches.append(_send(producer, topic, rows))
+                open_batches.append(_send(producer, topic, rows, options))
             while len(open_batches) > MAX_OPEN_BATCHES:
                 _take(open_batches.popleft(), ends)
         if producer is not None:
@@ -138,13 +162,20 @@ def write_rows(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> Wri
     return Written(row_count, dict(ends))
 
 
-def _send(producer: Producer, topic: str, rows: pa.RecordBatch) -> Future[BatchMetadata]:
+def _send(
+    producer: Producer, topic: str, rows: pa.RecordBatch, options: WriteOptions
+) -> Future[BatchMetadata]:
     names = rows.schema.names
+    try:
+        count = producer.partitions_for(topic)
+    except UnknownTopicOrPartition:
+        if options.producer.get("allow_auto_create_topics"):
+            raise
+        raise unknown_topic(topic, OR_LET_THE_WRITE) from None
     kept = [name for name in ("key", "value", "headers", "partition") if name in names]
     partition = "partition" if "partition" in names else None
     if partition is not None:
         numbers = rows.column("partition")
-        count = producer.partitions_for(topic)
         bounds = pc.min_max(numbers).as_py()
         if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] < count:
             wrong = bounds["min"] if bounds["min"] < 0 else bounds["max"]

@@ -42,10 +42,11 @@ from pyspark.sql.types import StructType
 
 from . import worker
 from .arrow import ArrowRows, check_projection, row_schema
+from .failure import DATA_LOSS_REMEDY, DataLoss, told_in_one_line
 from .offset_reader import OffsetReader
 from .offsets import Offsets, PartitionRange, plan_tasks, ranges_between
 from .options import ReadOptions, WriteOptions
-from .range_reader import DATA_LOSS_REMEDY, DataLoss, RangeReader, logger
+from .range_reader import RangeReader, logger
 
 FORMAT: Final = "bradbury"
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -75,10 +76,12 @@ class BradburyDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @told_in_one_line()
     def schema(self) -> StructType:
         options = ReadOptions.parse(self._given(), streaming=True, check_mode=False)
         return row_schema(include_headers=options.include_headers)
 
+    @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         check_projection(schema)
         options = self._read_options(streaming=False)
@@ -86,34 +89,35 @@ class BradburyDataSource(DataSource):
         return kind(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's
-        from .stream_reader import StreamReader
+        from .stream_reader import RefusedStream, StreamReader
 
-        check_projection(schema)
-        return StreamReader(schema, self._read_options(streaming=True))
+        try:
+            check_projection(schema)
+            return StreamReader(schema, self._read_options(streaming=True))
+        except ValueError as error:
+            return RefusedStream(error)
 
+    @told_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from .sink import BatchWriter, check_columns
+        from .sink import BatchWriter
 
         if overwrite:
             raise ValueError(
                 "Save mode Overwrite is not allowed: a topic is only ever appended to. "
                 'Say .mode("append")'
             )
-        options = self._write_options()
-        check_columns(schema, options.topic)
-        return BatchWriter(options)
+        return BatchWriter(self._write_options(schema))
 
+    @told_in_one_line()
     def streamWriter(  # noqa: N802 -- Spark's name; it passes both by keyword
         self,
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamWriter:
         """`overwrite` is output mode complete: results are appended, as by Spark's own sink."""
-        from .sink import StreamWriter, check_columns
+        from .sink import StreamWriter
 
-        options = self._write_options()
-        check_columns(schema, options.topic)
-        return StreamWriter(options)
+        return StreamWriter(self._write_options(schema))
 
     def _given(self) -> dict[str, str]:
         return dict(self.options.items())
@@ -122,9 +126,14 @@ class BradburyDataSource(DataSource):
         options = ReadOptions.parse(self._given(), streaming=streaming)
         return replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
 
-    def _write_options(self) -> WriteOptions:
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        from .sink import check_columns, check_topic
+
         options = WriteOptions.parse(self._given())
-        return replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
+        options = replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
+        check_columns(schema, options.topic)
+        check_topic(options)
+        return options
 
 
 def read_ranges(
@@ -133,13 +142,14 @@ def read_ranges(
     """The rows of one task as Arrow batches. Runs in an executor's Python worker."""
     if not isinstance(partition, TaskRanges):
         return  # what Spark makes of a plan without tasks
-    client = worker.reading_client(options.bootstrap, options.fetch)
-    worker.load_kernels(sum(one.size for one in partition.ranges))
-    rows = ArrowRows(schema, options.batch_rows)
-    worker.freeze()
-    with RangeReader(client, options) as reader:
-        for decoded in reader.read(partition.ranges):
-            yield from rows.batches(decoded)
+    with told_in_one_line():
+        client = worker.reading_client(options.bootstrap, options.fetch)
+        worker.load_kernels(sum(one.size for one in partition.ranges))
+        rows = ArrowRows(schema, options.batch_rows)
+        worker.freeze()
+        with RangeReader(client, options) as reader:
+            for decoded in reader.read(partition.ranges):
+                yield from rows.batches(decoded)
 
 
 def plan(ranges: Iterable[PartitionRange], options: ReadOptions) -> list[TaskRanges]:
@@ -161,6 +171,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._options = options
 
+    @told_in_one_line()
     def partitions(self) -> list[InputPartition]:
         reader = self._offset_reader()
         return list(plan(self._ranges(reader), self._options))

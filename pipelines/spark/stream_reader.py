@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from ...protocol.errors import UnknownTopicOrPartition
 from . import worker
+from .failure import DATA_LOSS_REMEDY, DataLoss, told_in_one_line
 from .offset_reader import OffsetReader
 from .offsets import (
     Offsets,
@@ -42,7 +43,7 @@ from .offsets import (
     to_json,
 )
 from .options import ReadOptions
-from .range_reader import DATA_LOSS_REMEDY, DataLoss, logger
+from .range_reader import logger
 from .source import plan, read_ranges
 
 
@@ -59,6 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._was_idle = False
         self._triggered_at: float | None = None
 
+    @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's
         if self._initial is None:
             reader = self._reader()
@@ -76,9 +78,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(2**62)  # any but ReadAllAvailable, which stands for Trigger.Once
         return ReadAllAvailable()
 
+    @told_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's
         self._frozen_end = self._reader().latest(self._reader().partitions(), known={})
 
+    @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begun = from_json(start)
         is_first = start == self._initial
@@ -102,6 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's
         return to_json(self._latest) if self._latest else None
 
+    @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun = initial_of(end)
         if begun is None:
@@ -171,3 +176,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{text}. {DATA_LOSS_REMEDY}")
         logger.warning("%s; failOnDataLoss is false, so the query goes on", text)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream whose options are refused: says so at the first thing that it is asked.
+
+    What streamReader itself raises never comes through: Spark's runner of streaming sources fails
+    over it with an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: ValueError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's
+        self._refuse()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
+
+    @told_in_one_line()
+    def _refuse(self) -> NoReturn:
+        raise self._error

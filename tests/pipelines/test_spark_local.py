@@ -129,6 +129,50 @@ def test_what_is_wrong_with_options_is_said(spark: SparkSession) -> None:
         load(spark, "t", startingOffsets="latest").collect()
 
 
+def last_lines(error: BaseException) -> list[str]:
+    """What stands under a Python traceback, without Spark's own code for it."""
+    return [line for line in str(error).splitlines() if not line.startswith(" SQLSTATE")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "absent"}, "topic 'absent' does not exist; create it with `bradbury"),
+        ({"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}, "is the cluster up?"),
+        ({"subscribe": "t", "startingOffsets": "latest"}, "can't be latest for batch queries"),
+    ],
+)
+def test_a_read_that_fails_ends_with_one_line_of_cause(
+    spark: SparkSession, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR") as failed:
+        spark.read.format("bradbury").options(**options).load().collect()
+    (line,) = last_lines(failed.value)
+    assert said in line
+    assert "Traceback" not in str(failed.value)
+
+
+def test_a_task_that_fails_says_why_in_one_line(spark: SparkSession, filled: str) -> None:
+    beyond = {"endingOffsets": json.dumps({filled: {"0": 100, "1": 100, "2": 101}})}
+    frame = load(spark, filled, **beyond, **{"kafkaConsumer.pollTimeoutMs": 500})
+    with pytest.raises(Exception, match="are gone: the log ends at 100") as failed:
+        frame.collect()
+    assert len(last_lines(failed.value)) == 2  # and Spark's line that a worker raised it
+
+
+def test_an_ending_offset_of_a_stream_is_refused_as_by_sparks_kafka_connector(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = spark.readStream.format("bradbury").options(subscribe="t", endingOffsets="latest")
+    for trigger in ({"availableNow": True}, {"processingTime": "1 second"}):
+        checkpoint = tmp_path / next(iter(trigger))
+        writer = stream.load().writeStream.format("noop").trigger(**trigger)
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        with pytest.raises(Exception, match="ending offset not valid in streaming") as failed:
+            query.awaitTermination(60)
+        assert "UnboundLocalError" not in str(failed.value)
+
+
 # --- batch write -----------------------------------------------------------------------------
 
 
@@ -207,6 +251,46 @@ def test_rows_that_cannot_be_written_are_refused(spark: SparkSession, new_topic:
         write(["'x' as value"], mode="overwrite", topic=topic)
     with pytest.raises(Exception, match=r"(?i)append"):
         write(["'x' as value"], mode="errorifexists", topic=topic)
+
+
+def test_a_misspelt_topic_is_not_made_unless_the_write_may(
+    spark: SparkSession, admin: bradbury.Admin, filled: str, tmp_path: Path
+) -> None:
+    allowed = {"kafka.allow.auto.create.topics": "true"}
+    rows = spark.range(3).selectExpr("cast(id as string) as value")
+    named = rows.selectExpr("value", "'misspelt' as topic").coalesce(1)
+    writes = [
+        lambda **more: rows.write.format("bradbury").options(topic="misspelt", **more),
+        lambda **more: named.write.format("bradbury").options(**more),
+    ]
+    for write in writes:
+        with pytest.raises(Exception, match="topic 'misspelt' does not exist") as failed:
+            write().mode("append").save()
+        (line,) = (line for line in last_lines(failed.value) if "misspelt" in line)
+        assert "`bradbury topics create misspelt`" in line
+        assert '.option("kafka.allow.auto.create.topics", "true")' in line
+    stream = spark.readStream.format("bradbury").options(subscribe=filled).load().select("value")
+    query = (
+        stream.writeStream.format("bradbury")
+        .options(topic="misspelt", checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(Exception, match="topic 'misspelt' does not exist"):
+        query.awaitTermination(60)
+    assert "misspelt" not in admin.list_topics()
+    for write in writes:
+        write(**allowed).mode("append").save()
+    assert len(values(load(spark, "misspelt"))) == 6
+
+
+def test_a_transactional_id_is_refused(spark: SparkSession, filled: str) -> None:
+    rows = spark.range(3).selectExpr("cast(id as string) as value")
+    with pytest.raises(Exception, match="'transactional.id' is not supported"):
+        rows.write.format("bradbury").options(topic=filled, **{"kafka.transactional.id": "x"}).mode(
+            "append"
+        ).save()
+    assert load(spark, filled).count() == 300
 
 
 def test_a_task_that_fails_once_is_run_again_and_every_row_is_there(

@@ -103,9 +103,43 @@ def test_kafka_settings_without_effect_are_named_in_a_warning(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         read(kafka_session_timeout_ms="1", startingOffset="earliest", path="x")
-    assert "kafka.session.timeout.ms" in caplog.text
-    assert "startingoffset" in caplog.text
+    assert "'kafka.session.timeout.ms' has no effect" in caplog.text
+    assert "'startingoffset' has no effect" in caplog.text
+    assert "did you mean 'startingoffsets'?" in caplog.text
     assert "path" not in caplog.text
+
+
+def test_warnings_are_told_once_for_a_query(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark asks for the columns before it knows whether it is a stream or a batch."""
+    options = {"subscribe": "t", "madeUp": "1", "groupIdPrefix": "g", "maxTriggerDelay": "1s"}
+    with caplog.at_level(logging.WARNING):
+        ReadOptions.parse(options, streaming=True, check_mode=False)
+    assert caplog.text == ""
+
+
+def test_group_ids_and_made_up_options_are_taken_as_by_sparks_kafka_connector(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plain = read()
+    with caplog.at_level(logging.WARNING):
+        assert read(group_id="a") == read(madeUp="1") == plain
+        assert read(groupIdPrefix="p") == plain
+        assert read(kafka_group_id="g") == plain
+    assert "not recommended" in caplog.text
+    caplog.clear()
+    read(kafka_group_id="g", groupIdPrefix="p")
+    assert "'groupIdPrefix' is ignored, as 'kafka.group.id' has been set" in caplog.text
+
+
+def test_limits_of_a_trigger_are_ignored_in_a_batch_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = {"maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "1", "maxTriggerDelay": "1s"}
+    read(streaming=True, **limits)
+    assert caplog.text == ""
+    read(**limits)
+    for name in limits:
+        assert f"{name} option ignored in batch queries" in caplog.text
 
 
 def test_options_travel_to_executors() -> None:
@@ -200,6 +234,7 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         kafka_compression_type="zstd",
         kafka_enable_idempotence="false",
         kafka_max_in_flight_requests_per_connection="2",
+        kafka_allow_auto_create_topics="true",
     )
     assert options.topic == "t"
     assert options.producer == {
@@ -209,6 +244,7 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         "compression_type": "zstd",
         "enable_idempotence": False,
         "max_in_flight": 2,
+        "allow_auto_create_topics": True,
     }
 
 
@@ -219,6 +255,8 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"kafka_acks": "2"}, "kafka.acks"),
         ({"kafka_linger_ms": "x"}, "kafka.linger.ms"),
         ({"kafka_value_serializer": "x"}, "DataFrame operations"),
+        ({"kafka_transactional_id": "x"}, "no transactions in this version"),
+        ({"kafka_allow_auto_create_topics": "maybe"}, "'true' or 'false'"),
         ({"kafka_ssl_truststore_location": "x"}, "PLAINTEXT only"),
         ({"deliveryGuarantee": "exactly-once"}, "at least once"),
         ({"sinkId": "a"}, "transactions"),

@@ -1,6 +1,7 @@
 """What do the readers do when Spark calls them? Driven as Spark drives them, without Spark."""
 
 import json
+import os
 import pickle
 import sys
 import threading
@@ -24,9 +25,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bradbury
-from bradbury.pipelines.spark.range_reader import DataLoss
+from bradbury.pipelines.spark.failure import DataLoss, told_in_one_line
 from bradbury.pipelines.spark.source import BradburyDataSource, PushdownBatchReader
-from bradbury.protocol.errors import KafkaError, RequestTimedOut
+from bradbury.protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
 
 NewTopic = Callable[..., str]
 
@@ -215,6 +216,38 @@ def test_offsets_must_name_every_partition(bootstrap: str, new_topic: NewTopic) 
 def test_a_topic_that_does_not_exist_is_said_in_one_line(bootstrap: str) -> None:
     with pytest.raises(KafkaError, match="does not exist; create it with"):
         batch_rows(bootstrap, subscribe="never-made")
+
+
+def test_a_refused_stream_says_so_when_it_is_first_asked(bootstrap: str) -> None:
+    """Of what streamReader raises nobody hears: see RefusedStream."""
+    refused = pickle.loads(pickle.dumps(stream(bootstrap, subscribe="t", endingOffsets="latest")))
+    assert isinstance(refused.getDefaultReadLimit(), ReadAllAvailable)
+    for ask in (
+        refused.initialOffset,
+        refused.prepareForTriggerAvailableNow,
+        lambda: refused.latestOffset({}, ReadAllAvailable()),
+        lambda: refused.partitions({}, {}),
+    ):
+        with pytest.raises(ValueError, match="ending offset not valid in streaming queries"):
+            ask()
+
+
+def test_a_worker_of_spark_hides_the_traceback_of_known_causes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hidden(error: Exception) -> bool:
+        monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+        with pytest.raises(type(error)), told_in_one_line():
+            raise error
+        return "SPARK_HIDE_TRACEBACK" in os.environ
+
+    causes = [KafkaError("x"), ConnectionFailed("x"), DataLoss("x"), ValueError("x")]
+    assert not any(hidden(cause) for cause in causes)  # this is no worker of Spark
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "s")
+    assert all(hidden(cause) for cause in causes)
+    assert not hidden(TypeError("a mistake in the code"))
+    assert not hidden(UnicodeDecodeError("utf-8", b"", 0, 1, "a ValueError of somebody else"))
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
 
 
 def test_an_empty_topic_is_an_empty_batch(bootstrap: str, new_topic: NewTopic) -> None:

@@ -1,0 +1,53 @@
+"""What a query fails with: one line with the cause and the remedy, where the cause is known.
+
+Of a call into Python that failed Spark shows what the worker wrote last: a traceback, thirty lines
+through Spark's code and ours with the cause at their end. It leaves the traceback away where the
+worker's environment says so, and it ends the worker afterwards; so said inside the worker, for a
+failure whose cause is known, it concerns that failure alone. All others keep their traceback.
+
+Source: handle_worker_exception in pyspark/util.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ...protocol.errors import ConnectionFailed, KafkaError, UnknownTopicOrPartition
+
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+_OF_A_WORKER: Final = "PYTHON_WORKER_FACTORY_"
+"""What the names begin with that Spark gives a worker to find it by."""
+
+DATA_LOSS_REMEDY: Final = (
+    "They were removed by retention, or the topic was deleted and made again. To read on without "
+    "them set the option failOnDataLoss to false"
+)
+
+
+class DataLoss(Exception):
+    """Records of a range are gone, and failOnDataLoss is true. Its text says what to do."""
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Around everything that Spark calls in one of its workers."""
+    try:
+        yield
+    except Exception as error:
+        told = isinstance(error, KafkaError | ConnectionFailed | DataLoss)
+        # Not its subclasses, which Arrow and numpy raise: ours is what the user gave.
+        known = told or type(error) is ValueError
+        if known and any(name.startswith(_OF_A_WORKER) for name in os.environ):
+            os.environ[_HIDE_TRACEBACK] = "1"
+        raise
+
+
+def unknown_topic(topic: str, more: str = "") -> UnknownTopicOrPartition:
+    """more: another remedy, beginning with a comma."""
+    return UnknownTopicOrPartition(
+        f"topic {topic!r} does not exist; create it with `bradbury topics create {topic}` or "
+        f"bradbury.Admin().create_topic({topic!r}){more}"
+    )
