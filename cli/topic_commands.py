@@ -33,6 +33,9 @@ def create(
         list[str],
         typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a topic that is there as it is.")
+    ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -44,6 +47,9 @@ def create(
         try:
             description = admin.create_topic(topic, partitions, replication_factor, configs)
         except TopicAlreadyExists:
+            if if_not_exists:
+                note(f"topic {topic!r} already exists")
+                return
             raise CommandFailed(
                 f"topic {topic!r} already exists; `bradbury topics describe {topic}` shows it, "
                 f"`bradbury topics delete {topic}` removes it with its records"
@@ -220,6 +226,9 @@ def delete(
         typer.Argument(metavar="TOPIC", help="Names.", autocompletion=complete_topic),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Pass over topics that are not there.")
+    ] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
     """Delete topics and their records."""
@@ -232,6 +241,9 @@ def delete(
             try:
                 admin.delete_topic(name)
             except UnknownTopicOrPartition:
+                if if_exists:
+                    note(f"there is no topic {name!r}")
+                    continue
                 raise _unknown(name) from None
             note(f"deleted topic {name!r}")
 

@@ -41,6 +41,18 @@ def test_a_deleted_topic_is_gone(command: Command, bradbury_topic: str) -> None:
     assert bradbury_topic not in command("topics", "list").out
 
 
+def test_what_is_there_or_is_not_may_be_passed_over(command: Command, bradbury_topic: str) -> None:
+    create = ("topics", "create", bradbury_topic, "--if-not-exists")
+    assert "created topic" in command(*create, "-p", "2").err
+    again = command(*create, "-p", "5")
+    assert (again.code, "already exists" in again.err) == (0, True)
+    described = json.loads(command("topics", "describe", bradbury_topic, "--json").out)
+    assert len(described["partitions"]) == 2
+    delete = ("topics", "delete", "--yes", "--if-exists", "no-such-topic", bradbury_topic)
+    assert command(*delete).code == 0
+    assert bradbury_topic not in command("topics", "list").out
+
+
 def test_without_topics_the_list_says_what_to_do(command: Command) -> None:
     import bradbury
 
