@@ -212,4 +212,5 @@ def test_a_ray_that_is_not_there_and_nodes_that_do_not_fit_are_named(
 ) -> None:
     assert "ray start --head" in process("up", "--address", "127.0.0.1:1").error
     assert "label" in up_fails("--node-label", "zone=moon", "--port", "0")
-    assert "no.such.setting" in up_fails("--config", "no.such.setting=1")
+    line = ("up", "--detach", "--address", "local", "--config", "no.such.setting=1")
+    assert "no.such.setting" in process(*line).usage
