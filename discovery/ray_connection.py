@@ -263,6 +263,17 @@ def _match_authentication(address: str) -> None:
         )
 
 
+def authentication_mode() -> str:
+    """How this process, which is connected, proves itself to Ray: what RAY_AUTH_MODE must say.
+
+    Another process that is to join the same cluster has it from the environment only, and a driver
+    whose mode Ray or `connect_ray` has found out may have none there that is the user's.
+    """
+    raylet = _raylet()
+    is_token = raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
+    return "token" if is_token else "disabled"
+
+
 def _wants_token(address: str) -> bool:
     """Whether the cluster refuses what this process sends for its lack of the right token."""
     try:

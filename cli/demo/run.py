@@ -11,8 +11,9 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,31 +236,33 @@ def _consume(demo: _Demo, cluster: Any, check: Any, airlines: dict[str, str]) ->
 
 
 def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
-    from ...pipelines.spark.session import stop_spark
+    from ...pipelines.spark.executors import executor_work
     from . import spark_etl
 
     rows = check.record_count
+    servers = cluster.bootstrap_servers
     parquet = demo.folder / "delays.parquet"
     with cluster.admin() as admin:
         for topic in (spark_etl.DELAYS, spark_etl.STREAMED):
             _create(demo, admin, topic)
-    try:
+    with ExitStack() as stack:
         with demo.step("4 start Spark on RayDP"), demo.screen.waiting("4 starting Spark on RayDP"):
-            session = spark_etl.start(demo.namespace, demo.folder / "spark")
+            opened = spark_etl.session(demo.namespace, demo.folder / "spark")
+            session = stack.enter_context(opened)
         with demo.step("4 Spark batch", rows), demo.screen.waiting("4 Spark batch"):
-            batch, carriers = spark_etl.run_batch(session, parquet)
+            batch = spark_etl.run_batch(session, parquet)
         with demo.step("4 Spark stream", rows), demo.screen.waiting("4 Spark stream"):
             micro_batches = spark_etl.run_stream(
                 session, demo.folder / "spark" / "checkpoint", rows
             )
         with demo.step("4 compare"), demo.screen.waiting("4 comparing"):
-            servers = cluster.bootstrap_servers
             spark_etl.compare(
-                spark_etl.EtlResult(
-                    batch, spark_etl.read_topic(spark_etl.STREAMED, servers), carriers
-                ),
+                batch,
                 check.by_carrier,
                 {
+                    f"topic {spark_etl.STREAMED!r}": spark_etl.read_topic(
+                        spark_etl.STREAMED, servers
+                    ),
                     "the Parquet file": spark_etl.read_parquet(session, parquet),
                     f"topic {spark_etl.DELAYS!r}": spark_etl.read_topic(spark_etl.DELAYS, servers),
                     "the actors' table": {
@@ -267,13 +270,27 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
                     },
                 },
             )
-    finally:
-        stop_spark()
+        executors: Counter[str] = Counter()
+        for work in executor_work(session):
+            executors[work.host] += work.completed_tasks
+        driver = session.conf.get("spark.driver.host")
+    with cluster.admin() as admin:
+        leaders = spark_etl.rows_by_leader(admin, batch.partitions)
     demo.screen.say(
-        f"4 Spark agrees with itself and with the actors: {len(batch)} means of delays by batch, "
-        f"by {micro_batches} micro-batches, in Parquet and in topic {spark_etl.DELAYS!r}"
+        f"4 Spark agrees with itself and with the actors: {len(batch.delays)} means of delays by "
+        f"batch, by {micro_batches} micro-batches, in Parquet and in topic {spark_etl.DELAYS!r}"
     )
-    demo.summary["spark"] = {"groups": len(batch), "micro_batches": micro_batches}
+    tasks = ", ".join(f"{count:,} tasks on {host}" for host, count in executors.items())
+    read = ", ".join(f"{count:,} from {host}" for host, count in leaders.items())
+    demo.screen.say(f"4 executors did {tasks}; the driver was on {driver}")
+    demo.screen.say(f"4 rows read by Spark: {read}")
+    demo.summary["spark"] = {
+        "groups": len(batch.delays),
+        "micro_batches": micro_batches,
+        "driver": driver,
+        "tasks_by_executor": executors,
+        "rows_by_leader": leaders,
+    }
 
 
 def _show(demo: _Demo, check: Any) -> None:

@@ -4,7 +4,8 @@
             └─ stream ──> the same, by micro-batches ───> topic `delays-streamed`
 
 Everything is read back and held against the rest: Parquet, both topics and the batch result agree,
-and Spark counts as many flights per carrier as the consumer actors did.
+and Spark counts as many flights per carrier as the consumer actors did. Where the Ray cluster has
+other nodes than the driver's, the executors are there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,15 +22,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..failure import CommandFailed
 from .delivery_check import Delays
-from .log_steps import TOPIC
+from .log_steps import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ...clients.admin import Admin
 
 DELAYS = "delays"
 STREAMED = "delays-streamed"
 FORMAT = "bradbury"
 MICRO_BATCHES = 3
+MOST_CORES = 2
+MOST_EXECUTORS = 4
+EXECUTOR_MEMORY = "1g"
 SCHEMA = "row LONG, carrier STRING, origin STRING, month INT, arr_delay INT"
 
 Result = dict[tuple[str, int], tuple[int, float | None]]
@@ -36,17 +43,18 @@ Result = dict[tuple[str, int], tuple[int, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class EtlResult:
-    """What the job found. carriers: flights per carrier."""
+class BatchResult:
+    """What the batch job found. carriers, partitions: flights of each."""
 
-    batch: Result
-    streamed: Result
-    carriers: dict[str, int]
+    delays: Result
+    carriers: Mapping[str, int]
+    partitions: Mapping[int, int]
 
 
 def why_not() -> str | None:
     """Why Spark cannot run here, in one line with the remedy; None if it can."""
-    from ...pipelines.spark.session import SparkUnavailable, check_java
+    from ...pipelines.spark.failure import SparkUnavailable
+    from ...pipelines.spark.jvm import check_java
 
     for module in ("pyspark", "raydp"):
         try:
@@ -60,28 +68,50 @@ def why_not() -> str | None:
     return None
 
 
-def start(namespace: str, scratch: Path) -> SparkSession:
-    """A session with one executor; what it writes for itself goes to `scratch`."""
-    from ...pipelines.spark.session import spark
+@contextmanager
+def session(namespace: str, scratch: Path) -> Iterator[SparkSession]:
+    """One with an executor on each node that is not the driver's, or else one on that.
+
+    What it writes for itself goes to `scratch`.
+    """
+    import ray
+
+    from ...pipelines.spark import session as sessions
+    from ...pipelines.spark.executors import on_other_nodes
 
     temporary = scratch / "tmp"
     temporary.mkdir(parents=True)
     java = f"-Djava.io.tmpdir={temporary}"
-    with _output_to(scratch / "spark.log"):
-        return spark(
-            "bradbury-demo",
-            num_executors=1,
-            executor_cores=1,
-            namespace=namespace,
-            configs={
-                "spark.sql.shuffle.partitions": "4",
-                "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-                "spark.local.dir": str(temporary),
-                "spark.driver.extraJavaOptions": java,
-                "spark.executor.extraJavaOptions": java,
-                "spark.ray.raydp_app_master.extraJavaOptions": java,
-            },
-        )
+    group = on_other_nodes(1, EXECUTOR_MEMORY, most=MOST_EXECUTORS)
+    count = 1 if group is None else group.bundle_count
+    cores = 1
+    if group is None:
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cores = max(1, min(MOST_CORES, int(resources.get("CPU", 1))))
+    try:
+        with _output_to(scratch / "spark.log"):
+            spark = sessions.spark(
+                "bradbury-demo",
+                num_executors=count,
+                executor_cores=cores,
+                executor_memory=EXECUTOR_MEMORY,
+                placement_group=group,
+                short_lived=True,
+                namespace=namespace,
+                configs={
+                    "spark.sql.shuffle.partitions": str(count * cores),
+                    "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+                    "spark.local.dir": str(temporary),
+                    "spark.driver.extraJavaOptions": java,
+                    "spark.executor.extraJavaOptions": java,
+                    "spark.ray.raydp_app_master.extraJavaOptions": java,
+                },
+            )
+        yield spark
+    finally:
+        sessions.stop_spark()
+        if group is not None:
+            ray.util.remove_placement_group(group)
 
 
 @contextmanager
@@ -107,21 +137,42 @@ def _output_to(path: Path) -> Iterator[None]:
             os.close(kept)
 
 
-def run_batch(session: SparkSession, parquet: Path) -> tuple[Result, dict[str, int]]:
+def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
     """The batch job: delays to Parquet and to topic `delays`; flights per carrier besides."""
-    flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC).load()).cache()
+    from pyspark.sql import functions as f
+
+    flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC).load())
+    # The log is read once, for both questions.
+    summed = (
+        flights.groupBy("carrier", "partition", "origin", "month")
+        .agg(
+            f.count(f.lit(1)).alias("flights"),
+            f.count("arr_delay").alias("timed"),
+            f.sum("arr_delay").alias("delay"),
+        )
+        .cache()
+    )
+    delays = (
+        summed.groupBy("origin", "month")
+        .agg(
+            f.sum("flights").alias("flights"),
+            f.try_divide(f.sum("delay"), f.sum("timed")).alias("mean_delay"),
+        )
+        .cache()
+    )
     try:
-        delays = _delays(flights).cache()
         delays.write.mode("overwrite").parquet(str(parquet))
         _records(delays).write.format(FORMAT).option("topic", DELAYS).mode("append").save()
-        carriers = {
-            row["carrier"]: row["count"] for row in flights.groupBy("carrier").count().collect()
-        }
         result = _result(delays)
-        delays.unpersist()
+        carriers: Counter[str] = Counter()
+        partitions: Counter[int] = Counter()
+        for row in summed.select("carrier", "partition", "flights").collect():
+            carriers[row["carrier"]] += row["flights"]
+            partitions[row["partition"]] += row["flights"]
     finally:
-        flights.unpersist()
-    return result, carriers
+        delays.unpersist()
+        summed.unpersist()
+    return BatchResult(result, carriers, partitions)
 
 
 def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
@@ -130,7 +181,8 @@ def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
         session.readStream.format(FORMAT)
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(max(1, -(-rows // MICRO_BATCHES))))
+        # A share for each partition is rounded down, and what is left would be a batch of its own.
+        .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
         .load()
     )
     query = (
@@ -167,18 +219,27 @@ def read_topic(topic: str, bootstrap: str) -> Result:
     return newest
 
 
+def rows_by_leader(admin: Admin, partitions: Mapping[int, int]) -> dict[str, int]:
+    """Rows by the host of the node that leads their partition."""
+    hosts = {broker.node_id: broker.host for broker in admin.describe_cluster().brokers}
+    (topic,) = admin.describe_topics([TOPIC])
+    rows: Counter[str] = Counter()
+    for partition in topic.partitions:
+        host = hosts.get(partition.leader, "no leader")
+        rows[host] += partitions.get(partition.partition, 0)
+    return dict(sorted(rows.items()))
+
+
 def compare(
-    result: EtlResult, by_carrier: Mapping[str, Delays], others: Mapping[str, Result]
+    batch: BatchResult, by_carrier: Mapping[str, Delays], others: Mapping[str, Result]
 ) -> None:
     """Raise CommandFailed where two ways to the same answer differ."""
-    if result.streamed != result.batch:
-        raise CommandFailed(_difference("the streaming result", result.streamed, result.batch))
     for name, other in others.items():
-        if other != result.batch:
-            raise CommandFailed(_difference(name, other, result.batch))
+        if other != batch.delays:
+            raise CommandFailed(_difference(name, other, batch.delays))
     counted = {carrier: delays.flights for carrier, delays in by_carrier.items()}
-    if result.carriers != counted:
-        raise CommandFailed(_difference("Spark's count per carrier", result.carriers, counted))
+    if batch.carriers != counted:
+        raise CommandFailed(_difference("Spark's count per carrier", batch.carriers, counted))
 
 
 def _difference(name: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str:
@@ -196,7 +257,7 @@ def _parsed(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     value = f.from_json(f.col("value").cast("string"), SCHEMA)
-    return records.select(value.alias("flight")).select("flight.*")
+    return records.select("partition", value.alias("flight")).select("partition", "flight.*")
 
 
 def _delays(flights: DataFrame) -> DataFrame:

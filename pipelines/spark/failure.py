@@ -1,4 +1,4 @@
-"""What a query fails with: one line with the cause and the remedy, where the cause is known.
+"""What a session or a query fails with: one line with cause and remedy, where the cause is known.
 
 Of a call into Python that failed Spark shows what the worker wrote last: a traceback, thirty lines
 through Spark's code and ours with the cause at their end. It leaves the traceback away where the
@@ -25,6 +25,22 @@ DATA_LOSS_REMEDY: Final = (
     "They were removed by retention, or the topic was deleted and made again. To read on without "
     "them set the option failOnDataLoss to false"
 )
+
+
+class SparkUnavailable(RuntimeError):
+    """A session cannot be made here. The text is one line: the cause and the remedy."""
+
+
+class SparkMissing(SparkUnavailable):
+    """pyspark or raydp is not installed."""
+
+
+class JavaMissing(SparkUnavailable):
+    """There is no Java, or one that is too old for Spark 4."""
+
+
+class RayNotInitialised(SparkUnavailable):
+    """The process is in no Ray cluster, and none is known that it could join."""
 
 
 class DataLoss(Exception):

@@ -17,8 +17,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,49 +25,44 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...clients.bootstrap import find_bootstrap
-from ...discovery.state_file import BOOTSTRAP_VARIABLE
+from ...discovery.ray_connection import (
+    AUTH_MODE,
+    UpError,
+    authentication_mode,
+    is_connected,
+    join_running,
+)
+from ...discovery.state_file import BOOTSTRAP_VARIABLE, default_namespace
 from ...protocol.errors import ConnectionFailed
+from .executors import check_room, memory_bytes
+from .failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
+from .jvm import DRIVER_OPTIONS, check_java, end_idle_java, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from ray.util.placement_group import PlacementGroup
 
-LEAST_JAVA: Final = 17
+__all__ = [
+    "JavaMissing",
+    "RayNotInitialised",
+    "SparkMissing",
+    "SparkUnavailable",
+    "check_java",
+    "local_session",
+    "register",
+    "spark",
+    "stop_spark",
+]
 
-_OPENED: Final = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "jdk.internal.ref",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
-JAVA_OPTIONS: Final = " ".join(
-    [
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
-        "-Djdk.reflect.useDirectMethodHandle=false",
-        "-Dio.netty.tryReflectionSetAccessible=true",
-    ]
-)
-_EXECUTOR_CPU: Final = "spark.ray.raydp_spark_executor.actor.resource.cpu"
-_JAVA_OPTION_NAMES: Final = (  # RayDP starts three kinds of JVM
-    "spark.driver.extraJavaOptions",
-    "spark.executor.extraJavaOptions",
-    "spark.ray.raydp_app_master.extraJavaOptions",
-)
 _CHECKPOINTS: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _SOURCE_MANAGER: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_FIRST_PARTITIONS: Final = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
 _SETTINGS: Final = {
+    # Else a cached result keeps the tasks that its shuffle began with, and so does all after it.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.sql.session.timeZone": "UTC",
@@ -78,71 +71,66 @@ _SETTINGS: Final = {
 }
 
 
-class SparkUnavailable(RuntimeError):
-    """A session cannot be made here. The text is one line: the cause and the remedy."""
-
-
-class SparkMissing(SparkUnavailable):
-    """pyspark or raydp is not installed."""
-
-
-class JavaMissing(SparkUnavailable):
-    """There is no Java, or one that is too old for Spark 4."""
-
-
-class RayNotInitialised(SparkUnavailable):
-    """The process is in no Ray cluster."""
-
-
 def spark(
     app_name: str = "bradbury",
     *,
     num_executors: int = 1,
     executor_cores: int = 1,
     executor_memory: str = "1g",
+    placement_group: PlacementGroup | None = None,
+    short_lived: bool = False,
     configs: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
     namespace: str | None = None,
 ) -> SparkSession:
     """A SparkSession whose executors are actors of the Ray cluster this process is in.
 
-    End it with `stop_spark`, or by leaving the process: its executors end with it.
+    A process that is in none joins the one in which the cluster is up, as `bradbury.connect` does.
+    End the session with `stop_spark`, or by leaving the process: its executors end with it.
 
     Args:
-        executor_cores: tasks an executor runs at a time; that many CPUs of Ray's books.
-        executor_memory: of each executor, at least 512M. A Python worker has 150 MB beside it.
+        executor_cores: tasks an executor runs at a time; that many CPUs of Ray's books. How many
+            tasks a shuffle has goes by all cores together.
+        executor_memory: of each executor, at least 450m. A Python worker has 150 MB beside it.
+        placement_group: of Ray, whose bundles the executors take one after the other; without it
+            Ray places them.
+        short_lived: for a session of a minute or two: the JVMs do without their optimising
+            compiler, which halves the CPU time of a start and lets long jobs take longer.
         configs: Spark settings; they win over those made here.
         bootstrap: "host:port,..." of the cluster; found as all clients do when left out.
-        namespace: of the Ray actors of the cluster.
+        namespace: the cluster's; by default BRADBURY_NAMESPACE, or "bradbury".
 
     Raises:
         SparkMissing, JavaMissing, RayNotInitialised: one line with cause and remedy.
-        SparkUnavailable: the process has a Spark session already, or the cluster has too few CPUs.
-    Cost: 20-60 s and about 2 GB of memory in four JVMs.
+        SparkUnavailable: the process has a Spark session already, the cluster has no room for the
+            executors, or Spark refuses a setting.
+    Cost: 10-60 s and about 2 GB of memory in four JVMs.
     """
     _module("pyspark")
     raydp = _module("raydp")
     check_java()
-    ray = _module("ray")
-
-    if not ray.is_initialized():
-        raise RayNotInitialised(
-            "Ray is not initialised in this process: call bradbury.up() or ray.init() first, or "
-            "use bradbury.pipelines.spark.session.local_session() for Spark without Ray"
-        )
+    memory_bytes(executor_memory)
     _refuse_second_session()
+    _join_ray(namespace)
     servers = known_bootstrap(bootstrap, namespace)
     settings = _settings(configs, servers, core_count=num_executors * executor_cores)
-    _check_resources(ray.cluster_resources(), num_executors, executor_cores, settings)
-    _end_idle_java()
-    for name in _JAVA_OPTION_NAMES:
-        settings[name] = f"{JAVA_OPTIONS} {(configs or {}).get(name, '')}".strip()
-    with _environment(settings, RAY_AUTH_MODE=_ray_auth_mode()):
+    settings |= java_options(configs or {}, short_lived=short_lived)
+    if placement_group is None:
+        check_room(
+            _resources_of_nodes(),
+            num_executors=num_executors,
+            executor_cores=executor_cores,
+            executor_memory=executor_memory,
+            settings=settings,
+        )
+    end_idle_java()
+    with _environment(settings, **{AUTH_MODE: authentication_mode()}), _told_in_one_line():
         session = raydp.init_spark(
             app_name=app_name,
             num_executors=num_executors,
             executor_cores=executor_cores,
             executor_memory=executor_memory,
+            placement_group=placement_group,
             configs=settings,
         )
     return register(session, bootstrap=servers)
@@ -158,6 +146,7 @@ def local_session(
     app_name: str = "bradbury",
     *,
     master: str = "local[2]",
+    short_lived: bool = False,
     configs: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
     namespace: str | None = None,
@@ -166,7 +155,7 @@ def local_session(
 
     Raises:
         SparkMissing, JavaMissing: one line with cause and remedy.
-        SparkUnavailable: this process has a Spark session already.
+        SparkUnavailable: this process has a Spark session already, or Spark refuses a setting.
     """
     _module("pyspark")
     check_java()
@@ -177,10 +166,11 @@ def local_session(
     cores = re.search(r"\d+", master)
     core_count = int(cores[0]) if cores else os.cpu_count() or 1
     settings = _settings(configs, servers, core_count=core_count)
+    settings[DRIVER_OPTIONS] = java_options(configs or {}, short_lived=short_lived)[DRIVER_OPTIONS]
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment(settings):
+    with _environment(settings), _told_in_one_line():
         session = builder.getOrCreate()
     return register(session, bootstrap=servers)
 
@@ -220,35 +210,6 @@ def known_bootstrap(bootstrap: str | None, namespace: str | None = None) -> str 
         return None
 
 
-def check_java() -> int:
-    """The major version of the Java that Spark will start.
-
-    Raises:
-        JavaMissing: there is none, or it is older than LEAST_JAVA.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    remedy = (
-        f"install a JDK {LEAST_JAVA} or 21 (Debian, Ubuntu: apt install openjdk-17-jre-headless)"
-        " or point JAVA_HOME at one"
-    )
-    if java is None:
-        raise JavaMissing(f"Spark needs Java and there is none on PATH: {remedy}")
-    try:
-        run = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise JavaMissing(f"{java} cannot be run ({error.strerror}): {remedy}") from None
-    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
-    if match is None:
-        raise JavaMissing(f"{java} does not say its version: {remedy}")
-    version = int(match[1])
-    if version < LEAST_JAVA:
-        raise JavaMissing(
-            f"Spark 4 needs Java {LEAST_JAVA} or later, {java} is {version}: {remedy}"
-        )
-    return version
-
-
 def import_paths() -> list[str]:
     """What PYTHONPATH must have so that other processes of this interpreter import Bradbury.
 
@@ -273,10 +234,11 @@ def _settings(
     configs: Mapping[str, str] | None, bootstrap: str | None, *, core_count: int
 ) -> dict[str, str]:
     settings = dict(_SETTINGS)
-    # A stream shuffles into as many tasks as this says, however little there is: 200 by default.
-    # A batch begins with 200 as before and joins small ones.
-    settings["spark.sql.shuffle.partitions"] = str(max(4, 2 * core_count))
-    settings["spark.sql.adaptive.coalescePartitions.initialPartitionNum"] = "200"
+    # A stream shuffles into as many tasks as this says, however little there is.
+    settings[_SHUFFLE_PARTITIONS] = str(max(4, 2 * core_count))
+    if _SHUFFLE_PARTITIONS not in (configs or {}):
+        # A batch begins with so many and joins small ones: enough of them for a large shuffle.
+        settings[_FIRST_PARTITIONS] = str(max(32, 16 * core_count))
     settings["spark.pyspark.python"] = sys.executable
     settings["spark.pyspark.driver.python"] = sys.executable
     paths = [*import_paths(), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -286,16 +248,6 @@ def _settings(
         settings[f"spark.executorEnv.{BOOTSTRAP_VARIABLE}"] = bootstrap
     settings.update(configs or {})
     return settings
-
-
-def _ray_auth_mode() -> str:
-    """How this process proves itself to Ray: the driver's JVM joins the same cluster.
-
-    Ray decides it when a cluster starts, and another process has it from the environment only.
-    """
-    raylet: Any = importlib.import_module("ray._raylet")
-    is_token = raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
-    return "token" if is_token else "disabled"
 
 
 @contextmanager
@@ -327,37 +279,33 @@ def _refuse_second_session() -> None:
         )
 
 
-def _check_resources(
-    resources: Mapping[str, float], num_executors: int, cores: int, settings: Mapping[str, str]
-) -> None:
-    """Refuse what would wait for ever: RayDP says nothing when its executors find no room."""
-    each = float(settings.get(_EXECUTOR_CPU, cores))
-    wanted, there = each * num_executors, resources.get("CPU", 0.0)
-    if wanted > there:
-        raise SparkUnavailable(
-            f"{num_executors} executors of {each:g} CPUs do not fit in this Ray cluster, which has "
-            f"{there:g}: ask for fewer, add nodes, or let executors count for less with "
-            f"configs={{{_EXECUTOR_CPU!r}: '0.1'}}"
-        )
-
-
-def _end_idle_java() -> None:
-    """End the JVM that an earlier session of this process left behind.
-
-    Spark would use it again, and it was started without RayDP's classes and options.
-    """
-    from pyspark import SparkContext
-
-    context: Any = SparkContext
-    gateway = context._gateway
-    if gateway is None:
+def _join_ray(namespace: str | None) -> None:
+    if is_connected():
         return
-    context._gateway = context._jvm = None
-    gateway.shutdown()
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        process.stdin.close()
-        process.wait(30)
+    try:
+        join_running(namespace or default_namespace())
+    except UpError as error:
+        raise RayNotInitialised(
+            f"this process is in no Ray cluster, and none is known ({error}); call bradbury.up() "
+            "first, or use bradbury.pipelines.spark.session.local_session() for Spark without Ray"
+        ) from None
+
+
+def _resources_of_nodes() -> list[Mapping[str, float]]:
+    ray: Any = importlib.import_module("ray")
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """What Spark itself refuses comes as Java's stack, with the cause in its second line."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        said = " ".join(str(error.java_exception.getMessage()).split())
+        raise SparkUnavailable(f"Spark refuses to start: {said}") from None
 
 
 def _module(name: str) -> ModuleType:

@@ -1,0 +1,137 @@
+"""Executors of a session on Ray: whether there is room for them, where they are placed and ran."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .failure import SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from ray.util.placement_group import PlacementGroup
+
+EXECUTOR_CPU: Final = "spark.ray.raydp_spark_executor.actor.resource.cpu"
+LEAST_MEMORY: Final = 471_859_200
+"""What Spark asks of an executor: one and a half times what it keeps for itself, 300 MiB."""
+MEBIBYTE: Final = 1024**2
+NODE_ID_LABEL: Final = "ray.io/node-id"
+"""Ray gives each node this label."""
+
+_SIZE: Final = re.compile(r"(\d+)([kmgtp]?)b?")
+_UNITS: Final = {"k": 1, "": 2, "m": 2, "g": 3, "t": 4, "p": 5}
+"""Powers of 1024. A bare number is MiB, as Spark has it for this setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorWork:
+    """host: the executor's address, which is its Ray node's."""
+
+    host: str
+    completed_tasks: int
+
+
+def memory_bytes(text: str) -> int:
+    """The bytes of "512m" or "1g".
+
+    Raises:
+        SparkUnavailable: it is no size, or less than Spark accepts.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise SparkUnavailable(
+            f"executor_memory={text!r} is no size: say a whole number with its unit, '512m' or '1g'"
+        )
+    size: int = int(match[1]) * 1024 ** _UNITS[match[2]]
+    if size < LEAST_MEMORY:
+        raise SparkUnavailable(
+            f"executor_memory={text!r} is too little: Spark needs {LEAST_MEMORY // MEBIBYTE} MiB "
+            "of each executor at least; say '512m' or more"
+        )
+    return size
+
+
+def check_room(
+    nodes: Iterable[Mapping[str, float]],
+    *,
+    num_executors: int,
+    executor_cores: int,
+    executor_memory: str,
+    settings: Mapping[str, str],
+) -> None:
+    """Refuse what would wait for ever: RayDP says nothing when its executors find no room.
+
+    nodes: the resources of each living Ray node, used or not.
+
+    Raises:
+        SparkUnavailable: not even an idle cluster has it. One line with the remedy.
+    """
+    memory = memory_bytes(executor_memory)
+    cpus = float(settings.get(EXECUTOR_CPU, executor_cores))
+    nodes = list(nodes)
+    by_cpus = [_times(node.get("CPU", 0.0), cpus) for node in nodes]
+    by_memory = [_times(node.get("memory", 0.0), memory) for node in nodes]
+    if sum(by_cpus) < num_executors:
+        has = ", ".join(f"{node.get('CPU', 0.0):g}" for node in nodes)
+        raise SparkUnavailable(
+            f"{num_executors} executors of {cpus:g} CPUs do not fit in this Ray cluster, whose "
+            f"nodes have {has}: ask for fewer, add nodes, or let executors count for less with "
+            f"configs={{{EXECUTOR_CPU!r}: '0.1'}}"
+        )
+    if sum(map(min, by_cpus, by_memory)) < num_executors:
+        has = ", ".join(f"{node.get('memory', 0.0) // MEBIBYTE:.0f}" for node in nodes)
+        raise SparkUnavailable(
+            f"{num_executors} executors of {memory // MEBIBYTE} MiB do not fit in this Ray "
+            f"cluster, whose nodes have {has} MiB: ask for fewer or smaller ones, or add nodes"
+        )
+
+
+def _times(has: float, each: float) -> int:
+    return int(has / each + 1e-9) if each else 2**31
+
+
+def on_other_nodes(
+    executor_cores: int, executor_memory: str, *, most: int, timeout_s: float = 60
+) -> PlacementGroup | None:
+    """Room for an executor on each of `most` nodes, none of which is this process's own.
+
+    None where there is no other node with so many CPUs and so much memory, or all are taken. Who
+    got one removes it: ray.util.remove_placement_group.
+    """
+    ray: Any = importlib.import_module("ray")
+    here = ray.get_runtime_context().get_node_id()
+    bundle = {"CPU": float(executor_cores), "memory": float(memory_bytes(executor_memory))}
+    others = [
+        node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"]
+        and node["NodeID"] != here
+        and all(node["Resources"].get(name, 0.0) >= wanted for name, wanted in bundle.items())
+    ][:most]
+    if not others:
+        return None
+    group: PlacementGroup = ray.util.placement_group(
+        [bundle] * len(others),
+        strategy="SPREAD",
+        bundle_label_selector=[{NODE_ID_LABEL: node_id} for node_id in others],
+    )
+    if not group.wait(timeout_s):
+        ray.util.remove_placement_group(group)
+        return None
+    return group
+
+
+def executor_work(session: SparkSession) -> list[ExecutorWork]:
+    """What each executor of the session has done so far, also of those that are gone."""
+    store: Any = session.sparkContext._jsc.sc().statusStore()
+    executors = store.executorList(False)
+    found = []
+    for number in range(executors.size()):
+        one = executors.apply(number)
+        if one.id() != "driver":
+            host, _, _ = one.hostPort().rpartition(":")
+            found.append(ExecutorWork(host, one.completedTasks()))
+    return sorted(found, key=lambda work: work.host)

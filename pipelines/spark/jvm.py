@@ -1,0 +1,114 @@
+"""The JVMs of a Spark session: which Java there is, and what each is started with.
+
+RayDP starts four for a session with one executor:
+    its own entry point, beside a Ray actor      starts the next one, then waits
+    its application master, a Ray actor          asks Ray for executors, then waits
+    the driver's, beside this process            plans queries
+    an executor, a Ray actor                     runs tasks
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from .failure import JavaMissing
+
+LEAST_JAVA: Final = 17
+
+_OPENED: Final = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+_NEEDED: Final = " ".join(
+    [
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+    ]
+)
+# Half of what a JVM computes in its first minute is the optimising compiler's work, for code that
+# then runs at its best for hours; and on few cores G1's threads only take turns with the others.
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
+MASTER_OPTIONS: Final = "spark.ray.raydp_app_master.extraJavaOptions"
+"""Of RayDP's entry point and its application master."""
+
+
+def java_options(given: Mapping[str, str], *, short_lived: bool) -> dict[str, str]:
+    """The options of all JVMs, as Spark settings; those in `given` come last, and so win."""
+    ours = _NEEDED if not short_lived else f"{_NEEDED} {_SHORT_LIVED}"
+    options = {
+        DRIVER_OPTIONS: ours,
+        EXECUTOR_OPTIONS: ours,
+        MASTER_OPTIONS: f"{_NEEDED} {_SHORT_LIVED}",  # they do no work
+    }
+    return {name: f"{value} {given.get(name, '')}".strip() for name, value in options.items()}
+
+
+def check_java() -> int:
+    """The major version of the Java that Spark will start.
+
+    Raises:
+        JavaMissing: there is none, or it is older than LEAST_JAVA.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    remedy = (
+        f"install a JDK {LEAST_JAVA} or 21 (Debian, Ubuntu: apt install openjdk-17-jre-headless)"
+        " or point JAVA_HOME at one"
+    )
+    if java is None:
+        raise JavaMissing(f"Spark needs Java and there is none on PATH: {remedy}")
+    try:
+        run = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise JavaMissing(f"{java} cannot be run ({error.strerror}): {remedy}") from None
+    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    if match is None:
+        raise JavaMissing(f"{java} does not say its version: {remedy}")
+    version = int(match[1])
+    if version < LEAST_JAVA:
+        raise JavaMissing(
+            f"Spark 4 needs Java {LEAST_JAVA} or later, {java} is {version}: {remedy}"
+        )
+    return version
+
+
+def end_idle_java() -> None:
+    """End the JVM that an earlier session of this process left behind.
+
+    Spark would use it again, and it was started without RayDP's classes and options.
+    """
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    gateway = context._gateway
+    if gateway is None:
+        return
+    context._gateway = context._jvm = None
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(30)
