@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from ..extras import install_command
 from .failure import CommandFailed
 from .output import print_json, print_table
 
@@ -100,7 +101,7 @@ def write_plot(measured: Measurement, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise CommandFailed("--plot needs matplotlib: pip install 'bradbury[demo]'") from None
+        raise CommandFailed(f"--plot needs matplotlib: {install_command('demo')}") from None
 
     times = {name: np.sort(found) for name, found in measured.times.items() if len(found)}
     figure = Figure(figsize=(10, 4), layout="constrained")  # no pyplot: it keeps figures alive

@@ -70,10 +70,11 @@ def root(
 
 
 def version() -> None:
-    """Show the versions of Bradbury, Python and the libraries that matter."""
+    """Show the versions of what matters in a report, and which extras are not installed."""
     from importlib.metadata import PackageNotFoundError, version as version_of
 
     from .. import __version__
+    from ..extras import MODULES, install_command, missing_modules
 
     typer.echo(f"bradbury {__version__}")
     typer.echo(f"python {sys.version.split()[0]}")
@@ -81,7 +82,10 @@ def version() -> None:
         try:
             typer.echo(f"{name} {version_of(name)}")
         except PackageNotFoundError:
-            typer.echo(f"{name} is not installed")
+            continue  # of an extra
+    for extra in MODULES:
+        if missing_modules(extra):
+            typer.echo(f"[{extra}] is not installed: {install_command(extra)}")
 
 
 app.command()(up)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...extras import install_command
 from ..failure import CommandFailed
 from .delivery_check import Delays
 
@@ -58,7 +59,7 @@ def write_picture(by_month: ByMonth, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise CommandFailed("--plot needs matplotlib: pip install 'bradbury[demo]'") from None
+        raise CommandFailed(f"--plot needs matplotlib: {install_command('demo')}") from None
 
     origins, means = _means(by_month)
     figure = Figure(figsize=(10, 5), layout="constrained")  # no pyplot: it keeps figures alive

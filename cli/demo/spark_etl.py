@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...extras import install_command, missing_modules
 from ..failure import CommandFailed
 from .delivery_check import Delays
 from .log_steps import PARTITIONS, TOPIC
@@ -56,11 +57,8 @@ def why_not() -> str | None:
     from ...pipelines.spark.failure import SparkUnavailable
     from ...pipelines.spark.jvm import check_java
 
-    for module in ("pyspark", "raydp"):
-        try:
-            __import__(module)
-        except ImportError:
-            return f"{module} is not installed: pip install 'bradbury[spark]'"
+    if missing := missing_modules("spark"):
+        return f"{missing[0]} is not installed: {install_command('spark')}"
     try:
         check_java()
     except SparkUnavailable as error:

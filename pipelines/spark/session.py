@@ -33,6 +33,7 @@ from ...discovery.ray_connection import (
     join_running,
 )
 from ...discovery.state_file import BOOTSTRAP_VARIABLE, default_namespace
+from ...extras import install_command
 from ...protocol.errors import ConnectionFailed
 from .executors import check_room, memory_bytes
 from .failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
@@ -310,10 +311,10 @@ def _told_in_one_line() -> Iterator[None]:
 
 def _module(name: str) -> ModuleType:
     if importlib.util.find_spec(name) is None:
-        raise SparkMissing(f"{name} is not installed: pip install 'bradbury[spark]'")
+        raise SparkMissing(f"{name} is not installed: {install_command('spark')}")
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise SparkMissing(
-            f"{name} cannot be imported ({error}): pip install 'bradbury[spark]'"
+            f"{name} cannot be imported ({error}): {install_command('spark')}"
         ) from None
