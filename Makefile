@@ -4,6 +4,7 @@
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make wheel     the wheel that is taken to other machines, in wheels/
+# make wheel-test   that wheel alone, in a new environment of Python 3.11, 3.12 and 3.13
 # make deploy-test  ray up on three machines that are one (docs/deploy/README.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
 
@@ -14,10 +15,11 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash wheel deploy-test java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
+	@echo "To go on: . $(BIN)/activate; then bradbury up --detach (README.md)"
 
 # One process more than there are cores: the tests wait more than they work. JOBS=0 runs them in one.
 JOBS ?= $(shell cores=$$(nproc); [ $$cores -gt 7 ] && echo 8 || echo $$((cores + 1)))
@@ -66,6 +68,10 @@ wheel: $(VENV)/bin/python
 	rm -rf build wheels
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheels .
 
+# The interpreters that are found here, or PYTHONS="/usr/bin/python3.12 ..."; ARGS=--measure weighs extras.
+wheel-test: $(VENV)/.test
+	$(BIN)/python -m bradbury.tests.packaging.from_the_wheel $(PYTHONS:%=--python=%) $(ARGS)
+
 # `ray up` on three machines that are one: namespaces, sshd, the steps of docs/deploy. Needs root.
 deploy-test: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.deploy.ray_up $(ARGS)
@@ -91,12 +97,15 @@ $(VENV)/bin/python:
 	ln -sfn .. .path/bradbury
 	ln -sfn ../pipelines/pyspark_bradbury .path/pyspark_bradbury
 
+# pip says what it does: a gigabyte of Ray, Spark and Arrow takes minutes the first time.
 $(VENV)/.demo: $(VENV)/bin/python .path/bradbury pyproject.toml
-	$(BIN)/python -m pip install --quiet -e ".[spark,demo]"
+	@echo "Installing Bradbury, Ray and Spark into $(VENV)"
+	$(BIN)/python -m pip install -e ".[spark,demo]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/bin/python .path/bradbury pyproject.toml
-	$(BIN)/python -m pip install --quiet -e ".[spark,demo,test]"
+	@echo "Installing Bradbury, Ray, Spark and what the tests need into $(VENV)"
+	$(BIN)/python -m pip install -e ".[spark,demo,test]"
 	@touch $@ $(VENV)/.demo
 
 clean:
