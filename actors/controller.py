@@ -23,24 +23,19 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ..cluster import controller_state
 from ..cluster.cluster_health import ClusterHealth, health_of
+from ..cluster.concerned_nodes import concerned_nodes
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration, Sessions
-from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from ..cluster.metadata_image import MetadataImage, TopicImage
 from ..cluster.metadata_records import (
     ClusterRecord,
-    ConfigRecord,
     EpochRecord,
     MetadataRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
     VotersRecord,
     encode_metadata_record,
+    voters_in,
 )
-from ..cluster.metadata_snapshot import (
-    SnapshotPolicy,
-    encode_snapshot,
-    end_of,
-)
+from ..cluster.metadata_snapshot import SnapshotPolicy, encode_snapshot, end_of
 from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
 from ..cluster.voter import Promise
 from ..cluster.voter_change import VoterChange
@@ -175,9 +170,11 @@ class Controller:
         self._active.set()
         self._ticking = asyncio.create_task(self._tick())
         logger.info(
-            "controller of cluster %s active in epoch %d, %d topics",
+            "Becoming the active controller of cluster %s at epoch %d, next write offset %d, "
+            "%d topics.",
             self._image.cluster_id,
             self._me.epoch,
+            self._image.offset,
             len(self._image.topics),
         )
 
@@ -246,12 +243,27 @@ class Controller:
     def end(self, reason: str) -> None:
         """Somebody else is the controller now, or nobody can know: no change is made any more."""
         was_active = self.is_active
+        if was_active:
+            logger.warning(
+                "Renouncing the leadership due to a metadata log event. We were the active "
+                "controller at epoch %d: %s. Reverting to last committed offset %d.",
+                self._me.epoch,
+                reason,
+                self._image.offset,
+            )
         self._active.clear()
         self.waiting_for = "its successor"
-        logger.warning("the controller of epoch %d ends: %s", self._me.epoch, reason)
         self._news.set()  # whoever waits for news shall look for the next controller
         if was_active:
             self._on_superseded()
+
+    def resign(self, reason: str) -> None:
+        """It ends without being asked to by voters: no change is made any more."""
+        if self.is_active:
+            logger.info(
+                "Resigned as the active controller at epoch %d: %s.", self._me.epoch, reason
+            )
+        self._active.clear()
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -281,7 +293,7 @@ class Controller:
         stamp(batch, base_offset=self._image.offset, leader_epoch=self._me.epoch)
         assert self._log is not None, "start() comes first"
         try:
-            await self._log.append(bytes(batch), len(records), voters=_voters_in(records))
+            await self._log.append(bytes(batch), len(records), voters=voters_in(records))
         except Superseded as error:
             raise NotController(f"the controller has ended: {error}") from None
         offset = self._image.offset + len(records)
@@ -351,7 +363,7 @@ class Controller:
                 # Only who holds the promise of a majority can write it: see `_lead`.
                 records = [EpochRecord(epoch=self._me.epoch, owner=self._me.owner)]
             offset = image.offset + len(records)
-            return Decision(records, (answer, _concerned_by(records, image), offset))
+            return Decision(records, (answer, concerned_nodes(records, image), offset))
 
         answer, concerned, offset = await self._decide_and_write(decide)
         await self._wait_applied(concerned, offset, timeout_ms)
@@ -564,6 +576,7 @@ class Controller:
 
     async def close(self) -> None:
         """Returns when no change is under way any more."""
+        self.resign("it is shut down")
         await self._leave()
 
     async def bootstrap_servers(self) -> str:
@@ -571,24 +584,6 @@ class Controller:
         self._require_active()
         nodes = self._image.live_nodes("broker") or self._image.live_nodes()
         return ",".join(f"{node.host}:{node.port}" for node in nodes)
-
-
-def _voters_in(records: Sequence[MetadataRecord]) -> tuple[str, ...] | None:
-    """Those that a change of them names."""
-    return next((each.voters for each in records if isinstance(each, VotersRecord)), None)
-
-
-def _concerned_by(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The nodes that act on a change: the leaders of partitions; all, on settings alone."""
-    if records and all(isinstance(record, ConfigRecord) for record in records):
-        return {node.node_id for node in image.live_nodes()}
-    leaders = {record.leader for record in records if isinstance(record, PartitionRecord)}
-    for record in records:
-        if isinstance(record, RemoveTopicRecord):
-            topic = image.topic_by_id(uuid.UUID(record.topic_id))
-            if topic is not None:
-                leaders |= {partition.leader for partition in topic.partitions}
-    return leaders - {NO_LEADER}
 
 
 def _clock_ms() -> int:

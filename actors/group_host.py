@@ -62,6 +62,7 @@ class GroupHost:
             known[1].close()
         shard = GroupShard(
             partition,
+            leader_epoch,
             replica,
             self._config,
             self._now_ms,

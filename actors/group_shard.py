@@ -109,6 +109,7 @@ class GroupShard:
     def __init__(
         self,
         partition: int,
+        leader_epoch: int,
         replica: LeaderReplica,
         config: GroupCoordinatorConfig,
         now_ms: Callable[[], int],
@@ -118,6 +119,7 @@ class GroupShard:
     ) -> None:
         """`memory`, `counters` and `lines` (what groups say in the log) are the node's."""
         self.partition = partition
+        self._leader_epoch = leader_epoch
         self.state = ShardState.LOADING
         self._replica = replica
         self._config = config
@@ -145,8 +147,19 @@ class GroupShard:
     def _new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(self._config, memory=self._memory, counters=self._counters)
 
+    @property
+    def _level(self) -> int:
+        """Of lines about loading: most partitions of a young cluster never had a record."""
+        return logging.INFO if self._replica.log_end_offset else logging.DEBUG
+
     def close(self) -> None:
         """Nobody is coordinated here any more."""
+        logger.log(
+            self._level,
+            "Finished unloading group metadata for __consumer_offsets-%d with epoch %d.",
+            self.partition,
+            self._leader_epoch,
+        )
         self.state = ShardState.CLOSED
         for task in (self._loading, self._committing):
             if task is not None:
@@ -169,6 +182,7 @@ class GroupShard:
     # --- loading ---------------------------------------------------------------------------------
 
     async def _load(self) -> None:
+        began = self._loop.time()
         while True:
             try:
                 await self._replay()
@@ -181,9 +195,16 @@ class GroupShard:
                 await asyncio.sleep(RETRY_SECONDS)
         self._loading = None
         self.state = ShardState.ACTIVE
-        count = len(self._coordinator.groups)
-        level = logging.INFO if count else logging.DEBUG
-        logger.log(level, "__consumer_offsets-%d is loaded: %d groups", self.partition, count)
+        logger.log(
+            self._level,
+            "Finished loading offsets and group metadata from __consumer_offsets-%d in %d "
+            "milliseconds for epoch %d: %d groups, %d offsets.",
+            self.partition,
+            round((self._loop.time() - began) * 1000),
+            self._leader_epoch,
+            len(self._coordinator.groups),
+            self._coordinator.offset_count,
+        )
         self._perform(self._coordinator.on_loaded(now_ms=self._now_ms()))
         deleted, self._deleted_topics = self._deleted_topics, set()
         self.on_topics_deleted(deleted)
@@ -342,8 +363,8 @@ class GroupShard:
                     self._timers.cancel(key)
                 case Append():
                     self._append(effect)
-                case Report(group_id, text):
-                    self._lines.info("group %.200s %.400s", group_id, text)
+                case Report(_, text):
+                    self._lines.info("%.1000s", _printable(text))
 
     def _append(self, append: Append) -> None:
         now_ms = self._now_ms()
@@ -411,6 +432,11 @@ class GroupShard:
             self._perform(effects)
             for future in uncommitted.then:
                 _refuse(future, CoordinatorNotAvailable("commits take longer than they may"))
+
+
+def _printable(text: str) -> str:
+    """Without line ends and the like: what clients call themselves is in it."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def _refuse(future: asyncio.Future[Any], error: KafkaError) -> None:

@@ -273,7 +273,9 @@ class ControllerActor(_Shell):
     async def _leave_when_drained(self) -> None:
         """At once: Ray starts it elsewhere, and this machine's nodes wait for that to leave."""
         await RayDrain().wait()
-        leave(EXIT_DRAINED, "its Ray node is being drained")
+        reason = "its Ray node is being drained"
+        self._controller.resign(reason)
+        leave(EXIT_DRAINED, reason)
 
     async def _main(self) -> None:
         while True:

@@ -14,6 +14,7 @@ Names and meanings follow apache/kafka metadata/src/main/resources/common/metada
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -161,6 +162,11 @@ _TYPES: dict[str, Any] = {
 _NAMES: dict[type, tuple[str, ...]] = {
     cls: tuple(field.name for field in fields(cls)) for cls in MetadataRecord.__args__
 }
+
+
+def voters_in(records: Sequence[MetadataRecord]) -> tuple[str, ...] | None:
+    """The voters that a change of them names; None if these records change none."""
+    return next((each.voters for each in records if isinstance(each, VotersRecord)), None)
 
 
 def encode_metadata_record(record: MetadataRecord) -> bytes:

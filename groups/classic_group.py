@@ -113,16 +113,38 @@ class ClassicGroup(Rebalance):
 
     def _on_new_member(self, join: Join) -> None:
         if join.instance_id is not None:
+            said = (
+                f"Static member with groupInstanceId={join.instance_id} and unknown member id "
+                f"joins group {self.group_id} in {self.state.value} state."
+            )
             holder = self.members.static_member_id(join.instance_id)
             if holder is None:
+                self._report(
+                    f"{said} Created a new member id {join.new_member_id} for this member and "
+                    "added to the group."
+                )
                 self._admit(join, join.new_member_id)
             else:
+                self._report(
+                    f"{said} Replacing previously mapped member {holder} with this "
+                    f"groupInstanceId; its member id is {join.new_member_id}."
+                )
                 self._on_static_rejoin(join, holder)
         elif join.api_version < FIRST_WITH_MEMBER_ID_REQUIRED:
+            self._report(
+                f"Dynamic member with unknown member id joins group {self.group_id} in state "
+                f"{self.state.value}. Created a new member id {join.new_member_id} and added the "
+                "member to the group."
+            )
             self._admit(join, join.new_member_id)
         elif len(self.members.pending) >= self._config.bradbury_group_max_pending_members:
             self._refuse(join, ErrorCode.GROUP_MAX_SIZE_REACHED, NOBODY)
         else:
+            self._report(
+                f"Dynamic member with unknown member id joins group {self.group_id} in "
+                f"{self.state.value} state. Created a new member id {join.new_member_id} and "
+                "requesting the member to rejoin with this id."
+            )
             self.members.give_out(join.new_member_id)
             self._start_session(join.new_member_id, join.session_timeout_ms)
             self._refuse(join, ErrorCode.MEMBER_ID_REQUIRED, join.new_member_id)
@@ -138,7 +160,14 @@ class ClassicGroup(Rebalance):
         if self.state is GroupState.PREPARING_REBALANCE or changed or leads_again:
             # A leader's rejoin is how a changed topic reaches the assignment.
             self._update(member, join)
-            self._rebalance_or_complete_join(f"{member.member_id} rejoined: {join.reason}")
+            what = (
+                f"Leader {member.member_id} re-joining group"
+                if leads_again and not changed
+                else f"Updating metadata for member {member.member_id}"
+            )
+            self._rebalance_or_complete_join(
+                f"{what} during {self.state.value}; client reason: {join.reason}"
+            )
         else:
             # It missed the answer to its former JoinGroup, or follows up after a SyncGroup error.
             self._start_session(member.member_id, member.session_timeout_ms)
@@ -152,7 +181,10 @@ class ClassicGroup(Rebalance):
         self.members.add(join.new_member(member_id))
         # It cannot send heartbeats before it has its answer, so this bounds a client that is gone.
         self._start_session(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance_or_complete_join(f"{member_id} joined: {join.reason}")
+        self._rebalance_or_complete_join(
+            f"Adding new member {member_id} with group instance id {join.instance_id}; "
+            f"client reason: {join.reason}"
+        )
 
     def _update(self, member: Member, join: Join) -> None:
         self.members.set_protocols(member, join.protocols)
@@ -171,11 +203,18 @@ class ClassicGroup(Rebalance):
         self._rename(member, join.new_member_id)
         self._update(member, join)
         self._start_session(member.member_id, member.session_timeout_ms)
-        text = f"static member {join.instance_id} came back as {member.member_id}"
+        text = f"static member {member.member_id} with instance id {join.instance_id}"
         if self.state is GroupState.STABLE:
             if self.members.select_protocol() != self.protocol:
-                self._prepare_rebalance(f"{text} with other protocols")
+                self._prepare_rebalance(
+                    f"Group's selectedProtocol will change because {text} joined with change of "
+                    f"protocol; client reason: {join.reason}"
+                )
                 return
+            self._report(
+                f"Static member {member.member_id} which joins group {self.group_id} during Stable "
+                "stage and doesn't affect the selected protocol will not trigger a rebalance."
+            )
             # The new id must not be lost, or a new coordinator would not know the member.
             self._before_rename[member.member_id] = before
             self._effects.append(
@@ -192,7 +231,7 @@ class ClassicGroup(Rebalance):
             )
         elif self.state is GroupState.COMPLETING_REBALANCE:
             # The leader assigns to the old id: without a rebalance the new one would get nothing.
-            self._prepare_rebalance(text)
+            self._prepare_rebalance(f"Updating metadata for {text}; client reason: {join.reason}")
         else:
             self._maybe_complete_join()
 
@@ -272,6 +311,12 @@ class ClassicGroup(Rebalance):
         if self.members.is_leader(member.member_id) and self._storing is None:
             given = {a.member_id: bytes(a.assignment) for a in request.assignments}
             self._storing = {m.member_id: given.get(m.member_id, b"") for m in self.members}
+            static = sum(one.is_static for one in self.members)
+            self._report(
+                f"Assignment received from leader {member.member_id} for group {self.group_id} for "
+                f"generation {self.generation}. The group has {len(self.members)} members, "
+                f"{static} of which are static."
+            )
             self._effects.append(
                 Append(
                     (group_record(self, self._storing),),
@@ -313,7 +358,7 @@ class ClassicGroup(Rebalance):
             return []
         self._now_ms = now_ms
         self._answer_syncs(error)
-        self._prepare_rebalance(f"{error.name} when its assignment was stored")
+        self._prepare_rebalance(f"Error {error.name} when storing group assignment")
         return self._take_effects()
 
     def _is_storing(self, generation: int) -> bool:
@@ -357,8 +402,14 @@ class ClassicGroup(Rebalance):
             else:
                 error = self.members.check(member_id, instance_id)
             if not error:
+                kind = "Pending member"
                 if member_id in self.members:
-                    left.append(f"{member_id} ({identity.reason or 'not provided'})")
+                    left.append(member_id)
+                    kind = "Member"
+                self._report(
+                    f"[Group {self.group_id}] {kind} {member_id} has left group through explicit "
+                    f"`LeaveGroup` request; client reason: {identity.reason or 'not provided'}"
+                )
                 self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             answers.append(
                 MemberResponse(
@@ -369,7 +420,9 @@ class ClassicGroup(Rebalance):
             )
         self._effects.append(Reply(request_id, LeaveGroupResponse(members=answers)))
         if left:
-            self._rebalance_or_complete_join(f"left: {', '.join(left)}")
+            self._rebalance_or_complete_join(
+                f"explicit `LeaveGroup` request for ({', '.join(left)}) members."
+            )
         else:
             self._maybe_complete_join()  # a member id that was given out may have been the last
         return self._take_effects()
@@ -396,11 +449,23 @@ class ClassicGroup(Rebalance):
             return  # it waits for us; its session begins again with the answer
         else:
             self._counters.members_removed += 1
+        if member is None:
+            self._report(
+                f"Pending member {member_id} in group {self.group_id} has been removed after "
+                "session timeout expiration."
+            )
+        else:
+            self._report(
+                f"Member {member_id} in group {self.group_id} has failed, removing it from the "
+                "group."
+            )
         self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if member is None:
             self._maybe_complete_join()
         else:
-            self._rebalance_or_complete_join(f"{member_id} was silent for its session timeout")
+            self._rebalance_or_complete_join(
+                f"removing member {member_id} on heartbeat expiration."
+            )
 
     # --- OffsetCommit ----------------------------------------------------------------------------
 
@@ -474,7 +539,11 @@ class ClassicGroup(Rebalance):
         for member in self.members:
             self._start_session(member.member_id, member.session_timeout_ms)
         if len(self.members) > self._config.group_max_size:
-            self._prepare_rebalance("it is larger than group.max.size")
+            self._prepare_rebalance(
+                f"Freshly-loaded group {self.group_id} (size {len(self.members)}) is over capacity "
+                f"{self._config.group_max_size}. Rebalancing in order to give a chance for "
+                "consumers to commit offsets"
+            )
         return self._take_effects()
 
     def on_deleted(self, *, now_ms: int) -> list[Effect]:

@@ -124,7 +124,10 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A line for the log: what happened to the group, and why."""
+    """A line for the log: what happened to the group, and why, in the words of Kafka's coordinator.
+
+    It has names and reasons that clients chose.
+    """
 
     group_id: str
     text: str

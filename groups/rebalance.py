@@ -40,6 +40,11 @@ class _InitialDelay:
     remaining_ms: int
 
 
+def _is_late(member: Member) -> bool:
+    """When the time to rejoin is over. Static members may come later."""
+    return member.parked_join is None and not member.is_static
+
+
 class Rebalance:
     """State and timers. Effects gather in `_effects` until the event's method takes them."""
 
@@ -82,9 +87,11 @@ class Rebalance:
         self._yet_to_sync.clear()
         self._effects.append(CancelTimer(self._key(TimerKind.SYNC)))
         is_initial = self.state is GroupState.EMPTY
+        before = self.state.value
         self._become(GroupState.PREPARING_REBALANCE)
-        self._effects.append(
-            Report(self.group_id, f"rebalances after generation {self.generation}: {reason}")
+        self._report(
+            f"Preparing to rebalance group {self.group_id} in state {before} "
+            f"with old generation {self.generation} (reason: {reason})."
         )
         if is_initial:
             step_ms = self._config.group_initial_rebalance_delay_ms
@@ -121,13 +128,15 @@ class Rebalance:
         """The members that have rejoined are the next generation; static ones may be late."""
         self._effects.append(CancelTimer(self._key(TimerKind.JOIN)))
         self._initial_delay = None
-        for member in list(self.members):
-            if member.parked_join is None and not member.is_static:
-                self._effects.append(
-                    Report(self.group_id, f"removed {member.member_id}: it did not rejoin in time")
-                )
-                self._counters.members_removed += 1
-                self._remove(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        late = [one.member_id for one in self.members if _is_late(one)]
+        if late:
+            self._report(
+                f"Group {self.group_id} removed dynamic members who haven't joined: "
+                f"{', '.join(late)}"
+            )
+        for member_id in late:
+            self._counters.members_removed += 1
+            self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if len(self.members) and not self.members.elect_joined_leader():
             # Only silent static members: wait until one rejoins or their sessions end.
             self._start_join_timer(self.members.rebalance_timeout_ms)
@@ -138,9 +147,7 @@ class Rebalance:
             self.protocol = None
             self._become(GroupState.EMPTY)
             self._effects.append(Append((group_record(self, {}),)))
-            self._effects.append(
-                Report(self.group_id, f"is empty since generation {self.generation}")
-            )
+            self._report(f"Group {self.group_id} with generation {self.generation} is now empty.")
             return
         self.protocol = self.members.select_protocol()
         self._become(GroupState.COMPLETING_REBALANCE)
@@ -154,12 +161,9 @@ class Rebalance:
         self._effects.append(
             StartTimer(self._key(TimerKind.SYNC), self.members.rebalance_timeout_ms)
         )
-        self._effects.append(
-            Report(
-                self.group_id,
-                f"has {len(self.members)} members in generation {self.generation}, "
-                f"{self.protocol} by {self.members.leader_id}",
-            )
+        self._report(
+            f"Stabilized group {self.group_id} generation {self.generation} with "
+            f"{len(self.members)} members: {self.protocol} by {self.members.leader_id}."
         )
 
     # --- the sync phase --------------------------------------------------------------------------
@@ -186,7 +190,9 @@ class Rebalance:
             self._counters.members_removed += len(late)
             for member_id in late:
                 self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-            self._prepare_rebalance(f"no SyncGroup in time from {', '.join(late)}")
+            self._prepare_rebalance(
+                f"Removing {', '.join(late)} on pending sync request expiration"
+            )
 
     # --- letting a member go ---------------------------------------------------------------------
 
@@ -220,6 +226,9 @@ class Rebalance:
 
     def _refuse_id(self, request_id: int, error: ErrorCode, member_id: str) -> None:
         self._effects.append(Reply(request_id, refused_join(error, member_id)))
+
+    def _report(self, text: str) -> None:
+        self._effects.append(Report(self.group_id, text))
 
     def _start_session(self, member_id: str, timeout_ms: int) -> None:
         self._effects.append(StartTimer(self._session(member_id), timeout_ms))

@@ -45,7 +45,7 @@ CONFIG = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0, group_min_se
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 10))
+    asyncio.run(asyncio.wait_for(work, 60))
 
 
 async def led(host: GroupHost, replica: MemoryReplica, *, epoch: int = 1) -> Any:
@@ -551,12 +551,12 @@ def test_a_flood_of_rebalances_is_no_flood_of_lines(caplog: pytest.LogCaptureFix
     async def scene() -> None:
         replica, host = MemoryReplica(), new_host()
         shard = await led(host, replica)
-        for number in range(3 * LINES_AT_ONCE // 2):
+        for number in range(LINES_AT_ONCE // 3):  # more than four lines each
             await shard.leave(
                 LeaveGroupRequest("g", [MemberIdentity((await join(shard)).member_id)])
             )
             if number == 0:
-                assert "group g rebalances after generation 0" in caplog.text
+                assert "Preparing to rebalance group g in state Empty with old generation 0" in caplog.text
         host.close()
 
     caplog.set_level(logging.INFO, "bradbury.groups")
