@@ -556,7 +556,10 @@ def test_a_flood_of_rebalances_is_no_flood_of_lines(caplog: pytest.LogCaptureFix
                 LeaveGroupRequest("g", [MemberIdentity((await join(shard)).member_id)])
             )
             if number == 0:
-                assert "Preparing to rebalance group g in state Empty with old generation 0" in caplog.text
+                assert (
+                    "Preparing to rebalance group g in state Empty with old generation 0"
+                    in caplog.text
+                )
         host.close()
 
     caplog.set_level(logging.INFO, "bradbury.groups")

@@ -199,7 +199,9 @@ def test_what_only_a_minority_has_is_cut_when_another_majority_has_decided(tmp_p
     run(scenario())
 
 
-def test_of_two_controllers_the_older_is_refused_by_the_voters_they_share(tmp_path: Path) -> None:
+def test_of_two_controllers_the_older_is_refused_by_the_voters_they_share(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         older = await cluster.start()
@@ -211,6 +213,10 @@ def test_of_two_controllers_the_older_is_refused_by_the_voters_they_share(tmp_pa
         with pytest.raises(NotController, match="newer controller|waiting for its successor"):
             await create(older, "too-late")
         assert cluster.ended == [older]
+        assert (
+            f"Renouncing the leadership due to a metadata log event. We were the active "
+            f"controller at epoch {older.me.epoch}: "
+        ) in caplog.text
         await create(newer, "in-time")
         assert b"too-late" not in await cluster.wait_equal()
         await cluster.close()
