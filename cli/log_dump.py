@@ -4,8 +4,10 @@
     00000000000000368769.index      offset and position of each entry
     00000000000000368769.timeindex  timestamp and offset of each entry
 
-Every batch is checked as the broker checks it. At the first damage the dump says where and why, and
-ends with exit code 1. Nothing is changed: it may be run on the files of a live broker.
+A message of magic 0 or 1, as Kafka wrote before 0.11, is a batch, too: of one record, or of those
+compressed in it. Every batch is checked as the broker checks it. At the first damage the dump says
+where and why, and ends with exit code 1. Nothing is changed: it may be run on the files of a live
+broker.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ def dump(
 
 def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool) -> None:
     from ..protocol.errors import KafkaError
+    from ..protocol.old_batches import is_old, read_old_batch
     from ..protocol.record_batch import check_batch
     from ..protocol.records import iterate_records
 
@@ -69,8 +72,12 @@ def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool
             for position, size in walk_batches(data):
                 batch = data[position : position + size]
                 try:
-                    header = check_batch(batch)
-                    rows = [_record(row) for row in iterate_records(batch, check_crc=False)]
+                    if is_old(batch):
+                        header, found = read_old_batch(batch)
+                    else:
+                        header = check_batch(batch)
+                        found = list(iterate_records(batch, check_crc=False))
+                    rows = [_record(row) for row in found]
                 except KafkaError as error:
                     raise Damage(position, str(error)) from None
                 count += 1
@@ -101,12 +108,13 @@ def _batch(position: int, header: RecordBatchHeader) -> dict[str, Any]:
     return {
         "position": position,
         "size": header.size,
+        "magic": header.magic,
         "base_offset": header.base_offset,
         "last_offset": header.base_offset + header.last_offset_delta,
         "record_count": header.record_count,
         "leader_epoch": header.leader_epoch,
         "codec": CODECS[header.codec] if header.codec < len(CODECS) else header.codec,
-        "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+        "timestamp_type": _timestamp_type(header),
         "base_timestamp": header.base_timestamp,
         "max_timestamp": header.max_timestamp,
         "producer_id": header.producer_id,
@@ -118,10 +126,18 @@ def _batch(position: int, header: RecordBatchHeader) -> dict[str, Any]:
     }
 
 
+def _timestamp_type(header: RecordBatchHeader) -> str:
+    if not header.magic:
+        return "NoTimestampType"
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
+
+
 def _batch_line(batch: dict[str, Any]) -> str:
+    is_young = batch["magic"] > 1
+    format_ = f"epoch {batch['leader_epoch']}" if is_young else f"magic {batch['magic']}"
     line = (
         f"@{batch['position']:<10} offsets {batch['base_offset']}-{batch['last_offset']}  "
-        f"records {batch['record_count']}  bytes {batch['size']}  epoch {batch['leader_epoch']}  "
+        f"records {batch['record_count']}  bytes {batch['size']}  {format_}  "
         f"codec {batch['codec']}  time {show_time(batch['max_timestamp'])}"
     )
     if batch["producer_id"] >= 0:

@@ -92,19 +92,25 @@ class Damage(Exception):
 
 
 def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
-    """(position, size in bytes) of each batch of a segment, by its length alone.
+    """(position, size in bytes) of each batch of a segment, by its length and magic alone.
+
+    An entry of magic 0 or 1 is a batch, too (protocol/old_batches).
 
     Raises:
         Damage: a length that cannot be; the file ends within a batch.
     """
-    from ..protocol.record_batch import HEADER_SIZE, read_size
+    from ..protocol.message_set import MAGIC_POSITION
+    from ..protocol.old_batches import least_size
+    from ..protocol.record_batch import read_size
 
     position, end = 0, len(data)
     while position < end:
-        if end - position < HEADER_SIZE:
+        head = data[position : position + MAGIC_POSITION + 1]
+        least = least_size(head[MAGIC_POSITION]) if len(head) > MAGIC_POSITION else len(head) + 1
+        if end - position < least:
             raise Damage(position, f"{end - position} bytes are less than a header")
-        _, size = read_size(data[position : position + HEADER_SIZE])
-        if size < HEADER_SIZE:
+        _, size = read_size(head)
+        if size < least:
             raise Damage(position, f"a batch of {size} bytes")
         if position + size > end:
             raise Damage(position, f"the batch's last {position + size - end} bytes are missing")

@@ -4,6 +4,9 @@
     .timeindex  (timestamp, offset)   the batch with the offset has the timestamp as its latest, and
                                       none before it a later one
 
+Kafka's brokers wrote the entries for messages of magic 0 and 1 with the first offset of what they
+appended at once, or with the last: any is right that no message before the position has reached.
+
 Entries rise. An index may know less than the log, never more. A missing index is no problem, since
 a broker makes it anew; it is counted. Exit code 0: all agree; 1: an entry does not.
 Source: DumpLogSegments --index-sanity-check and --verify-index-only in apache/kafka.
@@ -21,7 +24,15 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from .log_files import Damage, below_a_folder, content_of, logs_of, walk_batches, walk_index
+from .log_files import (
+    Damage,
+    base_offset_of,
+    below_a_folder,
+    content_of,
+    logs_of,
+    walk_batches,
+    walk_index,
+)
 from .log_verify import Problem, show_problems
 from .options import AsJson
 from .output import note, print_json, print_table
@@ -31,13 +42,18 @@ INDEX_SUFFIXES = (".index", ".timeindex")
 
 
 class _Batches(NamedTuple):
-    """Of one segment, in order. latest: the largest timestamp up to and with each batch."""
+    """Of one segment, in order.
+
+    base_offsets: in messages of magic 0 and 1 that are compressed, the lower bound of them.
+    latest: the largest timestamp up to and with each batch. are_old: of magic 0 or 1.
+    """
 
     positions: list[int]
     base_offsets: list[int]
     last_offsets: list[int]
     timestamps: list[int]
     latest: list[int]
+    are_old: list[bool]
 
 
 @dataclass(slots=True)
@@ -120,8 +136,13 @@ def _offset_entry(batches: _Batches, offset: int, position: int) -> str | None:
     number = bisect_right(batches.positions, position) - 1
     if number < 0 or batches.positions[number] != position:
         return f"no batch begins at byte {position} of the log"
-    if batches.last_offsets[number] != offset:
-        last = batches.last_offsets[number]
+    last = batches.last_offsets[number]
+    if batches.are_old[number]:
+        if offset < batches.base_offsets[number]:
+            return f"offset {offset}, but the log before byte {position} reaches further"
+        if offset > batches.last_offsets[-1]:
+            return f"offset {offset}, but the log ends with {batches.last_offsets[-1]}"
+    elif last != offset:
         return f"offset {offset}, but the batch at byte {position} ends with {last}"
     return None
 
@@ -140,21 +161,31 @@ def _time_entry(batches: _Batches, timestamp: int, offset: int) -> str | None:
 
 def _batches_of(path: Path) -> _Batches:
     """Headers only; up to the first damage, beyond which no entry can be right."""
+    from ..protocol.old_batches import believed_header, is_old
     from ..protocol.record_batch import HEADER_SIZE, read_header
 
     positions, headers = [], []
+    bases, are_old = [], []
+    next_offset = base_offset_of(path)
     with content_of(path) as data:
         try:
             for position, _ in walk_batches(data):
+                head = data[position : position + HEADER_SIZE]
+                old = is_old(head)
+                header = believed_header(head) if old else read_header(head)
+                bases.append(min(next_offset, header.base_offset) if old else header.base_offset)
+                next_offset = header.next_offset
                 positions.append(position)
-                headers.append(read_header(data[position : position + HEADER_SIZE]))
+                headers.append(header)
+                are_old.append(old)
         except Damage:
             pass  # `log verify` names it
     timestamps = [header.max_timestamp for header in headers]
     return _Batches(
         positions,
-        [header.base_offset for header in headers],
+        bases,
         [header.last_offset for header in headers],
         timestamps,
         list(accumulate(timestamps, max)),
+        are_old,
     )

@@ -2,8 +2,9 @@
 
 Checked of each batch: length, magic, CRC, codec; offsets that rise from batch to batch and segment
 to segment, and stay within the segment's reach; leader epochs that never go back; as many records
-as the header says, their offsets rising within the batch; the latest timestamp. Exit code 0: sound;
-1: something is not, and was named with its place.
+as the header says, their offsets rising within the batch; the latest timestamp. A message of magic
+0 or 1 is a batch of its own, or with those compressed in it; it has no leader epoch. Exit code 0:
+sound; 1: something is not, and was named with its place.
 
 After a wrong CRC or record the check goes on with the next batch; after a wrong length there is no
 next one, and the rest of that segment is not looked at.
@@ -14,7 +15,7 @@ Not here: indexes (log_index_check).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,9 +37,12 @@ from .progress import Advance, progress_bar
 
 if TYPE_CHECKING:
     from ..protocol.record_batch import RecordBatchHeader
+    from ..protocol.records import Record
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Of records decoded in one call."""
+MAGIC = 2
+"""Of record batches. Messages of magic 0 and 1 are batches of their own."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SHOWN = 50
 
@@ -127,10 +131,10 @@ class _LogCheck:
                         summary.first_offset = header.base_offset
                     summary.batches += 1
                     summary.records += header.record_count
-                    if reason is None:
-                        sound.append((position, header))
-                    else:
+                    if reason is not None:
                         problem(position, header.base_offset, reason)
+                    elif header.magic >= MAGIC:  # the records of others were looked at
+                        sound.append((position, header))
                     if sound and position + size - sound[0][0] >= CHUNK_BYTES:
                         for wrong in wrong_records(data, sound):
                             problem(*wrong)
@@ -152,12 +156,18 @@ class _LogCheck:
     ) -> tuple[RecordBatchHeader, str | None]:
         """The header of a batch, and what is wrong with it as a whole."""
         from ..protocol.errors import KafkaError
+        from ..protocol.old_batches import believed_header, is_old, read_old_batch
         from ..protocol.record_batch import check_batch, read_header
 
         batch = data[position : position + size]
-        header = read_header(batch)
+        header = believed_header(batch) if is_old(batch) else read_header(batch)
+        reason = None
         try:
-            check_batch(batch)
+            if is_old(batch):
+                header, records = read_old_batch(batch)
+                reason = _wrong_records(records, header)
+            else:
+                check_batch(batch)
         except KafkaError as error:
             return header, str(error)
         expected, epoch = self._next_offset, self._leader_epoch
@@ -167,9 +177,9 @@ class _LogCheck:
             return header, f"last offset {header.last_offset} in segment {segment_base}"
         self._next_offset = header.next_offset
         self._leader_epoch = max(epoch, header.leader_epoch)
-        if header.leader_epoch < epoch:
+        if header.magic >= MAGIC and header.leader_epoch < epoch:
             return header, f"leader epoch {header.leader_epoch} after {epoch}"
-        return header, None
+        return header, reason
 
 
 def wrong_records(
@@ -245,17 +255,24 @@ def _wrong(batch: bytes, header: RecordBatchHeader) -> str | None:
     from ..protocol.errors import KafkaError
     from ..protocol.records import iterate_records
 
-    before, latest = header.base_offset - 1, -1
     try:
-        for record in iterate_records(batch, check_crc=False):
-            if record.offset <= before:
-                return f"record {record.offset} after {before}"
-            before, latest = record.offset, max(latest, record.timestamp)
+        return _wrong_records(iterate_records(batch, check_crc=False), header)
     except KafkaError as error:
         return str(error)
+
+
+def _wrong_records(records: Iterable[Record], header: RecordBatchHeader) -> str | None:
+    """Raises KafkaError if `records` does."""
+    before, latest = header.base_offset - 1, -1
+    for record in records:
+        if record.offset <= before:
+            return f"record {record.offset} after {before}"
+        before, latest = record.offset, max(latest, record.timestamp)
     if before > header.last_offset:
         return f"record {before} in a batch that ends at {header.last_offset}"
-    if header.record_count and not header.is_control and latest != header.max_timestamp:
+    # Brokers of then took what producers wrote into a compressed message, and some wrote 0.
+    is_told = header.magic >= MAGIC and header.record_count and not header.is_control
+    if is_told and latest != header.max_timestamp:
         return f"latest timestamp {latest}, but the header says {header.max_timestamp}"
     return None
 

@@ -118,7 +118,8 @@ DAMAGE = [
     pytest.param(lambda b: rewritten(b, ">i", 57, 2), "last record of a batch", id="count"),
     pytest.param(lambda b: rewritten(b, ">q", 35, 5_000), "latest timestamp", id="max-timestamp"),
     pytest.param(lambda b: rewritten(b, ">i", 23, 1), "offset delta 2", id="last-offset"),
-    pytest.param(lambda b: rewritten(b, ">b", 16, 1), "magic 1", id="magic"),
+    pytest.param(lambda b: rewritten(b, ">b", 16, 3), "magic 3", id="magic"),
+    pytest.param(lambda b: rewritten(b, ">b", 16, 1), "CRC of a message", id="an-old-magic"),
     pytest.param(lambda b: rewritten(b, ">h", 21, 7), "codec", id="codec"),
 ]
 
