@@ -15,11 +15,13 @@ import cramjam
 import pytest
 from aiokafka.record.legacy_records import _LegacyRecordBatchBuilderPy as AiokafkaBuilder
 from aiokafka.record.memory_records import _MemoryRecordsPy
+from hypothesis import given, strategies as st
 from kafka.errors import UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from bradbury.cli.log_verify import check_log
 from bradbury.protocol.compression import CompressionType
 from bradbury.protocol.lz4_header import with_old_checksum
 from bradbury.tests.support.command_line import Command
@@ -341,3 +343,16 @@ def test_an_index_that_leads_past_messages_or_behind_the_log_is_wrong(
     code, (found,) = checked(command, log)
     assert code == 1
     assert reason in found
+
+
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255), cut=st.integers(0, 40))
+def test_whatever_is_changed_the_check_ends_with_a_verdict(
+    tmp_path_factory: pytest.TempPathFactory, place: int, value: int, cut: int
+) -> None:
+    content = bytearray(
+        by_hand(100, 0, b"a") + wrapper(1, GZIP, 101, 3) + wrapper(0, SNAPPY, 104, 2)
+    )
+    content[place % len(content)] = value
+    path = segment(tmp_path_factory.mktemp("t-0"), bytes(content[: len(content) - cut]))
+    (summary,) = check_log([path], lambda _: None)
+    assert all(0 <= one.position <= len(content) for one in summary.problems)
