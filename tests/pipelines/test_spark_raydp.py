@@ -8,17 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as f
 
 import bradbury
-from bradbury.pipelines.spark.session import SparkUnavailable, stop_spark
+from bradbury.pipelines.spark.executors import executor_work
+from bradbury.pipelines.spark.failure import SparkUnavailable
+from bradbury.pipelines.spark.session import stop_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def spark(ray_cluster: str, bootstrap: str) -> Iterator[SparkSession]:
-    session = bradbury.spark("bradbury-test", executor_memory="512M", bootstrap=bootstrap)
+    session = bradbury.spark(
+        "bradbury-test", executor_memory="512M", short_lived=True, bootstrap=bootstrap
+    )
     session.sparkContext.setLogLevel("OFF")
     yield session
     stop_spark()
@@ -63,10 +67,23 @@ def test_read_write_and_stream_on_executors_of_the_ray_cluster(
     assert numbers(spark, "raydp-stream") == list(range(1_000))
 
 
+def test_a_cached_result_has_as_many_tasks_as_it_has_data_for(spark: SparkSession) -> None:
+    """Spark keeps the tasks that its shuffle began with otherwise, and so does all after it."""
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", "50")
+    counted = spark.range(1_000).groupBy((f.col("id") % 36).alias("group")).count().cache()
+    assert counted.count() == 36
+    assert counted.rdd.getNumPartitions() <= 2
+    counted.unpersist()
+    spark.conf.unset("spark.sql.adaptive.coalescePartitions.initialPartitionNum")
+
+
 def test_the_work_is_done_by_an_actor_of_the_ray_cluster(spark: SparkSession) -> None:
     import ray
 
     names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
     assert [name for name in names if name.startswith("raydp-executor")]
+    (work,) = executor_work(spark)
+    assert work.host in {node["NodeManagerAddress"] for node in ray.nodes()}
+    assert work.completed_tasks > 0
     with pytest.raises(SparkUnavailable, match="has a Spark session already"):
         bradbury.spark()

@@ -9,6 +9,13 @@ import pytest
 
 import bradbury
 from bradbury.pipelines.spark import session
+from bradbury.pipelines.spark.executors import EXECUTOR_CPU, check_room, memory_bytes
+from bradbury.pipelines.spark.jvm import (
+    DRIVER_OPTIONS,
+    EXECUTOR_OPTIONS,
+    MASTER_OPTIONS,
+    java_options,
+)
 from bradbury.pipelines.spark.session import (
     JavaMissing,
     SparkMissing,
@@ -94,15 +101,91 @@ def test_outside_a_ray_cluster_it_is_said_what_to_call() -> None:
         "try:\n    bradbury.spark()\n"
         "except RayNotInitialised as error:\n    print(error)\n"
     )
-    assert "call bradbury.up() or ray.init() first" in said
+    assert "call bradbury.up() first" in said
+    assert "local_session()" in said
+    assert len(said.splitlines()) == 1
+
+
+GIB = 1024.0**3
+
+
+def room(
+    *nodes: tuple[float, float], executors: int, cores: int = 1, memory: str = "1g", **settings: str
+) -> None:
+    """Nodes as (CPUs, GiB)."""
+    check_room(
+        [{"CPU": cpus, "memory": gib * GIB} for cpus, gib in nodes],
+        num_executors=executors,
+        executor_cores=cores,
+        executor_memory=memory,
+        settings=settings,
+    )
 
 
 def test_executors_that_can_never_be_placed_are_refused() -> None:
     with pytest.raises(SparkUnavailable, match="3 executors of 2 CPUs do not fit") as refused:
-        session._check_resources({"CPU": 4.0}, 3, 2, {})
-    assert "which has 4" in str(refused.value)
-    session._check_resources({"CPU": 4.0}, 2, 2, {})
-    session._check_resources({"CPU": 1.0}, 3, 2, {session._EXECUTOR_CPU: "0.1"})
+        room((4, 9), executors=3, cores=2)
+    assert "whose nodes have 4:" in str(refused.value)
+    room((4, 9), executors=2, cores=2)
+    room((1, 9), executors=3, cores=2, **{EXECUTOR_CPU: "0.1"})
+    with pytest.raises(SparkUnavailable, match="whose nodes have 1, 1, 1:"):
+        room((1, 9), (1, 9), (1, 9), executors=1, cores=2)  # three CPUs, but on three nodes
+    with pytest.raises(SparkUnavailable, match="3 executors of 2048 MiB do not fit") as refused:
+        room((4, 3), (4, 3), executors=3, memory="2g")
+    assert "whose nodes have 3072, 3072 MiB" in str(refused.value)
+    room((4, 3), (4, 3), executors=2, memory="2g")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1g", GIB), ("512m", GIB / 2), ("512M", GIB / 2), ("512mb", GIB / 2), ("2048", 2 * GIB)],
+)
+def test_sizes_are_written_as_spark_has_them(text: str, size: float) -> None:
+    assert memory_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("100m", "executor_memory='100m' is too little: Spark needs 450 MiB"),
+        ("449m", "say '512m' or more"),
+        ("1.5g", "is no size"),
+        ("much", "say a whole number with its unit, '512m' or '1g'"),
+    ],
+)
+def test_too_little_memory_is_refused_before_anything_starts(text: str, said: str) -> None:
+    with pytest.raises(SparkUnavailable) as refused:
+        bradbury.spark(executor_memory=text)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_shuffles_go_by_the_cores_there_are_unless_it_is_said() -> None:
+    shuffle, first = (
+        "spark.sql.shuffle.partitions",
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum",
+    )
+    one = session._settings({}, None, core_count=1)
+    assert (one[shuffle], one[first]) == ("4", "32")
+    many = session._settings({}, None, core_count=64)
+    assert (many[shuffle], many[first]) == ("128", "1024")
+    said = session._settings({shuffle: "3"}, None, core_count=64)
+    assert said[shuffle] == "3"
+    assert first not in said  # it would win over what was said
+
+
+def test_masters_never_wait_for_the_optimising_compiler_and_other_jvms_do_if_they_live() -> None:
+    quick = "-XX:TieredStopAtLevel=1"
+    long = java_options({EXECUTOR_OPTIONS: "-Dmine=1"}, short_lived=False)
+    assert [quick in long[name] for name in (DRIVER_OPTIONS, EXECUTOR_OPTIONS, MASTER_OPTIONS)] == [
+        False,
+        False,
+        True,
+    ]
+    assert long[EXECUTOR_OPTIONS].endswith(" -Dmine=1")
+    short = java_options({DRIVER_OPTIONS: "-XX:TieredStopAtLevel=4"}, short_lived=True)
+    assert all(quick in options for options in short.values())
+    assert short[DRIVER_OPTIONS].endswith(" -XX:TieredStopAtLevel=4")  # the last one counts
 
 
 def test_where_the_cluster_is_may_be_unknown_until_an_option_says(
