@@ -43,12 +43,14 @@ generate: $(VENV)/.test
 	$(BIN)/python -m bradbury.protocol.message_generator
 	$(BIN)/python -m bradbury.handlers.config_document
 
-# Every foreign client and tool that is installed, against a live cluster; then the table of it.
+# Every foreign client, tool and program that is there, the deep tests too, against live clusters; then
+# the table of it.
 compatibility: $(VENV)/.test java
 	rm -f .cache/compatibility.json
-	-$(BIN)/python -m pytest tests/compatibility --deselect tests/compatibility/test_table.py
-	$(BIN)/python -m bradbury.tests.support.compatibility
-	$(BIN)/python -m pytest tests/compatibility/test_table.py
+	$(BIN)/python -m pytest -m "" tests/compatibility --durations 0 --durations-min 1 \
+		--deselect tests/compatibility/test_table.py; ran=$$?; \
+	$(BIN)/python -m bradbury.tests.support.compatibility && \
+	$(BIN)/python -m pytest -m "" tests/compatibility/test_table.py && exit $$ran
 
 # Groups of every client under joins, leaves, kills and dying coordinators, and what a checker finds.
 # A failing run says where it keeps its history.

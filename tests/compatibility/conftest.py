@@ -29,6 +29,11 @@ def recorder() -> Iterator[Recorder]:
     recorder.save()
 
 
+@pytest.fixture(autouse=True)
+def _depth(recorder: Recorder, request: pytest.FixtureRequest) -> None:
+    recorder.deep = request.node.get_closest_marker("deep") is not None
+
+
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("compatibility")

@@ -1,9 +1,10 @@
 """What foreign clients really ran against Bradbury: recorded by tests, rendered as a document.
 
-    .cache/compatibility.json   {tool: {"version": ..., "calls": {call: {"outcome", "note"}}}}
+    .cache/compatibility.json   {tool: {"version", "calls": {call: {"outcome", "note", "deep"}}}}
 
 An outcome is "works", "refused" (not there yet, and the client was told so by a clear error, which is
-the note) or "fails". `python -m bradbury.tests.support.compatibility` renders docs/compatibility.md.
+the note) or "fails". Deep calls are made by tests with that mark, which only `make compatibility`
+runs. `python -m bradbury.tests.support.compatibility` renders docs/compatibility.md.
 """
 
 import json
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import pytest
 
@@ -20,6 +21,7 @@ RECORDS = ROOT / ".cache" / "compatibility.json"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 SIGNS = {"works": "yes", "refused": "not yet", "fails": "**fails**"}
 MAX_NOTE = 150
+DEEP = "deep"
 
 HEAD = """# Compatibility
 
@@ -28,9 +30,23 @@ by `make compatibility` from the tests in tests/compatibility: a call stands her
 it and looked at what came of it.
 
 *yes*: it does what it does against Apache Kafka. *not yet*: refused with a clear error, which is
-given. A tool that is not installed where the tests run is left out of that run.
+given. A tool that is not installed where the tests run is left out of that run. *deep*: run by
+`make compatibility` only; all else is run by `make test`, too.
 
 """
+
+
+class Call(TypedDict):
+    outcome: str
+    note: str
+    deep: bool
+
+
+class Claim(NamedTuple):
+    """What the document says of a call."""
+
+    outcome: str
+    deep: bool
 
 
 class Ran(NamedTuple):
@@ -44,10 +60,11 @@ class Ran(NamedTuple):
 class Tool:
     """The calls of one client, and how they ended."""
 
-    def __init__(self, name: str, version: str) -> None:
+    def __init__(self, name: str, version: str, *, deep: bool = False) -> None:
         self.name = name
         self.version = version
-        self.calls: dict[str, dict[str, str]] = {}
+        self.deep = deep
+        self.calls: dict[str, Call] = {}
 
     @contextmanager
     def call(self, *names: str) -> Iterator[None]:
@@ -71,7 +88,8 @@ class Tool:
 
     def _note(self, names: tuple[str, ...], outcome: str, note: str) -> None:
         for name in names:
-            self.calls[name] = {"outcome": outcome, "note": note}
+            deep = self.deep and self.calls.get(name, {"deep": True})["deep"]
+            self.calls[name] = {"outcome": outcome, "note": note, "deep": deep}
 
 
 class Recorder:
@@ -80,13 +98,16 @@ class Recorder:
     def __init__(self, before: dict[str, dict]) -> None:
         self._before = before
         self._tools: dict[str, Tool] = {}
+        self.deep = False  # the test that runs
 
     @classmethod
     def load(cls) -> "Recorder":
         return cls(json.loads(RECORDS.read_text()) if RECORDS.is_file() else {})
 
     def tool(self, name: str, version: str) -> Tool:
-        return self._tools.setdefault(name, Tool(name, version))
+        tool = self._tools.setdefault(name, Tool(name, version))
+        tool.deep = self.deep
+        return tool
 
     def records(self) -> dict[str, dict]:
         """Calls made now count for more; those of another version of a tool are forgotten."""
@@ -113,22 +134,23 @@ def render(records: dict[str, dict]) -> str:
     for name, tool in sorted(records.items(), key=lambda item: item[0].lower()):
         parts.append(f"\n## {name} · {tool['version']}\n\n| call | | |\n|---|---|---|\n")
         for call, found in sorted(tool["calls"].items()):
-            note = found["note"].replace("|", "\\|")
-            parts.append(f"| `{call}` | {SIGNS[found['outcome']]} | {note} |\n")
+            notes = [DEEP] if found["deep"] else []
+            notes += [found["note"].replace("|", "\\|")] if found["note"] else []
+            parts.append(f"| `{call}` | {SIGNS[found['outcome']]} | {': '.join(notes)} |\n")
     return "".join(parts)
 
 
-def claims(document: str) -> dict[tuple[str, str], dict[str, str]]:
+def claims(document: str) -> dict[tuple[str, str], dict[str, Claim]]:
     """What a document says: (tool, version) -> call -> outcome."""
     outcomes = {sign: outcome for outcome, sign in SIGNS.items()}
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    calls: dict[str, str] = {}
+    found: dict[tuple[str, str], dict[str, Claim]] = {}
+    calls: dict[str, Claim] = {}
     for line in document.splitlines():
         if line.startswith("## "):
             name, _, version = line[3:].rpartition(" · ")
             calls = found.setdefault((name, version), {})
-        elif row := re.fullmatch(r"\| `(.+?)` \| (.+?) \| .*\|", line):
-            calls[row[1]] = outcomes[row[2]]
+        elif row := re.fullmatch(r"\| `(.+?)` \| (.+?) \| (.*) \|", line):
+            calls[row[1]] = Claim(outcomes[row[2]], row[3].partition(":")[0] == DEEP)
     return found
 
 

@@ -1,6 +1,6 @@
-"""Apache Kafka's own jars: its tools and its broker, as the judge of what we read and write.
+"""Apache Kafka's own jars: its tools, its broker and what is built on its clients, as judges of ours.
 
-They come once from the Maven repository this machine is set up for into .cache/kafka-<version>/, and
+They come once from the Maven repository this machine is set up for into .cache/<name>-<version>/, and
 are used from there by tests and benchmarks. Without java or mvn, or with the repository out of
 reach, there is a reason to skip instead.
 """
@@ -11,87 +11,128 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 VERSION = "4.1.1"
-ROOT = Path(__file__).resolve().parent.parent.parent
-FOLDER = ROOT / ".cache" / f"kafka-{VERSION}"
+# Maven has no newer one of pyspark's line; Spark's jars of a line go together.
+SPARK_VERSION = "4.2.0"
+CACHE = Path(__file__).resolve().parent.parent.parent / ".cache"
 FETCH_SECONDS = 240
 RUN_SECONDS = 120
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 QUICK_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-ARTIFACTS = ("kafka_2.13", "kafka-tools")
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion>
-<groupId>bradbury</groupId><artifactId>kafka-jars</artifactId><version>1</version>
+<groupId>bradbury</groupId><artifactId>jars</artifactId><version>1</version>
 <dependencies>{}</dependencies>
 </project>
 """
 _DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId>"
-    "<artifactId>{}</artifactId><version>{}</version></dependency>"
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
+
+
+class Jars(NamedTuple):
+    """Artifacts of one group and version, and all they need, in a folder of their own."""
+
+    name: str
+    version: str
+    artifacts: tuple[str, ...]
+    group: str = "org.apache.kafka"
+    left_out: str = ""  # groups of Maven's, separated by commas, that whoever runs them has
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / f"{self.name}-{self.version}"
+
+    @property
+    def classpath(self) -> str:
+        """What `java -cp` takes, once they are there."""
+        return f"{self.folder}/*"
+
+
+KAFKA = Jars("kafka", VERSION, ("kafka_2.13", "kafka-tools"))
+STREAMS = Jars("kafka-streams", VERSION, ("kafka-streams",))
+CONNECT = Jars("kafka-connect", VERSION, ("connect-runtime", "connect-mirror", "connect-file"))
+SPARK_KAFKA = Jars(
+    "spark-kafka",
+    SPARK_VERSION,
+    ("spark-sql-kafka-0-10_2.13",),
+    group="org.apache.spark",
+    left_out="org.apache.hadoop,org.scala-lang,org.scala-lang.modules,org.slf4j,at.yawkat.lz4,"
+    "org.lz4,org.xerial.snappy,com.github.luben,com.google.code.findbugs",
 )
 
 
 @cache
-def _fetch() -> str:
-    """Why the jars are not there; "" when they are. Asked once per process."""
+def fetch(jars: Jars) -> str:
+    """Why they are not there; "" when they are. Asked once per process.
+
+    Takes some 15 s the first time on a machine, then nothing.
+    """
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
-    if FOLDER.is_dir():
+    if jars.folder.is_dir():
         return ""
-    FOLDER.parent.mkdir(parents=True, exist_ok=True)
-    dependencies = "".join(_DEPENDENCY.format(artifact, VERSION) for artifact in ARTIFACTS)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    dependencies = "".join(
+        _DEPENDENCY.format(jars.group, artifact, jars.version) for artifact in jars.artifacts
+    )
     # Into a folder of our own first, so that two runs at once never see half of the jars.
-    with tempfile.TemporaryDirectory(dir=FOLDER.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         pom = Path(folder) / "pom.xml"
         pom.write_text(_POM.format(dependencies))
-        jars = Path(folder) / "jars"
+        copied = Path(folder) / "jars"
         command = ["mvn", "-q", "-B", "-f", str(pom), PLUGIN]
-        command += [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
+        command += [f"-DoutputDirectory={copied}", "-DincludeScope=runtime"]
+        command += [f"-DexcludeGroupIds={jars.left_out}"] if jars.left_out else []
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=FETCH_SECONDS)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            return f"mvn could not get Apache Kafka {VERSION} ({type(error).__name__})"
-        if not FOLDER.is_dir():
-            jars.rename(FOLDER)
+            return f"mvn could not get {jars.name} {jars.version} ({type(error).__name__})"
+        if not jars.folder.is_dir():
+            copied.rename(jars.folder)
     return ""
 
 
-def kafka_classpath() -> str | None:
-    """What `java -cp` takes; None if the jars cannot be had, and unavailable_reason() says why.
+def require(jars: Jars) -> str:
+    """The class path; skips the test, with the reason, where there is none."""
+    if reason := fetch(jars):
+        pytest.skip(reason)
+    return jars.classpath
 
-    Takes about 15 s the first time on a machine, then nothing.
-    """
-    return None if _fetch() else f"{FOLDER}/*"
+
+def kafka_classpath() -> str | None:
+    """What `java -cp` takes; None if the jars cannot be had, and unavailable_reason() says why."""
+    return None if fetch(KAFKA) else KAFKA.classpath
 
 
 def unavailable_reason() -> str:
     """Why kafka_classpath() is None; "" if it is not."""
-    return _fetch()
+    return fetch(KAFKA)
 
 
 def require_kafka() -> str:
-    """The class path; skips the test, with the reason, where there is none."""
-    classpath = kafka_classpath()
-    if classpath is None:
-        pytest.skip(unavailable_reason())
-    return classpath
+    """The class path of the broker and the tools; skips the test, with the reason, without them."""
+    return require(KAFKA)
 
 
 def java_command(
-    main_class: str, *arguments: str, options: tuple[str, ...] = QUICK_OPTIONS
+    main_class: str,
+    *arguments: str,
+    options: tuple[str, ...] = QUICK_OPTIONS,
+    jars: Jars = KAFKA,
 ) -> list[str]:
-    """The command line that runs a class of Kafka's; kafka_classpath() must not be None.
+    """The command line that runs a class of these jars, which must be there, or a source file.
 
     `options` are the Java machine's. The default makes short runs short, and long ones slow.
     """
-    classpath = kafka_classpath()
-    assert classpath is not None, unavailable_reason()
-    return ["java", *options, "-cp", classpath, main_class, *arguments]
+    assert not fetch(jars), fetch(jars)
+    return ["java", *options, "-cp", jars.classpath, main_class, *arguments]
 
 
 def run_java(
