@@ -234,9 +234,7 @@ def node_program(name: str) -> Program:
     return _or_skip(_node(name))
 
 
-def java_program(
-    file: str, jars: Jars, options: tuple[str, ...] = QUICK_OPTIONS
-) -> Program:
+def java_program(file: str, jars: Jars, options: tuple[str, ...] = QUICK_OPTIONS) -> Program:
     """Of the source file tests/compatibility/`file`, with these jars."""
     require(jars)
     return Program(java_command(str(PROGRAMS / file), options=options, jars=jars))
