@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .clients import classic
+    from . import classic
     from .clients.admin import Admin
     from .clients.assignor import Assignor
     from .clients.consumer import Consumer
@@ -63,7 +63,7 @@ _OWNERS = {
 }
 
 # public name -> the module that it is
-_MODULES = {"classic": ".clients.classic"}
+_MODULES = {"classic": ".classic"}
 
 __all__ = [
     "Admin",

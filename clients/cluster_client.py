@@ -50,6 +50,7 @@ UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
 class ClientConfig:
     """What all clients have in common, with Kafka's names and defaults.
 
+    allow_auto_create_topics: Unlike Kafka: off, or a misspelt name would make a topic.
     receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
     """
 
@@ -58,7 +59,7 @@ class ClientConfig:
     retry_backoff_ms: int = 100
     metadata_max_age_ms: int = 300_000
     connect_timeout_ms: int = 10_000
-    allow_auto_create_topics: bool = True
+    allow_auto_create_topics: bool = False
     receive_buffer_bytes: int | None = None
 
 
@@ -224,15 +225,19 @@ class ClusterClient:
             self.io.call_later(self.config.metadata_max_age_ms / 1000, self._on_age)
         return future
 
-    def topic(self, name: str, *, grace_ms: int = UNKNOWN_TOPIC_GRACE_MS) -> Steps[TopicView]:
+    def topic(
+        self, name: str, *, timeout_ms: int | None = None, grace_ms: int = UNKNOWN_TOPIC_GRACE_MS
+    ) -> Steps[TopicView]:
         """The view of one topic, asked for until it is known.
 
         Raises:
-            UnknownTopicOrPartition: it stayed unknown for `grace_ms`.
+            UnknownTopicOrPartition: it stayed unknown for `grace_ms`, or for `timeout_ms`.
             KafkaError: the broker refuses the name, or access.
             ConnectionFailed: no broker answers.
         """
         self.want([name])
+        if timeout_ms is not None:
+            grace_ms = min(grace_ms, timeout_ms)
         waited_ms = 0
         while True:
             view = self.view.topics.get(name)
@@ -249,11 +254,17 @@ class ClusterClient:
             if waited_ms >= grace_ms:
                 self.forget(name)
                 raise UnknownTopicOrPartition(
-                    f"topic {name!r} does not exist; create it with "
-                    f"bradbury.Admin().create_topic({name!r}) or `bradbury topics create {name}`"
+                    f"topic {name!r} does not exist; create it with `bradbury topics create "
+                    f"{name}` or bradbury.Admin().create_topic({name!r}), or {self._auto_create()}"
                 )
             waited_ms += self.config.retry_backoff_ms
             yield self.config.retry_backoff_ms / 1000
+
+    def _auto_create(self) -> str:
+        """What makes topics as they are named, for whoever wants that."""
+        if self.config.allow_auto_create_topics:
+            return "let the brokers do so (auto.create.topics.enable=true)"
+        return "let this client do so with allow_auto_create_topics=True"
 
     def _refresh(self, wanted: frozenset[str] | None) -> Steps[ClusterView]:
         request = MetadataRequest(

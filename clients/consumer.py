@@ -22,7 +22,6 @@ import re
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
@@ -31,6 +30,7 @@ import pyarrow as pa
 from ..protocol.columns import decode_batches
 from ..protocol.errors import InvalidConfig, InvalidGroupId
 from .assignor import Assignor
+from .awaitable_future import AwaitableFuture
 from .cluster_client import ClientConfig, ClusterClient
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
 from .consumer_positions import ConsumerPositions, Partition, Wakeup
@@ -119,7 +119,7 @@ class Consumer(ConsumerPositions):
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         metadata_max_age_ms: int = 300_000,
-        allow_auto_create_topics: bool = True,
+        allow_auto_create_topics: bool = False,
         check_crcs: bool = True,
         client_id: str = "bradbury-consumer",
         namespace: str | None = None,
@@ -354,7 +354,7 @@ class Consumer(ConsumerPositions):
         self,
         offsets: GivenOffsets | None = None,
         callback: CommitCallback | None = None,
-    ) -> Future[None]:
+    ) -> AwaitableFuture[None]:
         """As `commit`, but without waiting, and sent once: a later commit covers a lost one.
 
         Args:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from .awaitable_future import AwaitableFuture
 from .producer_batch import Appended, ProducerBatch
 from .topic_partition import BatchMetadata, OffsetRange, RecordMetadata
 
@@ -64,7 +65,7 @@ class RecordRun:
         self._batches: list[ProducerBatch] = []
         self._batch_of: npt.NDArray[np.int32] | None = None
         self._position_of: npt.NDArray[np.int32] | None = None
-        self._callbacks: list[tuple[int, RecordFuture, Callable[[RecordFuture], Any]]] = []
+        self._callbacks: dict[int, list[tuple[RecordFuture, DoneCallback]]] = {}
 
     def on_placed(self, batches: list[ProducerBatch]) -> None:
         """Say which batch each row is in. The columns are not needed any more."""
@@ -84,7 +85,7 @@ class RecordRun:
         with self.condition:
             self.error = error
             self.condition.notify_all()
-        self._run_callbacks()
+        self._call_back(list(self._callbacks))
 
     def outcome(self, row: int) -> RecordMetadata | Exception | None:
         """None while it is open."""
@@ -104,7 +105,8 @@ class RecordRun:
         return RecordMetadata(self.topic, batch.partition, offset, timestamp)
 
     def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
-        self._run_callbacks()
+        if self._callbacks:
+            self._call_back(batch.rows.tolist())
 
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         assert self._batch_of is not None
@@ -115,30 +117,29 @@ class RecordRun:
                 self._position_of[part.rows] = np.arange(part.record_count, dtype=np.int32)
                 self._batches.append(part)
 
-    def add_callback(
-        self, row: int, future: RecordFuture, callback: Callable[[RecordFuture], Any]
-    ) -> None:
+    def add_callback(self, row: int, future: RecordFuture, callback: DoneCallback) -> None:
         with self.condition:
             if self.outcome(row) is None:
-                self._callbacks.append((row, future, callback))
+                self._callbacks.setdefault(row, []).append((future, callback))
                 return
         callback(future)
 
-    def _run_callbacks(self) -> None:
-        if not self._callbacks:
-            return
+    def _call_back(self, rows: Iterable[int]) -> None:
         with self.condition:
-            done = [entry for entry in self._callbacks if self.outcome(entry[0]) is not None]
-            self._callbacks = [entry for entry in self._callbacks if self.outcome(entry[0]) is None]
-        for _, future, callback in done:
+            done = [entry for row in rows for entry in self._callbacks.pop(row, ())]
+        for future, callback in done:
             try:
                 callback(future)
             except Exception:
                 logger.exception("a delivery callback failed")
 
 
-class RecordFuture:
-    """Where one sent record will be. Like a concurrent.futures.Future that cannot be cancelled."""
+class RecordFuture(AwaitableFuture[RecordMetadata]):
+    """Where one sent record will be.
+
+    It is a concurrent.futures.Future, but has the two words of its own only: what the base class
+    keeps is made when somebody looks for it, as concurrent.futures.wait does.
+    """
 
     __slots__ = ("_row", "_run")
 
@@ -148,6 +149,12 @@ class RecordFuture:
 
     def done(self) -> bool:
         return self._run.outcome(self._row) is not None
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def cancelled(self) -> bool:
+        return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait, at most `timeout` seconds, until the record is acknowledged.
@@ -165,9 +172,32 @@ class RecordFuture:
         outcome = self._wait(timeout)
         return outcome if isinstance(outcome, Exception) else None
 
-    def add_done_callback(self, callback: Callable[[RecordFuture], Any]) -> None:
+    def add_done_callback(self, callback: DoneCallback) -> None:
         """Call `callback(future)` when it is done: on the client's thread, or now if it is."""
         self._run.add_callback(self._row, self, callback)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the base class keeps, which its own functions for many futures look at."""
+        if name not in _BASE_STATE:
+            raise AttributeError(f"a future of a sent record has no {name!r}")
+        with _BASE_LOCK:
+            is_new = "_condition" not in vars(self)
+            if is_new:
+                super().__init__()
+        if is_new:
+            self.add_done_callback(RecordFuture._settle)
+        return vars(self)[name]
+
+    def __repr__(self) -> str:
+        outcome = self._run.outcome(self._row)
+        return f"<RecordFuture of {self._run.topic!r}: {outcome or 'not acknowledged yet'}>"
+
+    def _settle(self) -> None:
+        outcome = self._run.outcome(self._row)
+        if isinstance(outcome, Exception):
+            self.set_exception(outcome)
+        elif outcome is not None:
+            self.set_result(outcome)
 
     def _wait(self, timeout: float | None) -> RecordMetadata | Exception:
         run, row = self._run, self._row
@@ -181,11 +211,17 @@ class RecordFuture:
         return outcome
 
 
+_BASE_STATE: Final = frozenset(vars(Future()))
+_BASE_LOCK: Final = threading.Lock()
+
+DoneCallback = Callable[[RecordFuture], Any]
+
+
 class TableDelivery:
     """All batches of one `send_batch`. It fails with its first failure, when all are done."""
 
     def __init__(self, topic: str, count: int) -> None:
-        self.future: Future[BatchMetadata] = Future()
+        self.future: AwaitableFuture[BatchMetadata] = AwaitableFuture()
         self._topic = topic
         self._count = count
         self._lock = threading.Lock()

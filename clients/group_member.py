@@ -35,6 +35,7 @@ from ..protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from .awaitable_future import AwaitableFuture
 from .cluster_client import CONTROL, ClusterClient, is_retriable
 from .consumer_protocol import NO_GENERATION
 from .coordinator import Coordinator
@@ -314,7 +315,9 @@ class GroupMember:
         member = self.coordinator.commit_membership() if offsets else Membership()
         return self.offsets.commit(offsets, member, timeout_ms)
 
-    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> Future[None]:
+    def commit_async(
+        self, offsets: Offsets, callback: CommitCallback | None
+    ) -> AwaitableFuture[None]:
         """Commit without waiting; `callback` is called by a later poll, commit or close.
 
         It fails as `commit` does, but only the future and the callback say so.
@@ -323,7 +326,7 @@ class GroupMember:
         try:
             member = self.coordinator.commit_membership() if offsets else Membership()
         except KafkaError as error:
-            future: Future[None] = Future()
+            future: AwaitableFuture[None] = AwaitableFuture()
             future.set_exception(error)
             self._completed.append((callback, offsets, error))
             return future
@@ -331,7 +334,7 @@ class GroupMember:
 
     def _send(
         self, offsets: Offsets, member: Membership, callback: CommitCallback | None
-    ) -> Future[None]:
+    ) -> AwaitableFuture[None]:
         future = self._client.io.spawn(self.offsets.commit_once(offsets, member))
         self._pending.add(future)
 

@@ -27,6 +27,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from ..protocol.errors import ConnectionFailed
+from .awaitable_future import AwaitableFuture
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class IoThread:
             except OSError:
                 pass  # full: it will wake anyway; closed: nobody is left to run it
 
-    def spawn(self, steps: Steps[T]) -> Future[T]:
+    def spawn(self, steps: Steps[T]) -> AwaitableFuture[T]:
         """Run `steps` on the thread; their return value is the future's result.
 
         Raises:
@@ -91,7 +92,7 @@ class IoThread:
         """
         if self._stopping:
             raise ConnectionFailed("the client is closed")
-        future: Future[T] = Future()
+        future: AwaitableFuture[T] = AwaitableFuture()
         self.tasks.add(future)
         future.add_done_callback(self.tasks.discard)
         self.call_soon(lambda: self._advance(steps, future, None, None))
@@ -108,6 +109,14 @@ class IoThread:
         self.call_soon(lambda: None)
         if thread is not threading.current_thread():
             thread.join(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; whether it has come."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return self._stopping
+        thread.join(timeout_s)
+        return not thread.is_alive()
 
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread

@@ -18,14 +18,15 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from ..protocol.compression import CompressionType
 from ..protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
 from ..protocol.record_batch import Buffer
+from . import producer_end
 from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
+from .awaitable_future import AwaitableFuture
 from .cluster_client import ClientConfig, ClusterClient
 from .deliveries import HeaderPairs, RecordFuture, TableDelivery
 from .producer_batch import producer_copy
@@ -146,8 +147,9 @@ class Producer:
         )
         self._topics = self._accumulator.topics
         self._condition = self._accumulator.condition
-        # A dropped producer, or the end of the interpreter, ends the thread; only `close` flushes.
-        self._finalizer = weakref.finalize(self, client.close)
+        producer_end.watch(self._sender)
+        self._finalizer = weakref.finalize(self, producer_end.on_dropped, self._sender)
+        self._finalizer.atexit = False  # the end of the interpreter is for producer_end, too
 
     def send(
         self,
@@ -234,7 +236,7 @@ class Producer:
         partition: int | str | None = None,
         timestamp: str = "timestamp",
         headers: str = "headers",
-    ) -> Future[BatchMetadata]:
+    ) -> AwaitableFuture[BatchMetadata]:
         """Send many records: no Python runs per record.
 
         Args:
@@ -283,7 +285,7 @@ class Producer:
 
     def send_encoded(
         self, topic: str, batches: Sequence[Buffer], *, partition: int
-    ) -> Future[BatchMetadata]:
+    ) -> AwaitableFuture[BatchMetadata]:
         """Send whole record batches as they are, compressed or not; they are copied, not decoded.
 
         Args:
@@ -353,7 +355,8 @@ class Producer:
                 self._accumulator.closed = error
                 self._condition.notify_all()
             self._sender.abort(error)
-            self._finalizer()
+            producer_end.unwatch(self._sender)
+            self._client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -369,7 +372,14 @@ class Producer:
     def _open_topic(self, topic: str) -> TopicBuffer:
         if self._client.closed:
             raise self._accumulator.closed or KafkaError("the producer is closed")
-        view = self._client.run(self._client.topic(topic), self._max_block_ms)
+        timeout_ms = self._max_block_ms
+        try:
+            view = self._client.run(self._client.topic(topic, timeout_ms=timeout_ms), timeout_ms)
+        except RequestTimedOut:
+            raise RequestTimedOut(
+                f"topic {topic!r}: no broker has told its partitions within "
+                f"max_block_ms={timeout_ms}; see whether the brokers are up, or raise it"
+            ) from None
         return self._accumulator.open_topic(topic, len(view.partitions))
 
     def _check_partition(self, buffer: TopicBuffer, partition: int) -> None:

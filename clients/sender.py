@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -72,7 +72,7 @@ class Sender:
 
     def __init__(self, client: ClusterClient, config: SenderConfig) -> None:
         self.accumulator: Accumulator | None = None
-        self._client = client
+        self.client = client
         self._config = config
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
@@ -81,21 +81,38 @@ class Sender:
         self._refreshing = False
         self._pumping = False
         self._timer: Timer | None = None
+        self._retired: Callable[[], None] | None = None
         client.on_view.append(self._pump_soon)
 
     # --- from any thread ---------------------------------------------------------------------
 
     def deliver(self, batches: list[ProducerBatch]) -> None:
         """Send `batches`, each partition's in this order."""
-        self._client.io.call_soon(lambda: self._enqueue(batches))
+        self.client.io.call_soon(lambda: self._enqueue(batches))
 
     def linger(self, topic: TopicBuffer) -> None:
         """The open run of `topic` has begun: encode it when linger_ms are over."""
-        self._client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
+        self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
 
     def abort(self, error: Exception) -> None:
         """Fail all that is not acknowledged yet."""
-        self._client.io.call_soon(lambda: self._abort(error))
+        self.client.io.call_soon(lambda: self._abort(error))
+
+    def is_idle(self) -> bool:
+        """Whether everything that was sent has its outcome."""
+        return self.accumulator is None or not self.accumulator.held_bytes
+
+    def open_records(self) -> int:
+        """How many records have no outcome yet."""
+        assert self.accumulator is not None
+        runs = [topic.run for topic in list(self.accumulator.topics.values())]
+        return sum(len(run.values) for run in runs if run is not None) + sum(
+            batch.record_count for batch in self.accumulator.incomplete()
+        )
+
+    def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
+        """Nothing more will be sent: deliver what there is, then close the client."""
+        self.client.io.call_soon(lambda: self._retire(on_end))
 
     # --- readiness ---------------------------------------------------------------------------
 
@@ -111,17 +128,32 @@ class Sender:
         self._pump_soon()
 
     def _drain_in(self, topic: TopicBuffer, delay_s: float) -> None:
-        self._client.io.call_later(delay_s, lambda: self._drain(topic))
+        self.client.io.call_later(delay_s, lambda: self._drain(topic))
 
     def _drain(self, topic: TopicBuffer) -> None:
         assert self.accumulator is not None
         if not self.accumulator.drain(topic, wait=False):
             self._drain_in(topic, 0.001)  # a caller is encoding; never wait for it here
+        elif self._retired is not None:
+            self._end_if_idle()
+
+    def _retire(self, on_end: Callable[[], None]) -> None:
+        assert self.accumulator is not None
+        self._retired = on_end
+        for topic in list(self.accumulator.topics.values()):
+            self._drain(topic)
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._retired is not None and self.is_idle():
+            on_end, self._retired = self._retired, None
+            self.client.close()
+            on_end()
 
     def _pump_soon(self) -> None:
         if not self._pumping:
             self._pumping = True
-            self._client.io.call_soon(self._pump)
+            self.client.io.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pumping = False
@@ -142,7 +174,7 @@ class Sender:
         times += [queue.retry_at for queue in self._active.values() if queue.retry_at > now]
         if times:
             delay_s = max(0.001, min(times) - now)
-            self._timer = self._client.io.call_later(delay_s, self._pump_soon)
+            self._timer = self.client.io.call_later(delay_s, self._pump_soon)
 
     def _send_round(self, now: float) -> bool:
         """One request to each leader that has something ready; whether any was sent."""
@@ -155,12 +187,12 @@ class Sender:
                 continue
             if not queue.can_send(now) or not self._has_identity(queue):
                 continue
-            leader = self._client.view.leader(*key)
+            leader = self.client.view.leader(*key)
             if leader is None:
-                queue.retry_at = now + self._client.config.retry_backoff_ms / 1000
+                queue.retry_at = now + self.client.config.retry_backoff_ms / 1000
                 stale = True
                 continue
-            connection = self._client.connection(leader.address, DATA)
+            connection = self.client.connection(leader.address, DATA)
             size = len(queue.ready[0].data)
             total = sizes.get(connection, 0)
             full = total and total + size > self._config.max_request_size
@@ -182,7 +214,7 @@ class Sender:
         ):
             return True
         if self._identifying is None:
-            self._identifying = self._client.io.spawn(self._identify())
+            self._identifying = self.client.io.spawn(self._identify())
         return False
 
     # --- requests ----------------------------------------------------------------------------
@@ -197,7 +229,7 @@ class Sender:
             batches[key] = batch
             topics.setdefault(queue.topic, []).append((queue.partition, batch.data))
             self._active[key] = self._active.pop(key)  # the others go first next time
-        timeout_ms = self._client.config.request_timeout_ms
+        timeout_ms = self.client.config.request_timeout_ms
         future = connection.request(
             ProduceRequest(),
             ProduceResponse,
@@ -330,6 +362,8 @@ class Sender:
         batch.data = _NOTHING
         self.accumulator.on_done(batch)
         batch.delivery.on_done(batch, outcome)
+        if self._retired is not None:
+            self._end_if_idle()
 
     def _expire(self, now: float) -> None:
         """Give up what waited too long. What is in flight first gets its answer or time-out."""
@@ -354,12 +388,12 @@ class Sender:
     # --- what sending needs ------------------------------------------------------------------
 
     def _retry_at(self) -> float:
-        return time.monotonic() + self._client.config.retry_backoff_ms / 1000
+        return time.monotonic() + self.client.config.retry_backoff_ms / 1000
 
     def _refresh(self) -> None:
-        if not self._refreshing:
+        if not self._refreshing and not self.client.closed:
             self._refreshing = True
-            self._client.refresh().add_done_callback(self._on_refreshed)
+            self.client.refresh().add_done_callback(self._on_refreshed)
 
     def _on_refreshed(self, future: Future[ClusterView]) -> None:
         self._refreshing = False
@@ -382,7 +416,7 @@ class Sender:
         try:
             while any(queue.ready for queue in self._active.values()):
                 try:
-                    response = yield from self._client.send_to_any(request, InitProducerIdResponse)
+                    response = yield from self.client.send_to_any(request, InitProducerIdResponse)
                     if response.error_code:
                         raise error_for(response.error_code)
                 except (KafkaError, ConnectionFailed) as error:
@@ -390,7 +424,7 @@ class Sender:
                     if not is_retriable(error):
                         self._abort(error)
                         return
-                    yield self._client.config.retry_backoff_ms / 1000
+                    yield self.client.config.retry_backoff_ms / 1000
                 else:
                     self._identity = Identity(response.producer_id, response.producer_epoch)
                     return

@@ -23,6 +23,7 @@ NAMES: Final[Names] = {
     "session.timeout.ms": ("session_timeout_ms", integer),
     "heartbeat.interval.ms": ("heartbeat_interval_ms", integer),
     "topic.refresh.interval.ms": ("topic_refresh_interval_ms", integer),
+    "allow.auto.create.topics": ("allow_auto_create_topics", boolean),
 }
 
 _LONG_POLL = "a fetch waits at the broker until there is something"
@@ -64,6 +65,7 @@ class ConsumerConfig:
         session_timeout_ms, heartbeat_interval_ms: a member that is not heard is given up.
         topic_refresh_interval_ms: how often new partitions, and for filters new topics,
             are looked for.
+        allow_auto_create_topics: whether asking for a topic by name may create it.
 
     Raises:
         InvalidConfig: no group, or numbers out of bounds.
@@ -83,6 +85,7 @@ class ConsumerConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     topic_refresh_interval_ms: int = 5_000
+    allow_auto_create_topics: bool = False
 
     def __post_init__(self) -> None:
         if not self.group_id:

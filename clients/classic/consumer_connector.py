@@ -231,6 +231,7 @@ class ConsumerConnector:
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             metadata_max_age_ms=config.topic_refresh_interval_ms,
+            allow_auto_create_topics=config.allow_auto_create_topics,
             partition_assignment_strategy="range",
         )
         try:

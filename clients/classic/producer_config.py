@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from ...protocol.compression import CompressionType
 from ...protocol.errors import InvalidConfig
-from .properties import Names, check_at_least, integer, name_list, read_properties, text
+from .properties import Names, boolean, check_at_least, integer, name_list, read_properties, text
 
 
 def _broker_list(value: object) -> str:
@@ -53,6 +53,7 @@ NAMES: Final[Names] = {
     "acks": ("acks", _acks),
     "delivery.timeout.ms": ("delivery_timeout_ms", integer),
     "client.id": ("client_id", text),
+    "allow.auto.create.topics": ("allow_auto_create_topics", boolean),
 }
 
 _OBJECTS = "give the object itself to Producer(...)"
@@ -94,6 +95,7 @@ class ProducerConfig:
         acks: "all", 1 or 0.
         socket_timeout_ms, delivery_timeout_ms: without an answer for so long a connection is given
             up, and a message.
+        allow_auto_create_topics: whether sending to a topic that is not there may create it.
 
     Raises:
         InvalidConfig: numbers out of bounds.
@@ -113,6 +115,7 @@ class ProducerConfig:
     acks: str | int = "all"
     delivery_timeout_ms: int = 120_000
     client_id: str = "bradbury-classic-producer"
+    allow_auto_create_topics: bool = False
 
     def __post_init__(self) -> None:
         if self.producer_type not in ("sync", "async"):

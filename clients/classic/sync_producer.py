@@ -111,5 +111,6 @@ class SyncProducer:
                     delivery_timeout_ms=config.delivery_timeout_ms,
                     request_timeout_ms=config.socket_timeout_ms,
                     client_id=config.client_id,
+                    allow_auto_create_topics=config.allow_auto_create_topics,
                 )
         return producer

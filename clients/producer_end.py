@@ -1,0 +1,72 @@
+"""What becomes of records whose producer is not closed: they are sent nevertheless.
+
+What always holds:
+    A producer that is dropped takes no record with it: what it was sent is delivered, or given up
+    after `delivery_timeout_ms`, and then its thread ends. So a future outlives its producer.
+    When the interpreter ends, what is still open is waited for, EXIT_SECONDS for all producers
+    together; what is not acknowledged by then is counted in a warning.
+
+Unlike Kafka: Java's producer loses what was not flushed before the process ends.
+
+Not here: `close`, which waits as long as its caller says and fails what is left.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 -- Arrow would, too late: it cannot be when exiting
+import logging
+import os
+import time
+from typing import Final
+
+from .sender import Sender
+
+logger = logging.getLogger("bradbury.producer")
+
+EXIT_SECONDS: Final = 10.0
+
+_live: Final[set[Sender]] = set()
+
+
+def watch(sender: Sender) -> None:
+    """Wait for what `sender` has when the interpreter ends."""
+    _live.add(sender)
+    # Exit handlers run last in, first out: this one goes before that of Ray, or of whatever else
+    # was started before the producer and may take its brokers away.
+    atexit.unregister(_on_exit)
+    atexit.register(_on_exit)
+
+
+def unwatch(sender: Sender) -> None:
+    """The producer is closed."""
+    _live.discard(sender)
+
+
+def on_dropped(sender: Sender) -> None:
+    """Nobody has the producer any more. On any thread, amid anything: it never waits for brokers."""
+    if sender not in _live:
+        return  # closed; or this is a forked process, in which the sender has no thread
+    if sender.is_idle():
+        _live.discard(sender)
+        sender.client.close()
+    else:
+        sender.retire(lambda: _live.discard(sender))
+
+
+def _on_exit() -> None:
+    deadline = time.monotonic() + EXIT_SECONDS
+    senders = [sender for sender in _live if not sender.client.closed]
+    _live.clear()
+    for sender in senders:
+        sender.retire()
+    for sender in senders:
+        if not sender.client.io.join(max(0.0, deadline - time.monotonic())):
+            logger.warning(
+                "the program ends with %d records not acknowledged, which may be lost; "
+                "close the producer, which waits for as long as it takes",
+                sender.open_records(),
+            )
+
+
+os.register_at_fork(after_in_child=_live.clear)
