@@ -35,6 +35,7 @@ from .deliveries import RecordRun
 from .kernels import on_records
 from .metadata import ClusterView
 from .producer_batch import Delivery, ProducerBatch, Rows
+from .producer_metrics import ProducerMetrics
 
 RECORD_OVERHEAD: Final = 24
 """Bytes a record takes beside its key and value: at most 21 in a batch, and some in lists."""
@@ -87,6 +88,8 @@ class Accumulator:
         partitioner: Partitioner | None,
         view: Callable[[], ClusterView],
         deliver: Callable[[list[ProducerBatch]], None],
+        on_failed: Callable[[str, int, Exception], None],
+        metrics: ProducerMetrics,
     ) -> None:
         self.condition = threading.Condition(threading.Lock())
         self.batch_size = batch_size
@@ -99,6 +102,8 @@ class Accumulator:
         self._partitioner = partitioner
         self._view = view
         self._deliver = deliver
+        self._on_failed = on_failed
+        self._metrics = metrics
         self._held = 0
         self._incomplete: set[ProducerBatch] = set()
         self.closed: Exception | None = None
@@ -141,6 +146,7 @@ class Accumulator:
             batches = self._encode(topic, _columns_of(run), run, run.deadline)
         except (KafkaError, ValueError, TypeError, pa.ArrowException) as error:
             self.release(run.size)
+            self._on_failed(run.topic, len(run.values), error)
             run.fail(error)
         else:
             self._hand_over(run, batches)
@@ -204,7 +210,15 @@ class Accumulator:
             free = self._held + size <= self.buffer_memory or not self._held
             return free or self.closed is not None
 
-        if not self.condition.wait_for(fits, self._max_block_s):
+        metrics, began = self._metrics, time.monotonic()
+        metrics.waiting_count += 1
+        try:
+            has_room = self.condition.wait_for(fits, self._max_block_s)
+        finally:
+            metrics.waiting_count -= 1
+            metrics.buffer_wait_s += time.monotonic() - began
+        if not has_room:
+            metrics.exhausted.record(1, time.monotonic())
             raise RequestTimedOut(
                 f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "
                 f"{self._held} of buffer_memory={self.buffer_memory} are waiting to be "

@@ -1,9 +1,9 @@
 """A future of the clients: for threads as concurrent.futures has it, and for coroutines.
 
-    metadata = producer.send("flights", b"{}").result(10)
-    metadata = await producer.send("flights", b"{}")
-    await asyncio.wait_for(asyncio.wrap_future(future), 10)
-    concurrent.futures.wait(futures)
+metadata = producer.send("flights", b"{}").result(10)
+metadata = await producer.send("flights", b"{}")
+await asyncio.wait_for(asyncio.wrap_future(future), 10)
+concurrent.futures.wait(futures)
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ Not here: retries of requests; each kind has rules of its own.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -32,8 +33,10 @@ from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, 
 from ..protocol.schema import Message
 from .bootstrap import find_bootstrap
 from .connection import Address, Connection
+from .connection_metrics import ConnectionMetrics
 from .io_thread import IoThread, Steps, wait
 from .metadata import ClusterView, TopicView
+from .sampled_stats import Figures
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -78,6 +81,8 @@ class ClusterClient:
         self.io = IoThread(f"{self.config.client_id}-io")
         self.view = ClusterView()
         self.on_view: list[Callable[[], None]] = []
+        self.metrics = ConnectionMetrics()
+        self._viewed_at = time.monotonic()
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._wanted: set[str] = set()
         self._all_wanted = False
@@ -114,6 +119,15 @@ class ClusterClient:
         self.io.stop()
         self._close_connections(None)  # those that the failures above have begun
 
+    def figures(self, now: float) -> Figures:
+        """What connections have done, and how old the view is."""
+        open_connections = list(self._connections.values())
+        return {
+            **self.metrics.figures(now),
+            "metadata-age": now - self._viewed_at,
+            "requests-in-flight": sum(one.in_flight_count for one in open_connections),
+        }
+
     @property
     def closed(self) -> bool:
         return self.io.stopped
@@ -137,6 +151,7 @@ class ClusterClient:
                 client_id=self.config.client_id,
                 connect_timeout_ms=self.config.connect_timeout_ms,
                 receive_buffer_bytes=self.config.receive_buffer_bytes,
+                metrics=self.metrics,
             )
             self._connections[address, lane] = connection
         return connection
@@ -277,6 +292,7 @@ class ClusterClient:
         if response.error_code:
             raise error_for(response.error_code)
         self.view = self.view.updated(response, asked=wanted)
+        self._viewed_at = time.monotonic()
         for callback in self.on_view:
             callback()
         return self.view

@@ -41,6 +41,7 @@ from ..protocol.header import (
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.record_batch import Buffer
 from ..protocol.schema import Message
+from .connection_metrics import ConnectionMetrics
 from .io_thread import READ, WRITE, IoThread, Timer
 
 R = TypeVar("R", bound=Message)
@@ -84,6 +85,7 @@ class Connection:
         connect_timeout_ms: int = 10_000,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         receive_buffer_bytes: int | None = None,
+        metrics: ConnectionMetrics | None = None,
     ) -> None:
         self.address = address
         self.failure: ConnectionFailed | None = None
@@ -101,6 +103,7 @@ class Connection:
         self._received = 0
         self._socket: socket.socket | None = None
         self._connected = False
+        self._metrics = metrics or ConnectionMetrics()
         self._connect_timeout_ms = connect_timeout_ms
         self._deadline_timer: Timer | None = None
         self._timer_at = 0.0
@@ -168,6 +171,8 @@ class Connection:
             return
         self.failure = ConnectionFailed(f"{self.address}: {reason}")
         self._connect_timer.cancel()
+        if self._connected:
+            self._metrics.on_closed()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         if self._socket is not None:
@@ -216,6 +221,7 @@ class Connection:
             self.close(f"cannot connect: {os.strerror(error)}")
             return
         self._connected = True
+        self._metrics.on_created()
         self._io.watch(self._socket, READ, self._on_ready)
         self._negotiate(ApiVersionsRequest.VERSIONS[1])
 
@@ -283,9 +289,12 @@ class Connection:
         header = write_request_header(
             message.API_KEY, version, correlation_id, self._client_id, flexible=flexible
         )
-        close_frame(header, extra=sum(len(buffer) for buffer in body))
+        body_size = sum(len(buffer) for buffer in body)
+        close_frame(header, extra=body_size)
+        now = time.monotonic()
+        self._metrics.on_request(len(header) + body_size, now)
         if response is not None:
-            deadline = time.monotonic() + timeout_ms / 1000
+            deadline = now + timeout_ms / 1000
             self._waiting.append(_Waiting(correlation_id, response, version, future, deadline))
             self._set_deadline()
         self._out.append(memoryview(header))
@@ -380,6 +389,7 @@ class Connection:
             self._frame = np.empty(size, dtype=np.uint8).data
 
     def _on_frame(self, frame: memoryview) -> None:
+        self._metrics.on_response(len(frame) + 4)
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if not self._waiting or self._waiting[0].correlation_id != correlation_id:
             self.close(f"an answer nobody asked for (correlation id {correlation_id})")

@@ -220,18 +220,29 @@ DoneCallback = Callable[[RecordFuture], Any]
 class TableDelivery:
     """All batches of one `send_batch`. It fails with its first failure, when all are done."""
 
-    def __init__(self, topic: str, count: int) -> None:
+    def __init__(self, topic: str) -> None:
         self.future: AwaitableFuture[BatchMetadata] = AwaitableFuture()
         self._topic = topic
-        self._count = count
+        self._count = 0
+        self._placed = 0
         self._lock = threading.Lock()
         self._open = 1  # `seal` takes this one away
         self._ranges: list[OffsetRange] = []
         self._error: Exception | None = None
 
+    def add(self, count: int) -> None:
+        """So many records are about to be sent."""
+        self._count += count
+
+    @property
+    def unplaced_count(self) -> int:
+        """Records that are in no batch: those that failed, if sending has."""
+        return self._count - self._placed
+
     def on_placed(self, batches: list[ProducerBatch]) -> None:
         with self._lock:
             self._open += len(batches)
+            self._placed += sum(batch.record_count for batch in batches)
 
     def seal(self, error: Exception | None = None) -> None:
         """No more batches will come, because of `error` if there is one."""

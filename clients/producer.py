@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from time import time_ns
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -29,13 +30,19 @@ from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
 from .awaitable_future import AwaitableFuture
 from .cluster_client import ClientConfig, ClusterClient
 from .deliveries import HeaderPairs, RecordFuture, TableDelivery
+from .interceptors import (
+    Content,
+    Headers,
+    ProducerInterceptor,
+    ProducerInterceptors,
+    ProducerRecord,
+)
 from .producer_batch import producer_copy
 from .producer_columns import columns_of, pieces_of, tables_of
+from .producer_metrics import ProducerMetrics
+from .sampled_stats import Metrics
 from .sender import Sender, SenderConfig
 from .topic_partition import BatchMetadata
-
-Content = bytes | bytearray | memoryview | str | None
-Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 _ACKS: Final[dict[object, int]] = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
 
@@ -61,6 +68,7 @@ class Producer:
         max_in_flight: open requests per connection; at most 5 when idempotent.
         allow_auto_create_topics: whether sending to a topic that is not there may create it, where
             the broker does that (auto.create.topics.enable).
+        interceptors: told of what is sent and acknowledged; see ProducerInterceptor.
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -86,6 +94,7 @@ class Producer:
         metadata_max_age_ms: int = 300_000,
         max_in_flight: int = 5,
         allow_auto_create_topics: bool = False,
+        interceptors: Iterable[ProducerInterceptor] = (),
         client_id: str = "bradbury-producer",
         namespace: str | None = None,
     ) -> None:
@@ -121,6 +130,8 @@ class Producer:
                 allow_auto_create_topics=allow_auto_create_topics,
             ),
         )
+        self._interceptors = ProducerInterceptors.of(interceptors)
+        self._metrics = metrics = ProducerMetrics(delivery_timeout_ms / 1000)
         self._sender = Sender(
             self._client,
             SenderConfig(
@@ -132,6 +143,8 @@ class Producer:
                 delivery_timeout_ms=delivery_timeout_ms,
                 codec=codec,
             ),
+            metrics,
+            self._interceptors,
         )
         client = self._client
         self._accumulator = self._sender.accumulator = Accumulator(
@@ -144,6 +157,8 @@ class Producer:
             partitioner=None if isinstance(partitioner, str) else partitioner,
             view=lambda: client.view,
             deliver=self._sender.deliver,
+            on_failed=self._sender.on_failed,
+            metrics=metrics,
         )
         self._topics = self._accumulator.topics
         self._condition = self._accumulator.condition
@@ -174,57 +189,65 @@ class Producer:
             UnknownTopicOrPartition: there is no such topic.
         Cost: about 2 us; it blocks only for room, and once per topic for its partitions.
         """
-        if type(value) is not bytes and value is not None:
-            value = _bytes_of(value, "value")
-        if type(key) is not bytes and key is not None:
-            key = _bytes_of(key, "key")
-        size = RECORD_OVERHEAD
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        pairs = None if headers is None else _header_pairs(headers)
-        if pairs:
-            size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
-        if size > self._max_request_size:
-            raise MessageTooLarge(
-                f"a record of about {size} bytes is larger than max_request_size="
-                f"{self._max_request_size}; raise that here, and max.message.bytes of the topic"
+        if self._interceptors is not None:
+            topic, value, key, partition, timestamp_ms, headers = self._interceptors.on_send(
+                ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
             )
-        buffer = self._topics.get(topic) or self._open_topic(topic)
-        if partition is not None:
-            self._check_partition(buffer, partition)
-        if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
-        accumulator = self._accumulator
-        begun = False
-        with self._condition:
-            accumulator.hold_locked(size)
-            run = buffer.run
-            if run is None:
-                run = accumulator.new_run(buffer)
-                begun = True
-            row = len(run.values)
-            run.values.append(value)
-            run.keys.append(key)
-            run.timestamps.append(timestamp_ms)
+        try:
+            if type(value) is not bytes and value is not None:
+                value = _bytes_of(value, "value")
+            if type(key) is not bytes and key is not None:
+                key = _bytes_of(key, "key")
+            size = RECORD_OVERHEAD
+            if value is not None:
+                size += len(value)
             if key is not None:
-                run.has_keys = True
-            if run.headers is not None or pairs:
-                if run.headers is None:
-                    run.headers = [None] * row
-                run.headers.append(pairs)
-            if run.partitions is not None or partition is not None:
-                if run.partitions is None:
-                    run.partitions = [-1] * row
-                run.partitions.append(-1 if partition is None else partition)
-            run.size += size
-            full = run.size >= accumulator.batch_size
-        if full:
-            accumulator.drain(buffer)
-        elif begun:
-            self._sender.linger(buffer)
-        return RecordFuture(run, row)
+                size += len(key)
+            pairs = None if headers is None else _header_pairs(headers)
+            if pairs:
+                size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
+            if size > self._max_request_size:
+                raise MessageTooLarge(
+                    f"a record of about {size} bytes is larger than max_request_size="
+                    f"{self._max_request_size}; raise that here, and max.message.bytes of the topic"
+                )
+            buffer = self._topics.get(topic) or self._open_topic(topic)
+            if partition is not None:
+                self._check_partition(buffer, partition)
+            if timestamp_ms is None:
+                timestamp_ms = time_ns() // 1_000_000
+            accumulator = self._accumulator
+            begun = False
+            with self._condition:
+                accumulator.hold_locked(size)
+                run = buffer.run
+                if run is None:
+                    run = accumulator.new_run(buffer)
+                    begun = True
+                row = len(run.values)
+                run.values.append(value)
+                run.keys.append(key)
+                run.timestamps.append(timestamp_ms)
+                if key is not None:
+                    run.has_keys = True
+                if run.headers is not None or pairs:
+                    if run.headers is None:
+                        run.headers = [None] * row
+                    run.headers.append(pairs)
+                if run.partitions is not None or partition is not None:
+                    if run.partitions is None:
+                        run.partitions = [-1] * row
+                    run.partitions.append(-1 if partition is None else partition)
+                run.size += size
+                full = run.size >= accumulator.batch_size
+            if full:
+                accumulator.drain(buffer)
+            elif begun:
+                self._sender.linger(buffer)
+            return RecordFuture(run, row)
+        except Exception as error:
+            self._on_not_sent(topic, 1, error)
+            raise
 
     def send_batch(
         self,
@@ -255,16 +278,19 @@ class Producer:
             RequestTimedOut, UnknownTopicOrPartition: as `send`.
         Cost: about 0.2 us a record of 100 bytes, on the caller's thread. It blocks for room.
         """
-        buffer = self._topics.get(topic) or self._open_topic(topic)
-        if isinstance(partition, int):
-            self._check_partition(buffer, partition)
         accumulator = self._accumulator
-        delivery = TableDelivery(topic, len(data))
-        piece_bytes = min(
-            accumulator.batch_size * buffer.partition_count, accumulator.buffer_memory // 4 or 1
-        )
+        delivery = TableDelivery(topic)
         try:
+            buffer = self._topics.get(topic) or self._open_topic(topic)
+            if isinstance(partition, int):
+                self._check_partition(buffer, partition)
+            piece_bytes = min(
+                accumulator.batch_size * buffer.partition_count, accumulator.buffer_memory // 4 or 1
+            )
             for table in tables_of(data, key=key, value=value):
+                if self._interceptors is not None:
+                    table = self._interceptors.on_send_batch(topic, table)
+                delivery.add(table.num_rows)
                 columns = columns_of(
                     table,
                     key=key,
@@ -278,6 +304,8 @@ class Producer:
                     accumulator.hold(piece.size)
                     accumulator.send_columns(buffer, piece, delivery)
         except BaseException as error:
+            if isinstance(error, Exception):
+                self._on_not_sent(topic, delivery.unplaced_count, error)
             delivery.seal(error if isinstance(error, Exception) else None)
             raise
         delivery.seal()
@@ -302,7 +330,8 @@ class Producer:
         buffer = self._topics.get(topic) or self._open_topic(topic)
         self._check_partition(buffer, partition)
         copies = [producer_copy(batch) for batch in batches]
-        delivery = TableDelivery(topic, sum(header.record_count for header, _ in copies))
+        delivery = TableDelivery(topic)
+        delivery.add(sum(header.record_count for header, _ in copies))
         try:
             for header, batch in copies:
                 self._accumulator.hold(len(batch))
@@ -323,6 +352,23 @@ class Producer:
         """
         return (self._topics.get(topic) or self._open_topic(topic)).partition_count
 
+    def metrics(self) -> Metrics:
+        """What was sent, how and how fast: Kafka's figures, under its names, by group.
+
+        `metrics()["producer-metrics"]["record-send-total"]`; rates and averages are of the last
+        half to whole minute, times in milliseconds. Groups: producer-metrics, and
+        "producer-topic-metrics,topic=<name>". Cost: some microseconds.
+        """
+        now = time.monotonic()
+        held, size = self._accumulator.held_bytes, self._accumulator.buffer_memory
+        found = self._metrics.figures(now)
+        found["producer-metrics"] |= {
+            "buffer-total-bytes": size,
+            "buffer-available-bytes": max(0, size - held),
+            **self._client.figures(now),
+        }
+        return found
+
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged or failed, at most `timeout` seconds.
 
@@ -334,10 +380,13 @@ class Producer:
         for buffer in list(self._topics.values()):
             self._accumulator.drain(buffer)
         waiting = self._accumulator.incomplete()
+        began = time.monotonic()
         with self._condition:
-            if not self._condition.wait_for(
+            done = self._condition.wait_for(
                 lambda: all(batch.is_done() for batch in waiting), timeout
-            ):
+            )
+            self._metrics.flush_s += time.monotonic() - began
+            if not done:
                 count = sum(batch.record_count for batch in waiting if not batch.is_done())
                 raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
@@ -357,6 +406,8 @@ class Producer:
             self._sender.abort(error)
             producer_end.unwatch(self._sender)
             self._client.close()
+            if self._interceptors is not None:
+                self._interceptors.close()
 
     def __enter__(self) -> Self:
         return self
@@ -372,7 +423,7 @@ class Producer:
     def _open_topic(self, topic: str) -> TopicBuffer:
         if self._client.closed:
             raise self._accumulator.closed or KafkaError("the producer is closed")
-        timeout_ms = self._max_block_ms
+        timeout_ms, began = self._max_block_ms, time.monotonic()
         try:
             view = self._client.run(self._client.topic(topic, timeout_ms=timeout_ms), timeout_ms)
         except RequestTimedOut:
@@ -380,7 +431,13 @@ class Producer:
                 f"topic {topic!r}: no broker has told its partitions within "
                 f"max_block_ms={timeout_ms}; see whether the brokers are up, or raise it"
             ) from None
+        finally:
+            self._metrics.metadata_wait_s += time.monotonic() - began
         return self._accumulator.open_topic(topic, len(view.partitions))
+
+    def _on_not_sent(self, topic: str, count: int, error: Exception) -> None:
+        if self._interceptors is not None:
+            self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 
     def _check_partition(self, buffer: TopicBuffer, partition: int) -> None:
         count = buffer.partition_count

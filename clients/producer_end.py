@@ -44,7 +44,7 @@ def unwatch(sender: Sender) -> None:
 
 
 def on_dropped(sender: Sender) -> None:
-    """Nobody has the producer any more. On any thread, amid anything: it never waits for brokers."""
+    """Nobody has the producer any more. On any thread, amid anything: it waits for no broker."""
     if sender not in _live:
         return  # closed; or this is a forked process, in which the sender has no thread
     if sender.is_idle():

@@ -30,12 +30,14 @@ from ..protocol.record_batch import Buffer
 from .accumulator import Accumulator, TopicBuffer
 from .cluster_client import DATA, ClusterClient, is_retriable
 from .connection import Connection
+from .interceptors import ProducerInterceptors
 from .io_thread import Steps, Timer
 from .metadata import ClusterView
 from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
 from .produce_request import MAX_VERSION, MIN_VERSION, encode_produce
 from .producer_batch import Appended, ProducerBatch
-from .topic_partition import TopicPartition
+from .producer_metrics import ProducerMetrics
+from .topic_partition import BatchMetadata, OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +72,18 @@ class SenderConfig:
 class Sender:
     """`deliver`, `linger` and `abort` may come from any thread; the rest is the I/O thread's."""
 
-    def __init__(self, client: ClusterClient, config: SenderConfig) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        config: SenderConfig,
+        metrics: ProducerMetrics,
+        interceptors: ProducerInterceptors | None,
+    ) -> None:
         self.accumulator: Accumulator | None = None
         self.client = client
         self._config = config
+        self._metrics = metrics
+        self._interceptors = interceptors
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
         self._identity: Identity | None = None
@@ -93,6 +103,12 @@ class Sender:
     def linger(self, topic: TopicBuffer) -> None:
         """The open run of `topic` has begun: encode it when linger_ms are over."""
         self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
+
+    def on_failed(self, topic: str, count: int, error: Exception) -> None:
+        """Records of `topic` could not be encoded."""
+        self._metrics.on_error(topic, count)
+        if self._interceptors is not None:
+            self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 
     def abort(self, error: Exception) -> None:
         """Fail all that is not acknowledged yet."""
@@ -241,12 +257,20 @@ class Sender:
             ),
             expect_response=self._config.acks != 0,
         )
-        future.add_done_callback(lambda done: self._on_response(done, batches))
+        sent_at = time.monotonic()
+        self._metrics.on_send(batches.values(), sent_at)
+        future.add_done_callback(lambda done: self._on_response(done, batches, sent_at))
 
     def _on_response(
-        self, future: Future[ProduceResponse], batches: dict[tuple[str, int], ProducerBatch]
+        self,
+        future: Future[ProduceResponse],
+        batches: dict[tuple[str, int], ProducerBatch],
+        sent_at: float,
     ) -> None:
         error = future.exception()
+        if error is None and self._config.acks != 0:
+            now = time.monotonic()
+            self._metrics.on_response(now - sent_at, future.result().throttle_time_ms, now)
         batches = {key: batch for key, batch in batches.items() if batch.outcome is None}
         if error is not None:
             for batch in batches.values():
@@ -311,6 +335,7 @@ class Sender:
             self._fail(batch, self._timed_out(batch))
         else:
             queue = self._queues[TopicPartition(batch.topic, batch.partition)]
+            self._metrics.on_retry(batch)
             queue.on_retry(batch, retry_at=self._retry_at())
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -343,6 +368,7 @@ class Sender:
         batch.delivery.on_split(batch, parts)
         batch.parts = parts
         self.accumulator.on_split(batch)
+        self._metrics.on_split()
         queue.on_split(batch, parts)
 
     # --- outcomes ----------------------------------------------------------------------------
@@ -354,16 +380,29 @@ class Sender:
     def _fail(self, batch: ProducerBatch, error: Exception) -> None:
         self._queues[TopicPartition(batch.topic, batch.partition)].on_failed(batch)
         logger.warning("%d records are not delivered: %s", batch.record_count, error)
+        self._metrics.on_error(batch.topic, batch.record_count)
         self._tell(batch, error)
 
     def _tell(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
         assert self.accumulator is not None
+        if self._interceptors is not None:
+            self._tell_interceptors(batch, outcome)
         batch.outcome = outcome
         batch.data = _NOTHING
         self.accumulator.on_done(batch)
         batch.delivery.on_done(batch, outcome)
         if self._retired is not None:
             self._end_if_idle()
+
+    def _tell_interceptors(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+        count, start, error = batch.record_count, -1, None
+        if isinstance(outcome, Exception):
+            error = outcome
+        else:
+            start = outcome.base_offset
+        span = OffsetRange(batch.partition, start, -1 if start < 0 else start + count)
+        assert self._interceptors is not None
+        self._interceptors.on_acknowledgement(BatchMetadata(batch.topic, count, (span,)), error)
 
     def _expire(self, now: float) -> None:
         """Give up what waited too long. What is in flight first gets its answer or time-out."""

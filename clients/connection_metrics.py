@@ -1,0 +1,54 @@
+"""What a client's connections have done: the part of its metrics that all clients share."""
+
+from __future__ import annotations
+
+import time
+
+from .sampled_stats import Average, Figures, Meter
+
+
+class ConnectionMetrics:
+    """Recorded on the I/O thread."""
+
+    def __init__(self) -> None:
+        self._created = Meter("connection-creation")
+        self._closed = Meter("connection-close")
+        self._sent = Meter("outgoing-byte")
+        self._received = Meter("incoming-byte")
+        self._requests = Meter("request")
+        self._responses = Meter("response")
+        self._traffic = Meter("network-io")
+        self._request_size = Average("request-size")
+
+    def on_created(self) -> None:
+        self._created.record(1, time.monotonic())
+
+    def on_closed(self) -> None:
+        self._closed.record(1, time.monotonic())
+
+    def on_request(self, size: int, now: float) -> None:
+        self._sent.record(size, now)
+        self._request_size.record(size, now)
+        self._requests.record(1, now)
+        self._traffic.record(1, now)
+
+    def on_response(self, size: int) -> None:
+        now = time.monotonic()
+        self._received.record(size, now)
+        self._responses.record(1, now)
+        self._traffic.record(1, now)
+
+    def figures(self, now: float) -> Figures:
+        found: Figures = {"connection-count": self._created.total - self._closed.total}
+        for one in (
+            self._created,
+            self._closed,
+            self._sent,
+            self._received,
+            self._requests,
+            self._responses,
+            self._traffic,
+            self._request_size,
+        ):
+            found |= one.figures(now)
+        return found

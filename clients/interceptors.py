@@ -1,0 +1,149 @@
+"""What looks on, and may change what passes: hooks on send, acknowledgement, poll and commit.
+
+    class Count(bradbury.ProducerInterceptor):
+        def on_acknowledgement(self, metadata, error):
+            acknowledged.labels(metadata.topic).inc(0 if error else metadata.count)
+
+    producer = bradbury.Producer(interceptors=[Count()])
+
+What always holds:
+    An exception of an interceptor is logged and goes no further: the next one, and the client, go
+    on with what there was before it, as in Kafka's clients.
+    Interceptors are called in their order, each with what the one before has returned.
+
+Unlike Kafka: acknowledgements are told once a batch, polls once a table, and a table that is sent
+whole is shown whole. Only `Producer.send`, which takes single records, shows single records.
+
+Source: ProducerInterceptor, ConsumerInterceptor in apache/kafka clients/.../clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, NamedTuple, Self, TypeVar
+
+import pyarrow as pa
+
+from .topic_partition import BatchMetadata, OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Content = bytes | bytearray | memoryview | str | None
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+
+class ProducerRecord(NamedTuple):
+    """One record on its way, as `Producer.send` was given it."""
+
+    topic: str
+    value: Content = None
+    key: Content = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers | None = None
+
+
+class ProducerInterceptor:
+    """Override what you need. Used from every thread that sends, and from the client's own."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Called by `send`, before anything is done; what it returns is sent."""
+        return record
+
+    def on_send_batch(self, topic: str, table: pa.Table) -> pa.Table:
+        """Called by `send_batch`; what it returns is sent. It may have other columns and rows."""
+        return table
+
+    def on_acknowledgement(self, metadata: BatchMetadata, error: Exception | None) -> None:
+        """Called when records are acknowledged, or given up because of `error`; before the futures.
+
+        Once a record batch, on the client's own thread, which sends nothing meanwhile; and by
+        `send` and `send_batch` where they raise.
+
+        Args:
+            metadata: `ranges` has the partition; with offsets of -1 where they are not known, and
+                nothing where the records had no partition yet.
+        """
+
+    def close(self) -> None:
+        """Called when the producer is closed."""
+
+
+class ConsumerInterceptor:
+    """Override what you need. Called on the thread that uses the consumer."""
+
+    def on_consume(self, records: pa.Table) -> pa.Table:
+        """Called by poll with what it is about to return, if that is not empty.
+
+        What it returns is what poll returns; rows that it leaves out count as consumed. Iteration
+        shows each piece that it is about to go through, and what it left again.
+        """
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Called by poll, commit or close when offsets have been stored."""
+
+    def close(self) -> None:
+        """Called when the consumer is closed."""
+
+
+T = TypeVar("T")
+I = TypeVar("I", ProducerInterceptor, ConsumerInterceptor)  # noqa: E741 -- a type's letter
+
+
+class _Interceptors(Generic[I]):
+    """All of one client, as one that never raises."""
+
+    def __init__(self, interceptors: Iterable[I]) -> None:
+        self._all: tuple[I, ...] = tuple(interceptors)
+
+    @classmethod
+    def of(cls, interceptors: Iterable[I]) -> Self | None:
+        """None for none: what everybody pays is one comparison."""
+        one = cls(interceptors)
+        return one if one._all else None
+
+    def close(self) -> None:
+        self._tell("close")
+
+    def _through(self, hook: str, value: T, check: Callable[[T], T], *before: object) -> T:
+        """What the last one makes of what the others made of `value`."""
+        for one in self._all:
+            try:
+                value = check(getattr(one, hook)(*before, value))
+            except Exception:
+                logger.exception("%s.%s failed and is passed over", type(one).__qualname__, hook)
+        return value
+
+    def _tell(self, hook: str, *arguments: object) -> None:
+        for one in self._all:
+            try:
+                getattr(one, hook)(*arguments)
+            except Exception:
+                logger.exception("%s.%s failed and is passed over", type(one).__qualname__, hook)
+
+
+class ProducerInterceptors(_Interceptors[ProducerInterceptor]):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return self._through("on_send", record, lambda returned: ProducerRecord(*returned))
+
+    def on_send_batch(self, topic: str, table: pa.Table) -> pa.Table:
+        return self._through("on_send_batch", table, _table, topic)
+
+    def on_acknowledgement(self, metadata: BatchMetadata, error: Exception | None) -> None:
+        self._tell("on_acknowledgement", metadata, error)
+
+
+class ConsumerInterceptors(_Interceptors[ConsumerInterceptor]):
+    def on_consume(self, records: pa.Table) -> pa.Table:
+        return self._through("on_consume", records, _table)
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._tell("on_commit", offsets)
+
+
+def _table(returned: pa.Table) -> pa.Table:
+    if not isinstance(returned, pa.Table | pa.RecordBatch):
+        raise TypeError(f"an interceptor returns the table, not {type(returned).__name__}")
+    return returned
