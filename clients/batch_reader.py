@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from .cluster_client import ClientConfig, ClusterClient
+from .fetch_request import FetchConfig
 from .fetch_state import FetchedRecords, FetchState, Position, StartAt
-from .fetcher import FetchConfig, Fetcher
+from .fetcher import Fetcher
 from .io_thread import Steps
 from .topic_partition import TopicPartition
 

@@ -1,7 +1,7 @@
 """The consumer: polls whole batches as Arrow tables, alone or as a member of a group.
 
     consumer = Consumer("flights", group="delays", auto_offset_reset="earliest")
-    table = consumer.poll(timeout_ms=1000)  # topic partition offset timestamp key value headers
+    table = consumer.poll()  # waits; topic partition offset timestamp key value headers
     consumer.commit()
 
 What always holds:
@@ -12,8 +12,8 @@ What always holds:
 
 One thread uses a consumer; fetching and heartbeats go on in the background between its calls.
 
-Not here: rebalances (group_member), positions and lag (consumer_positions), transactions of a
-producer.
+Not here: rebalances (group_member), what a poll does (poll_steps), positions and lag
+(consumer_positions), transactions of a producer.
 """
 
 from __future__ import annotations
@@ -33,15 +33,20 @@ from .assignor import Assignor
 from .awaitable_future import AwaitableFuture
 from .cluster_client import ClientConfig, ClusterClient
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
+from .consumer_metrics import PollMetrics
 from .consumer_positions import ConsumerPositions, Partition, Wakeup
 from .coordinator import Coordinator
+from .fetch_request import FetchConfig
 from .fetch_state import StartAt
-from .fetcher import FetchConfig, Fetcher
+from .fetcher import Fetcher
 from .group_member import CommitCallback, GivenOffsets, GroupMember, Offsets
+from .interceptors import ConsumerInterceptor, ConsumerInterceptors
 from .membership import GroupMetadata
+from .poll_steps import PollSteps
 from .positions import PositionFinder
 from .rebalance_listener import RebalanceListener
 from .record_stream import Chunk, ConsumerRecord, RecordStream, records_of
+from .sampled_stats import Metrics
 from .subscription import Subscription
 from .topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -55,8 +60,8 @@ class Consumer(ConsumerPositions):
     """Reads topics. Not for several threads at once; closes with `close` or `with`.
 
     Args:
-        topics: with a group, the subscription; without, every partition of them is assigned, as
-            they are now.
+        topics: with a group, the subscription; without, every partition of them is read, and those
+            that are added later from their beginning, within `metadata_max_age_ms`.
         pattern: instead of topics: the group's members read every topic whose name it matches.
         listener: told when partitions come and go.
         bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, or inside a Ray
@@ -86,6 +91,7 @@ class Consumer(ConsumerPositions):
             brokers: with Kafka's rack-aware replica.selector.class they send it to a replica there.
         allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
             does that (auto.create.topics.enable). A pattern creates none.
+        interceptors: shown what poll returns, and told of commits; see ConsumerInterceptor.
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -121,6 +127,7 @@ class Consumer(ConsumerPositions):
         metadata_max_age_ms: int = 300_000,
         allow_auto_create_topics: bool = False,
         check_crcs: bool = True,
+        interceptors: Iterable[ConsumerInterceptor] = (),
         client_id: str = "bradbury-consumer",
         namespace: str | None = None,
     ) -> None:
@@ -170,7 +177,8 @@ class Consumer(ConsumerPositions):
             ),
             finder.find,
         )
-        self._stream = RecordStream(self._fetcher, check_crcs=check_crcs)
+        self._interceptors = ConsumerInterceptors.of(interceptors)
+        self._metrics = PollMetrics()
         self._member: GroupMember | None = None
         if config.group is not None:
             self._member = GroupMember(
@@ -178,8 +186,15 @@ class Consumer(ConsumerPositions):
                 Coordinator(client, config.group, self._fetcher.notify),
                 self._fetcher,
                 auto_commit_interval_ms=config.auto_commit_interval_ms,
+                interceptors=self._interceptors,
             )
             finder.offsets = self._member.offsets
+        self._steps = PollSteps(
+            client,
+            self._fetcher,
+            RecordStream(self._fetcher, check_crcs=check_crcs),
+            self._member,
+        )
         try:
             if pattern is not None:
                 self.subscribe(pattern=pattern, listener=listener)
@@ -191,6 +206,7 @@ class Consumer(ConsumerPositions):
                     for topic in topics
                     for partition in range(self.partitions_for(topic))
                 )
+                self._steps.read_all_of(topics)
         except BaseException:
             self._finalizer()
             raise
@@ -240,6 +256,7 @@ class Consumer(ConsumerPositions):
                 timeout_ms=self._request_timeout_ms,
             )
         else:
+            self._steps.read_all_of(())
             self._fetcher.assign([], StartAt.COMMITTED)
 
     def subscription(self) -> list[str]:
@@ -266,6 +283,7 @@ class Consumer(ConsumerPositions):
                 raise ValueError(
                     f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
                 )
+        self._steps.read_all_of(())
         self._fetcher.assign(wanted, StartAt.COMMITTED)
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
@@ -282,16 +300,19 @@ class Consumer(ConsumerPositions):
 
     # --- records -----------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: int = 1000, *, max_records: int | None = None) -> pa.Table:
-        """The records that have been fetched, whole batches; SCHEMA, and empty after `timeout_ms`.
+    def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> pa.Table:
+        """The records that have been fetched, whole batches; SCHEMA.
 
         Polls of a group member also join the group and go through rebalances, within the same time:
         a listener is called, and positions are committed, here.
 
         Args:
+            timeout_ms: the longest wait for a record; then the table is empty. None: it waits until
+                there is one, through joining the group too; `wakeup` and Ctrl-C end it.
             max_records: most records to return; `max_poll_records` if None. The rest comes next.
 
         Raises:
+            ValueError: it would wait for ever, as nothing is subscribed or assigned.
             OffsetOutOfRange: the position is not in the log, and auto_offset_reset is "none".
             CorruptMessage: a batch is damaged; seek past it to go on.
             FencedInstanceId: another consumer has taken this one's group_instance_id.
@@ -299,32 +320,47 @@ class Consumer(ConsumerPositions):
             KafkaError: the broker, or the group, refuses.
         Cost: about 0.1 us a record of 100 bytes.
         """
-        chunks = self._take(timeout_ms, max_records or self._max_poll_records)
-        for chunk in chunks:
-            chunk.hand_out()
-        if not chunks:
-            return SCHEMA.empty_table()
-        return pa.concat_tables([chunk.table for chunk in chunks])
+        return self._handed_out(self._take(timeout_ms, max_records))
 
-    def records(self, timeout_ms: int = 1000) -> Iterator[ConsumerRecord]:
-        """One record after another, until none comes for `timeout_ms`.
+    def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
+        """One record after another, until none comes for `timeout_ms`; None: it never ends.
 
         The position moves with each record, so a commit between two covers what was handed out.
         """
         while True:
-            chunks = self._take(timeout_ms, self._max_poll_records)
+            chunks = self._take(timeout_ms, None)
             if not chunks:
                 return
             try:
                 for chunk in chunks:
-                    yield from records_of(chunk)
+                    yield from self._records_of(chunk)
             finally:
-                self._stream.put_back(chunks)  # of which, if the caller left early, some is left
+                self._steps.put_back(chunks)  # of which, if the caller left early, some is left
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record there is and will be; it never ends by itself."""
-        while True:
-            yield from self.records()
+        return self.records()
+
+    def metrics(self) -> Metrics:
+        """What was read, how and how fast: Kafka's figures, under its names, by group.
+
+        `metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]`; rates and averages are of
+        the last half to whole minute, times in milliseconds; -1 and NaN where there is nothing yet.
+        Groups: consumer-metrics; consumer-fetch-manager-metrics, also with ",topic=<name>" and
+        ",topic=<name>,partition=<number>"; with a group consumer-coordinator-metrics.
+        Cost: some microseconds, and as many for each partition.
+        """
+        now = time.monotonic()
+        states = self._fetcher.states()
+        found = {
+            "consumer-metrics": self._metrics.figures(now) | self._client.metrics.figures(now),
+            **self._fetcher.metrics.figures(now, states, committed_only=bool(self._isolation)),
+        }
+        if self._member is not None:
+            found["consumer-coordinator-metrics"] = self._member.coordinator.metrics.figures(
+                now, assigned_count=len(states)
+            )
+        return found
 
     # --- committed offsets -------------------------------------------------------------------
 
@@ -347,7 +383,11 @@ class Consumer(ConsumerPositions):
         stored = member.positions() if offsets is None else _with_metadata(offsets)
         steps = member.commit(stored, self._request_timeout_ms)
         member.await_pending(self._request_timeout_ms / 1000)
-        self._run(steps)
+        began_at = time.monotonic()
+        try:
+            self._run(steps)
+        finally:
+            self._metrics.commit_s += time.monotonic() - began_at
         member.call_back()
 
     def commit_async(
@@ -382,7 +422,11 @@ class Consumer(ConsumerPositions):
         """As `committed`, with the text that was stored beside the offset."""
         member = self._group("committed offsets need Consumer(group=...)")
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
-        found = self._run(member.offsets.committed(wanted))
+        began_at = time.monotonic()
+        try:
+            found = self._run(member.offsets.committed(wanted))
+        finally:
+            self._metrics.committed_s += time.monotonic() - began_at
         return {partition: found.get(partition) for partition in wanted}
 
     # --- the end -----------------------------------------------------------------------------
@@ -410,6 +454,8 @@ class Consumer(ConsumerPositions):
                 member.call_back()
         finally:
             self._finalizer()
+            if self._interceptors is not None:
+                self._interceptors.close()
 
     def __enter__(self) -> Self:
         return self
@@ -424,37 +470,45 @@ class Consumer(ConsumerPositions):
 
     # --- how a poll goes ---------------------------------------------------------------------
 
-    def _take(self, timeout_ms: int, max_records: int | None) -> list[Chunk]:
+    def _take(self, timeout_ms: int | None, max_records: int | None) -> list[Chunk]:
         """What can be handed out, waited for; empty after `timeout_ms`."""
         self._check_open()
-        deadline = time.monotonic() + timeout_ms / 1000
-        member = self._member
+        if timeout_ms is None:
+            self._check_reads_something()
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        self._metrics.on_poll()
         while True:
             self._raise_if_woken()
-            if member is not None:
-                member.see_to()
-            if member is None or not member.holds_back:
-                chunks = self._stream.take(max_records)
-                if chunks:
-                    return chunks
-                error = self._fetcher.take_error()
-                if error is not None:
-                    raise error
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return []
-            if member is not None:
-                left_s = min(left_s, member.longest_wait_s())
+            chunks = self._steps.take(max_records or self._max_poll_records)
+            left_s = self._steps.longest_wait_s(deadline)
+            if chunks or left_s == 0:
+                self._metrics.on_polled()
+                return chunks
             with self._fetcher.condition:
                 self._fetcher.condition.wait_for(self._may_go_on, left_s)
 
     def _may_go_on(self) -> bool:
-        member = self._member
-        if self._woken or (member is not None and member.needs_attention()):
-            return True
-        if member is not None and member.holds_back:
-            return False
-        return self._fetcher.is_ready() or self._stream.is_ready()
+        return self._woken or self._steps.may_go_on()
+
+    def _check_reads_something(self) -> None:
+        if self._steps.reads_nothing():
+            raise ValueError(
+                "nothing is subscribed or assigned, so no record will ever come; say topics, "
+                "subscribe or assign first"
+            )
+
+    def _handed_out(self, chunks: list[Chunk]) -> pa.Table:
+        for chunk in chunks:
+            chunk.hand_out()
+        if not chunks:
+            return SCHEMA.empty_table()
+        table = pa.concat_tables([chunk.table for chunk in chunks])
+        return table if self._interceptors is None else self._interceptors.on_consume(table)
+
+    def _records_of(self, chunk: Chunk) -> Iterator[ConsumerRecord]:
+        if self._interceptors is not None:
+            chunk = chunk._replace(table=self._interceptors.on_consume(chunk.table))
+        return records_of(chunk)
 
     def _group(self, remedy: str) -> GroupMember:
         self._check_open()

@@ -16,6 +16,7 @@ Not here: the steps of a rebalance (group_join), what the caller's thread does a
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -29,6 +30,7 @@ from ..protocol.errors import (
 from ..protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from .cluster_client import ClusterClient
 from .connection import Address
+from .consumer_metrics import GroupMetrics
 from .consumer_protocol import NO_GENERATION
 from .coordinator_lookup import CoordinatorLookup
 from .group_join import GroupJoin
@@ -59,6 +61,7 @@ class Coordinator:
         self.joined_topics: tuple[str, ...] = ()
         self.led_counts: dict[str, int] | None = None
         self.unsent_commits = 0
+        self.metrics = GroupMetrics()
         self.heartbeats = Heartbeats(client, self)
         self._client = client
         self._wake = wake
@@ -228,7 +231,14 @@ class Coordinator:
 
     def _run_join(self, join: GroupJoin) -> Steps[Joined | None]:
         self.heartbeats.stop()
-        joined = yield from join.run()
+        began_at = time.monotonic()
+        failed = True
+        try:
+            joined = yield from join.run()
+            failed = joined is None
+        finally:
+            if not join.cancelled:
+                self.metrics.on_rebalance(began_at, failed=failed)
         if joined is not None and not join.cancelled:
             self.heartbeats.start()
         return joined

@@ -58,7 +58,8 @@ class FetchState:
     asked: the generation that is being fetched now, -1 for none.
     buffered_bytes: of answers that wait to be decoded.
     max_bytes: doubled while not even one batch fits.
-    last_stable_offset, high_watermark: of the last answer, UNKNOWN_OFFSET before the first.
+    last_stable_offset, high_watermark, log_start_offset: of the last answer, UNKNOWN_OFFSET before
+        the first.
     replica: the node to read from until `replica_until`, as the leader has said; NO_REPLICA: from
         the leader itself.
     """
@@ -77,6 +78,7 @@ class FetchState:
     retry_at: float = 0.0
     high_watermark: int = UNKNOWN_OFFSET
     last_stable_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
     replica: int = NO_REPLICA
     replica_until: float = 0.0
 

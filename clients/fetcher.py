@@ -28,20 +28,14 @@ from typing import Final
 
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import ConnectionFailed, OffsetOutOfRange, error_for
-from ..protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
-from ..protocol.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
+from ..protocol.messages.fetch import FetchResponse, PartitionData
 from .cluster_client import ClusterClient, is_retriable
 from .connection import Address
+from .consumer_metrics import FetchMetrics
+from .fetch_request import Asked, FetchConfig, fetch_request, last_batch
 from .fetch_state import (
     NEVER,
     NO_REPLICA,
-    UNKNOWN_EPOCH,
     UNKNOWN_OFFSET,
     FetchedRecords,
     FetchState,
@@ -62,31 +56,6 @@ REPLICA_SECONDS: Final = 300.0
 _LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchConfig:
-    """reset: None means that a lost or missing position is an error. isolation_level: 0 or 1.
-
-    rack: of this consumer; brokers may send it to a replica there (KIP-392).
-    """
-
-    min_bytes: int
-    max_wait_ms: int
-    max_bytes: int
-    max_partition_bytes: int
-    isolation_level: int
-    reset: StartPoint | None
-    rack: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class _Asked:
-    """One open request: what it asks for, and at which generation and offset."""
-
-    lane: str
-    address: Address
-    states: dict[TopicPartition, tuple[FetchState, int, int]]
-
-
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """What poll is to raise, and whom it concerns: each partition and its generation then."""
@@ -105,6 +74,19 @@ class _Failure:
                 state.retry_at = at
 
 
+class ObservedCondition(threading.Condition):
+    """Tells `watcher`, too, for whoever waits otherwise than in a thread: on any, with the lock."""
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock())
+        self.watcher: Callable[[], None] | None = None
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        if self.watcher is not None:
+            self.watcher()
+
+
 class Fetcher:
     """`condition` guards all of it and is notified whenever poll may go on."""
 
@@ -114,7 +96,8 @@ class Fetcher:
         config: FetchConfig,
         find_positions: Callable[[list[FetchState]], Steps[dict[TopicPartition, Position]]],
     ) -> None:
-        self.condition = threading.Condition(threading.RLock())
+        self.condition = ObservedCondition()
+        self.metrics = FetchMetrics()
         self._client = client
         self._config = config
         self._find_positions = find_positions
@@ -261,10 +244,10 @@ class Fetcher:
         if stale:
             self._refresh()
 
-    def _plan(self, now: float) -> tuple[list[_Asked], bool]:
+    def _plan(self, now: float) -> tuple[list[Asked], bool]:
         """What to ask whom now, and whether the view of the cluster is too old to say."""
         buffered = sum(state.buffered_bytes for state in self._states.values())
-        asked: dict[Address, _Asked] = {}
+        asked: dict[Address, Asked] = {}
         wake_at = self._find_at if not self._finding and self._find_at > now else None
         stale = False
         for key, state in self._states.items():
@@ -292,7 +275,7 @@ class Fetcher:
                 lane = next((lane for lane in lanes if (address, lane) not in self._busy), None)
                 if lane is None:
                     continue
-                asked[address] = _Asked(lane, address, {})
+                asked[address] = Asked(lane, address, {}, now)
             asked[address].states[key] = (state, state.generation, state.fetch_offset)
             state.asked = state.generation
         for one in asked.values():
@@ -317,30 +300,8 @@ class Fetcher:
         if wake_at is not None and wake_at != NEVER:
             self._timer = self._client.io.call_later(max(0.001, wake_at - now), self.wake)
 
-    def _ask(self, asked: _Asked) -> None:
-        topics: dict[str, FetchTopic] = {}
-        for key, (state, _, offset) in asked.states.items():
-            view = self._client.view.partition(*key)
-            topics.setdefault(key.topic, FetchTopic(topic=key.topic)).partitions.append(
-                FetchPartition(
-                    partition=key.partition,
-                    current_leader_epoch=-1 if view is None else view.leader_epoch,
-                    fetch_offset=offset,
-                    # A replica may not have heard yet what the leader's log has become.
-                    last_fetched_epoch=(
-                        state.fetch_epoch if state.replica == NO_REPLICA else UNKNOWN_EPOCH
-                    ),
-                    partition_max_bytes=state.max_bytes,
-                )
-            )
-        request = FetchRequest(
-            max_wait_ms=self._config.max_wait_ms,
-            min_bytes=self._config.min_bytes,
-            max_bytes=self._config.max_bytes,
-            isolation_level=self._config.isolation_level,
-            topics=list(topics.values()),
-            rack_id=self._config.rack,
-        )
+    def _ask(self, asked: Asked) -> None:
+        request = fetch_request(asked, self._client.view, self._config)
         self._client.send(
             asked.address,
             request,
@@ -350,7 +311,7 @@ class Fetcher:
             max_version=MAX_VERSION,
         ).add_done_callback(lambda future: self._on_response(asked, future))
 
-    def _on_response(self, asked: _Asked, future: Future[FetchResponse]) -> None:
+    def _on_response(self, asked: Asked, future: Future[FetchResponse]) -> None:
         error = future.exception()
         refresh = False
         with self.condition:
@@ -368,7 +329,15 @@ class Fetcher:
                 if isinstance(error, Exception) and not is_retriable(error):
                     self._raise_in_poll(error, [state for state, _, _ in asked.states.values()])
             else:
-                for topic in future.result().responses:
+                response = future.result()
+                now = time.monotonic()
+                size = sum(
+                    len(data.records or b"")
+                    for topic in response.responses
+                    for data in topic.partitions
+                )
+                self.metrics.on_response(now - asked.at, response.throttle_time_ms, size, now)
+                for topic in response.responses:
                     for data in topic.partitions:
                         key = TopicPartition(topic.topic, data.partition_index)
                         if key in asked.states:
@@ -394,11 +363,12 @@ class Fetcher:
             return False
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
         records = data.records
         if not records:
             return False
         assert isinstance(records, memoryview)
-        last = _last_batch(records)
+        last = last_batch(records)
         if last is None:
             state.max_bytes *= 2  # an old broker cut the first batch
             return False
@@ -550,15 +520,3 @@ class Fetcher:
     def _drop_stale(self) -> None:
         self._completed = deque(fetched for fetched in self._completed if fetched.is_current)
         self.condition.notify_all()
-
-
-def _last_batch(records: memoryview) -> RecordBatchHeader | None:
-    """The last whole batch, or None if there is none."""
-    position, last = 0, None
-    while len(records) - position >= HEADER_SIZE:
-        header = read_header(records, position)
-        if header.batch_length < HEADER_SIZE - 12 or header.size > len(records) - position:
-            break
-        last = header
-        position += header.size
-    return last

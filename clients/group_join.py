@@ -15,6 +15,7 @@ Not here: when to begin, and what becomes of the assignment (group_member).
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -130,6 +131,7 @@ class GroupJoin:
             yield self._client.config.retry_backoff_ms / 1000
         coordinator.joined_topics = topics = coordinator.subscription.topics_in(self._client.view)
         self.is_sent = True
+        sent_at = time.monotonic()
         response = yield from wait(
             self._client.send(
                 address,
@@ -161,6 +163,7 @@ class GroupJoin:
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             coordinator.membership = Membership(response.member_id, coordinator.generation)
         _check(response.error_code, config.group_id)
+        coordinator.metrics.on_join(sent_at)
         coordinator.membership = Membership(response.member_id, response.generation_id)
         assignor = self._assignor(response.protocol_name)
         assignments: dict[str, bytes] = {}
@@ -232,6 +235,7 @@ class GroupJoin:
     def _sync(
         self, address: Address, joined: JoinGroupResponse, assignments: Mapping[str, bytes]
     ) -> Steps[list[TopicPartition]]:
+        sent_at = time.monotonic()
         response = yield from wait(
             self._client.send(
                 address,
@@ -255,6 +259,7 @@ class GroupJoin:
             )
         )
         _check(response.error_code, self._config.group_id)
+        self._coordinator.metrics.on_sync(sent_at)
         try:
             return decode_assignment(response.assignment)
         except MalformedRequest as error:

@@ -43,6 +43,7 @@ from .coordinator_lookup import COORDINATOR_MOVED
 from .fetch_state import UNKNOWN_OFFSET, StartAt
 from .fetcher import Fetcher
 from .group_offsets import GroupOffsets
+from .interceptors import ConsumerInterceptors
 from .io_thread import Steps
 from .membership import GroupMetadata, Joined, Membership
 from .rebalance_listener import RebalanceListener
@@ -74,9 +75,13 @@ class GroupMember:
         fetcher: Fetcher,
         *,
         auto_commit_interval_ms: int | None,
+        interceptors: ConsumerInterceptors | None = None,
     ) -> None:
         self.coordinator = coordinator
         self.offsets = GroupOffsets(client, coordinator)
+        if interceptors is not None:
+            self.offsets.on_committed = self._note_committed
+        self._interceptors = interceptors
         self._client = client
         self._fetcher = fetcher
         self._listener: RebalanceListener | None = None
@@ -257,7 +262,10 @@ class GroupMember:
         )
         try:
             if self._listener is not None:
+                began_at = time.monotonic()
                 self._listener.on_partitions_assigned(added)
+                now = time.monotonic()
+                coordinator.metrics.assigned_latency.record((now - began_at) * 1000, now)
         finally:
             self._fetcher.release()
             if failure is not None:
@@ -274,11 +282,16 @@ class GroupMember:
             )
         if self._listener is None:
             return None
+        metrics = self.coordinator.metrics
+        began_at = time.monotonic()
         try:
             if lost:
                 self._listener.on_partitions_lost(partitions)
             else:
                 self._listener.on_partitions_revoked(partitions)
+            now = time.monotonic()
+            latency = metrics.lost_latency if lost else metrics.revoked_latency
+            latency.record((now - began_at) * 1000, now)
         except Exception as error:  # noqa: BLE001 -- the application's; poll raises it afterwards
             return error
         return None
@@ -350,6 +363,13 @@ class GroupMember:
 
         future.add_done_callback(on_done)
         return future
+
+    def _note_committed(self, offsets: Offsets) -> None:
+        """Have the interceptors told on the consumer's thread, as callbacks are."""
+        assert self._interceptors is not None
+        on_commit = self._interceptors.on_commit
+        self._completed.append((lambda stored, _: on_commit(stored), offsets, None))
+        self._fetcher.notify()
 
     def await_pending(self, timeout_s: float) -> None:
         """Wait until the commits before are done: a later one must not be undone by them."""

@@ -10,8 +10,9 @@ Source: ConsumerCoordinator.OffsetCommitResponseHandler, OffsetFetchResponseHand
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ..protocol.error_code import ErrorCode
@@ -43,9 +44,12 @@ _MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_
 
 
 class GroupOffsets:
-    """Steps for the I/O thread."""
+    """Steps for the I/O thread. on_committed: called there with what has been stored."""
 
     def __init__(self, client: ClusterClient, coordinator: Coordinator) -> None:
+        self.on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = (
+            None
+        )
         self._client = client
         self._coordinator = coordinator
 
@@ -96,11 +100,13 @@ class GroupOffsets:
         if lane == GROUP:
             coordinator.check_not_waiting()
         request = self._commit_request(offsets, member)
+        sent_at = time.monotonic()
         response = yield from wait(
             self._client.send(
                 address, request, OffsetCommitResponse, lane=lane, max_version=MAX_VERSION
             )
         )
+        coordinator.metrics.on_commit(sent_at)
         for topic_answer in response.topics:
             for answer in topic_answer.partitions:
                 if answer.error_code:
@@ -108,6 +114,8 @@ class GroupOffsets:
                     group_id = self._coordinator.config.group_id
                     error = _refused(answer.error_code, f"commit of {where}", group_id)
                     raise self._noted(error, member)
+        if self.on_committed is not None:
+            self.on_committed(offsets)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool = False

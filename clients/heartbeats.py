@@ -72,6 +72,7 @@ class Heartbeats:
         config, membership = coordinator.config, coordinator.membership
         try:
             address = yield from coordinator.find()
+            sent_at = time.monotonic()
             response = yield from wait(
                 self._client.send(
                     address,
@@ -93,6 +94,7 @@ class Heartbeats:
             coordinator.forget()
             yield self._client.config.retry_backoff_ms / 1000
             return
+        coordinator.metrics.on_heartbeat(sent_at)
         if round_ == self._round and response.error_code:
             self._on_error(error_for(response.error_code))
 

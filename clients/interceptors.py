@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -76,8 +76,9 @@ class ConsumerInterceptor:
     def on_consume(self, records: pa.Table) -> pa.Table:
         """Called by poll with what it is about to return, if that is not empty.
 
-        What it returns is what poll returns; rows that it leaves out count as consumed. Iteration
-        shows each piece that it is about to go through, and what it left again.
+        What it returns is what poll returns: it may change values, add columns and leave out rows,
+        which count as consumed. Iteration shows each piece that it is about to go through, and what
+        it left of one again.
         """
         return records
 
@@ -137,13 +138,28 @@ class ProducerInterceptors(_Interceptors[ProducerInterceptor]):
 
 class ConsumerInterceptors(_Interceptors[ConsumerInterceptor]):
     def on_consume(self, records: pa.Table) -> pa.Table:
-        return self._through("on_consume", records, _table)
+        return self._through("on_consume", records, _with_columns)
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._tell("on_commit", offsets)
 
 
 def _table(returned: pa.Table) -> pa.Table:
-    if not isinstance(returned, pa.Table | pa.RecordBatch):
+    if isinstance(returned, pa.RecordBatch):
+        return pa.Table.from_batches([returned])
+    if not isinstance(returned, pa.Table):
         raise TypeError(f"an interceptor returns the table, not {type(returned).__name__}")
     return returned
+
+
+def _with_columns(returned: pa.Table) -> pa.Table:
+    table = _table(returned)
+    missing = _COLUMNS - {*table.column_names}
+    if missing:
+        raise ValueError(f"an interceptor returns all columns; {sorted(missing)} are missing")
+    return table
+
+
+_COLUMNS: Final = frozenset(
+    {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
+)

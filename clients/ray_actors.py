@@ -1,14 +1,15 @@
 """The clients as Ray actors: a handle that any task can hold, polls that come as Arrow tables.
 
     consumer = bradbury.ConsumerActor.remote("flights", group="delays")
-    table = ray.get(consumer.poll.remote(max_records=100_000))    # zero-copy from the object store
+    table = ray.get(consumer.poll.remote(max_records=100_000))  # waits; zero-copy from the store
     ray.get(consumer.commit.remote())
 
 What always holds:
     One call at a time runs in each actor, in the order the handle made them: an actor is the one
-    thread that its client is for. Only `wakeup` goes past the calls that wait, and ends the one
-    that runs. Fetching, heartbeats and sending go on between calls, on the client's own thread, so
-    an actor that nobody calls for a while stays in its group until max_poll_interval_ms.
+    thread that its client is for. Only `wakeup`, which ends the one that runs, and `metrics` go
+    past the calls that wait: a poll without a time-out waits for records, and those behind it too.
+    Fetching, heartbeats and sending go on between calls, on the client's own thread, so an actor
+    that nobody calls for a while stays in its group until max_poll_interval_ms.
     An actor that Ray restarts begins as its constructor says: a consumer of a group goes on at the
     committed offsets; what `subscribe`, `assign`, `seek` and `pause` have said since is forgotten.
     A call that was running is not repeated (max_task_retries=0): a poll that was lost with its
@@ -38,6 +39,7 @@ from .group_member import CommitCallback, GivenOffsets
 from .membership import GroupMetadata
 from .producer import Content, Headers, Producer
 from .rebalance_listener import RebalanceListener
+from .sampled_stats import Metrics
 from .topic_partition import (
     BatchMetadata,
     OffsetAndMetadata,
@@ -96,7 +98,10 @@ class ConsumerProcess:
 
     # --- records and positions ---------------------------------------------------------------
 
-    def poll(self, max_records: int | None = None, timeout_ms: int = 1000) -> pa.Table:
+    def poll(self, max_records: int | None = None, timeout_ms: int | None = None) -> pa.Table:
+        """Without `timeout_ms` it waits until there is a record, and the calls behind it with it;
+        `wakeup` ends it.
+        """
         return self._consumer.poll(timeout_ms, max_records=max_records)
 
     @ray.method(concurrency_group="control")
@@ -135,6 +140,11 @@ class ConsumerProcess:
 
     def current_lag(self, partition: Partition) -> int | None:
         return self._consumer.current_lag(partition)
+
+    @ray.method(concurrency_group="control")
+    def metrics(self) -> Metrics:
+        """It is answered at once, also while another call waits."""
+        return self._consumer.metrics()
 
     # --- committed offsets -------------------------------------------------------------------
 
@@ -210,6 +220,9 @@ class ProducerProcess:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def metrics(self) -> Metrics:
+        return self._producer.metrics()
 
     def close(self, timeout: float | None = None) -> None:
         self._producer.close(timeout)

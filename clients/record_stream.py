@@ -183,6 +183,9 @@ class RecordStream:
             last_epoch = UNKNOWN_EPOCH
         else:
             last_epoch = fetched.last_epoch
+        self._fetcher.metrics.on_decoded(
+            state, decoded.table.num_rows, len(fetched.records), decoded.next_offset
+        )
         return Chunk(state, state.generation, decoded.table, decoded.next_offset, last_epoch)
 
 

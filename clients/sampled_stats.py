@@ -99,22 +99,25 @@ class Meter:
 
 
 class Average:
-    """`<name>-avg`, and `<name>-max` unless Kafka has none."""
+    """`<name>-avg` and `<name>-max`, or one of them where Kafka has no other."""
 
-    __slots__ = ("_has_highest", "_name", "stat")
+    __slots__ = ("_average", "_highest", "_name", "_stat")
 
-    def __init__(self, name: str, *, highest: bool = True) -> None:
-        self.stat = SampledStat()
+    def __init__(self, name: str, *, average: bool = True, highest: bool = True) -> None:
         self._name = name
-        self._has_highest = highest
+        self._average = average
+        self._highest = highest
+        self._stat = SampledStat()
 
     def record(self, value: float, now: float) -> None:
-        self.stat.record(value, now)
+        self._stat.record(value, now)
 
     def figures(self, now: float) -> Figures:
-        found = {f"{self._name}-avg": self.stat.average(now)}
-        if self._has_highest:
-            found[f"{self._name}-max"] = self.stat.highest(now)
+        found: Figures = {}
+        if self._average:
+            found[f"{self._name}-avg"] = self._stat.average(now)
+        if self._highest:
+            found[f"{self._name}-max"] = self._stat.highest(now)
         return found
 
 
