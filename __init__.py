@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from . import classic
     from .clients.admin import Admin
     from .clients.assignor import Assignor
+    from .clients.async_consumer import AsyncConsumer
+    from .clients.async_producer import AsyncProducer
     from .clients.consumer import Consumer
     from .clients.consumer_group.function import BatchFailed
     from .clients.consumer_group.group import ConsumerGroup
     from .clients.consumer_positions import Wakeup
+    from .clients.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
     from .clients.producer import Producer
     from .clients.ray_actors import ConsumerActor, ProducerActor
     from .clients.rebalance_listener import RebalanceListener
@@ -41,17 +44,22 @@ if TYPE_CHECKING:
 _OWNERS = {
     "Admin": ".clients.admin",
     "Assignor": ".clients.assignor",
+    "AsyncConsumer": ".clients.async_consumer",
+    "AsyncProducer": ".clients.async_producer",
     "BatchFailed": ".clients.consumer_group.function",
     "BatchMetadata": ".clients.topic_partition",
     "Cluster": ".launch.cluster",
     "Consumer": ".clients.consumer",
     "ConsumerActor": ".clients.ray_actors",
     "ConsumerGroup": ".clients.consumer_group.group",
+    "ConsumerInterceptor": ".clients.interceptors",
     "LocalCluster": ".launch.local",
     "OffsetAndMetadata": ".clients.topic_partition",
     "OffsetAndTimestamp": ".clients.topic_partition",
     "Producer": ".clients.producer",
     "ProducerActor": ".clients.ray_actors",
+    "ProducerInterceptor": ".clients.interceptors",
+    "ProducerRecord": ".clients.interceptors",
     "RebalanceListener": ".clients.rebalance_listener",
     "RecordMetadata": ".clients.topic_partition",
     "TopicPartition": ".clients.topic_partition",
@@ -68,17 +76,22 @@ _MODULES = {"classic": ".classic"}
 __all__ = [
     "Admin",
     "Assignor",
+    "AsyncConsumer",
+    "AsyncProducer",
     "BatchFailed",
     "BatchMetadata",
     "Cluster",
     "Consumer",
     "ConsumerActor",
     "ConsumerGroup",
+    "ConsumerInterceptor",
     "LocalCluster",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
     "ProducerActor",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",

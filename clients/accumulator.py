@@ -19,7 +19,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from ..protocol.partitioner import StickyPartitioner
 from .deliveries import RecordRun
 from .kernels import on_records
 from .metadata import ClusterView
+from .observed_condition import ObservedCondition
 from .producer_batch import Delivery, ProducerBatch, Rows
 from .producer_metrics import ProducerMetrics
 
@@ -91,7 +93,7 @@ class Accumulator:
         on_failed: Callable[[str, int, Exception], None],
         metrics: ProducerMetrics,
     ) -> None:
-        self.condition = threading.Condition(threading.Lock())
+        self.condition = ObservedCondition(threading.Lock())
         self.batch_size = batch_size
         self.topics: dict[str, TopicBuffer] = {}
         self.buffer_memory = buffer_memory
@@ -140,6 +142,7 @@ class Accumulator:
     def _drain(self, topic: TopicBuffer) -> None:
         with self.condition:
             run, topic.run = topic.run, None
+            self.condition.notify_all()
         if run is None:
             return
         try:
@@ -200,30 +203,46 @@ class Accumulator:
             raise self.closed
         self._held += size
 
+    def hold_anyway(self, size: int) -> None:
+        """As `hold_locked`, without waiting; what is held may come to be more than it should."""
+        if self.closed is not None:
+            raise self.closed
+        self._held += size
+
+    def has_room(self, size: int) -> bool:
+        """Whether `hold` would not wait: there is room, or nothing held, or the end has come."""
+        return self._held + size <= self.buffer_memory or not self._held or self.closed is not None
+
     def release(self, size: int) -> None:
         with self.condition:
             self._held -= size
             self.condition.notify_all()
 
     def _wait_for(self, size: int) -> None:
-        def fits() -> bool:
-            free = self._held + size <= self.buffer_memory or not self._held
-            return free or self.closed is not None
+        with self.waiting():
+            has_room = self.condition.wait_for(lambda: self.has_room(size), self._max_block_s)
+        if not has_room:
+            raise self.no_room(size)
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts one more that waits for room."""
         metrics, began = self._metrics, time.monotonic()
         metrics.waiting_count += 1
         try:
-            has_room = self.condition.wait_for(fits, self._max_block_s)
+            yield
         finally:
             metrics.waiting_count -= 1
             metrics.buffer_wait_s += time.monotonic() - began
-        if not has_room:
-            metrics.exhausted.record(1, time.monotonic())
-            raise RequestTimedOut(
-                f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "
-                f"{self._held} of buffer_memory={self.buffer_memory} are waiting to be "
-                "acknowledged; send slower, raise buffer_memory, or see whether the brokers are up"
-            )
+
+    def no_room(self, size: int) -> RequestTimedOut:
+        """What whoever has waited for it in vain raises."""
+        self._metrics.exhausted.record(1, time.monotonic())
+        return RequestTimedOut(
+            f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "
+            f"{self._held} of buffer_memory={self.buffer_memory} are waiting to be "
+            "acknowledged; send slower, raise buffer_memory, or see whether the brokers are up"
+        )
 
     # --- outcomes ----------------------------------------------------------------------------
 

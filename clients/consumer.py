@@ -23,17 +23,15 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import pyarrow as pa
 
-from ..protocol.columns import decode_batches
 from ..protocol.errors import InvalidConfig, InvalidGroupId
 from .assignor import Assignor
 from .awaitable_future import AwaitableFuture
 from .cluster_client import ClientConfig, ClusterClient
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
-from .consumer_metrics import PollMetrics
 from .consumer_positions import ConsumerPositions, Partition, Wakeup
 from .coordinator import Coordinator
 from .fetch_request import FetchConfig
@@ -42,7 +40,7 @@ from .fetcher import Fetcher
 from .group_member import CommitCallback, GivenOffsets, GroupMember, Offsets
 from .interceptors import ConsumerInterceptor, ConsumerInterceptors
 from .membership import GroupMetadata
-from .poll_steps import PollSteps
+from .poll_steps import SCHEMA, PollSteps
 from .positions import PositionFinder
 from .rebalance_listener import RebalanceListener
 from .record_stream import Chunk, ConsumerRecord, RecordStream, records_of
@@ -51,9 +49,6 @@ from .subscription import Subscription
 from .topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = ["SCHEMA", "Consumer", "Partition", "Wakeup"]
-
-SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
-"""Of every table that poll returns: topic, partition, offset, timestamp, key, value, headers."""
 
 
 class Consumer(ConsumerPositions):
@@ -148,7 +143,6 @@ class Consumer(ConsumerPositions):
         if pattern is not None and (topics or group is None):
             raise InvalidConfig("a pattern needs a group, and takes the place of topics")
         self._isolation = config.isolation_level
-        self._max_poll_records = max_poll_records
         self._request_timeout_ms = request_timeout_ms
         self._client = client = ClusterClient(
             bootstrap,
@@ -178,7 +172,6 @@ class Consumer(ConsumerPositions):
             finder.find,
         )
         self._interceptors = ConsumerInterceptors.of(interceptors)
-        self._metrics = PollMetrics()
         self._member: GroupMember | None = None
         if config.group is not None:
             self._member = GroupMember(
@@ -194,6 +187,8 @@ class Consumer(ConsumerPositions):
             self._fetcher,
             RecordStream(self._fetcher, check_crcs=check_crcs),
             self._member,
+            self._interceptors,
+            max_poll_records=max_poll_records,
         )
         try:
             if pattern is not None:
@@ -320,7 +315,10 @@ class Consumer(ConsumerPositions):
             KafkaError: the broker, or the group, refuses.
         Cost: about 0.1 us a record of 100 bytes.
         """
-        return self._handed_out(self._take(timeout_ms, max_records))
+        chunks = self._take(timeout_ms, max_records)
+        for chunk in chunks:
+            chunk.hand_out()
+        return self._steps.table_of(chunks)
 
     def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
         """One record after another, until none comes for `timeout_ms`; None: it never ends.
@@ -333,7 +331,7 @@ class Consumer(ConsumerPositions):
                 return
             try:
                 for chunk in chunks:
-                    yield from self._records_of(chunk)
+                    yield from records_of(self._steps.as_shown(chunk))
             finally:
                 self._steps.put_back(chunks)  # of which, if the caller left early, some is left
 
@@ -352,8 +350,9 @@ class Consumer(ConsumerPositions):
         """
         now = time.monotonic()
         states = self._fetcher.states()
+        polls, connections = self._steps.metrics.figures(now), self._client.metrics.figures(now)
         found = {
-            "consumer-metrics": self._metrics.figures(now) | self._client.metrics.figures(now),
+            "consumer-metrics": polls | connections,
             **self._fetcher.metrics.figures(now, states, committed_only=bool(self._isolation)),
         }
         if self._member is not None:
@@ -387,7 +386,7 @@ class Consumer(ConsumerPositions):
         try:
             self._run(steps)
         finally:
-            self._metrics.commit_s += time.monotonic() - began_at
+            self._steps.metrics.commit_s += time.monotonic() - began_at
         member.call_back()
 
     def commit_async(
@@ -426,7 +425,7 @@ class Consumer(ConsumerPositions):
         try:
             found = self._run(member.offsets.committed(wanted))
         finally:
-            self._metrics.committed_s += time.monotonic() - began_at
+            self._steps.metrics.committed_s += time.monotonic() - began_at
         return {partition: found.get(partition) for partition in wanted}
 
     # --- the end -----------------------------------------------------------------------------
@@ -473,42 +472,23 @@ class Consumer(ConsumerPositions):
     def _take(self, timeout_ms: int | None, max_records: int | None) -> list[Chunk]:
         """What can be handed out, waited for; empty after `timeout_ms`."""
         self._check_open()
+        steps = self._steps
         if timeout_ms is None:
-            self._check_reads_something()
+            steps.check_reads_something()
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        self._metrics.on_poll()
+        steps.metrics.on_poll()
         while True:
             self._raise_if_woken()
-            chunks = self._steps.take(max_records or self._max_poll_records)
-            left_s = self._steps.longest_wait_s(deadline)
+            chunks = steps.take(max_records)
+            left_s = steps.longest_wait_s(deadline)
             if chunks or left_s == 0:
-                self._metrics.on_polled()
+                steps.metrics.on_polled()
                 return chunks
-            with self._fetcher.condition:
-                self._fetcher.condition.wait_for(self._may_go_on, left_s)
+            with steps.condition:
+                steps.condition.wait_for(self._may_go_on, left_s)
 
     def _may_go_on(self) -> bool:
         return self._woken or self._steps.may_go_on()
-
-    def _check_reads_something(self) -> None:
-        if self._steps.reads_nothing():
-            raise ValueError(
-                "nothing is subscribed or assigned, so no record will ever come; say topics, "
-                "subscribe or assign first"
-            )
-
-    def _handed_out(self, chunks: list[Chunk]) -> pa.Table:
-        for chunk in chunks:
-            chunk.hand_out()
-        if not chunks:
-            return SCHEMA.empty_table()
-        table = pa.concat_tables([chunk.table for chunk in chunks])
-        return table if self._interceptors is None else self._interceptors.on_consume(table)
-
-    def _records_of(self, chunk: Chunk) -> Iterator[ConsumerRecord]:
-        if self._interceptors is not None:
-            chunk = chunk._replace(table=self._interceptors.on_consume(chunk.table))
-        return records_of(chunk)
 
     def _group(self, remedy: str) -> GroupMember:
         self._check_open()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ import numpy.typing as npt
 from .awaitable_future import AwaitableFuture
 from .producer_batch import Appended, ProducerBatch
 from .topic_partition import BatchMetadata, OffsetRange, RecordMetadata
+
+if TYPE_CHECKING:
+    import asyncio
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +41,7 @@ class RecordRun:
         "_batches",
         "_callbacks",
         "_position_of",
+        "_waiters",
         "condition",
         "deadline",
         "error",
@@ -66,6 +71,7 @@ class RecordRun:
         self._batch_of: npt.NDArray[np.int32] | None = None
         self._position_of: npt.NDArray[np.int32] | None = None
         self._callbacks: dict[int, list[tuple[RecordFuture, DoneCallback]]] = {}
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
 
     def on_placed(self, batches: list[ProducerBatch]) -> None:
         """Say which batch each row is in. The columns are not needed any more."""
@@ -85,7 +91,7 @@ class RecordRun:
         with self.condition:
             self.error = error
             self.condition.notify_all()
-        self._call_back(list(self._callbacks))
+        self._call_back([*self._callbacks, *self._waiters])
 
     def outcome(self, row: int) -> RecordMetadata | Exception | None:
         """None while it is open."""
@@ -105,7 +111,7 @@ class RecordRun:
         return RecordMetadata(self.topic, batch.partition, offset, timestamp)
 
     def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
-        if self._callbacks:
+        if self._callbacks or self._waiters:
             self._call_back(batch.rows.tolist())
 
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
@@ -124,14 +130,43 @@ class RecordRun:
                 return
         callback(future)
 
-    def _call_back(self, rows: Iterable[int]) -> None:
+    def add_waiter(self, row: int, waiter: asyncio.Future[None]) -> bool:
+        """Whether `waiter` will be done on its loop when the row is; False: the row is already."""
+        with self.condition:
+            if self.outcome(row) is not None:
+                return False
+            self._waiters.setdefault(row, []).append(waiter)
+            return True
+
+    def _call_back(self, rows: Collection[int]) -> None:
         with self.condition:
             done = [entry for row in rows for entry in self._callbacks.pop(row, ())]
+            waiters = [waiter for row in rows for waiter in self._waiters.pop(row, ())]
+        if waiters:
+            _wake(waiters)
         for future, callback in done:
             try:
                 callback(future)
             except Exception:
                 logger.exception("a delivery callback failed")
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    """Each loop is woken once, however many coroutines wait there."""
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
+    for waiter in waiters:
+        by_loop[waiter.get_loop()].append(waiter)
+    for loop, theirs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle_all, theirs)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits there any more
+
+
+def _settle_all(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 class RecordFuture(AwaitableFuture[RecordMetadata]):
@@ -175,6 +210,15 @@ class RecordFuture(AwaitableFuture[RecordMetadata]):
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call `callback(future)` when it is done: on the client's thread, or now if it is."""
         self._run.add_callback(self._row, self, callback)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done():
+            from asyncio import get_running_loop
+
+            waiter = get_running_loop().create_future()
+            if self._run.add_waiter(self._row, waiter):
+                yield from waiter
+        return self.result()
 
     def __getattr__(self, name: str) -> Any:
         """What the base class keeps, which its own functions for many futures look at."""

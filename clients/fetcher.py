@@ -18,7 +18,6 @@ Not here: decoding, positions handed out (consumer), where to start (consumer, c
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -44,6 +43,7 @@ from .fetch_state import (
 )
 from .io_thread import Steps, Timer
 from .metadata import Broker
+from .observed_condition import ObservedCondition
 from .topic_partition import TopicPartition
 
 logger = logging.getLogger("bradbury.consumer")
@@ -72,19 +72,6 @@ class _Failure:
         for state, generation in self.concerned:
             if state.generation == generation:
                 state.retry_at = at
-
-
-class ObservedCondition(threading.Condition):
-    """Tells `watcher`, too, for whoever waits otherwise than in a thread: on any, with the lock."""
-
-    def __init__(self) -> None:
-        super().__init__(threading.RLock())
-        self.watcher: Callable[[], None] | None = None
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        if self.watcher is not None:
-            self.watcher()
 
 
 class Fetcher:

@@ -14,13 +14,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from itertools import chain
+from typing import Final
 
+import pyarrow as pa
+
+from ..protocol.columns import decode_batches
 from .cluster_client import ClusterClient
+from .consumer_metrics import PollMetrics
 from .fetch_state import StartAt
 from .fetcher import Fetcher
 from .group_member import GroupMember
+from .interceptors import ConsumerInterceptors
 from .record_stream import Chunk, RecordStream
 from .topic_partition import TopicPartition
+
+SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
+"""Of every table that poll returns: topic, partition, offset, timestamp, key, value, headers."""
 
 
 class PollSteps:
@@ -32,7 +41,14 @@ class PollSteps:
         fetcher: Fetcher,
         stream: RecordStream,
         member: GroupMember | None,
+        interceptors: ConsumerInterceptors | None,
+        *,
+        max_poll_records: int | None,
     ) -> None:
+        self.condition = fetcher.condition
+        self.metrics = PollMetrics()
+        self._interceptors = interceptors
+        self._max_poll_records = max_poll_records
         self._client = client
         self._fetcher = fetcher
         self._stream = stream
@@ -50,7 +66,7 @@ class PollSteps:
             self._client.on_view.append(self._fetcher.notify)
 
     def take(self, max_records: int | None) -> list[Chunk]:
-        """What can be handed out now.
+        """What can be handed out now, at most so many records, or `max_poll_records` of them.
 
         Raises:
             KafkaError: the group does not take this member, or a broker refuses, or what was read
@@ -64,7 +80,7 @@ class PollSteps:
                 return []
         elif self._whole_topics and self._view is not self._client.view:
             self._look_for_partitions()
-        chunks = self._stream.take(max_records)
+        chunks = self._stream.take(max_records or self._max_poll_records)
         if not chunks:
             error = self._fetcher.take_error()
             if error is not None:
@@ -95,10 +111,32 @@ class PollSteps:
         left = max(0.0, deadline - time.monotonic())
         return left if longest is None else min(left, longest)
 
-    def reads_nothing(self) -> bool:
-        """Whether no record can ever come, since nothing is assigned and nothing subscribed."""
+    def check_reads_something(self) -> None:
+        """Raises ValueError: no record can ever come, as nothing is subscribed or assigned."""
         subscribed = self._member is not None and self._member.is_subscribed
-        return not subscribed and not self._fetcher.states()
+        if not subscribed and not self._fetcher.states():
+            raise ValueError(
+                "nothing is subscribed or assigned, so no record will ever come; say topics, "
+                "subscribe or assign first"
+            )
+
+    # --- handing out -------------------------------------------------------------------------
+
+    def table_of(self, chunks: list[Chunk]) -> pa.Table:
+        """All of them, as interceptors leave it."""
+        if not chunks:
+            return SCHEMA.empty_table()
+        return self._shown(pa.concat_tables([chunk.table for chunk in chunks]))
+
+    def all_as_shown(self, chunks: list[Chunk]) -> list[Chunk]:
+        return [self.as_shown(chunk) for chunk in chunks]
+
+    def as_shown(self, chunk: Chunk) -> Chunk:
+        """For records_of. What of it is left is put back as it was."""
+        return chunk._replace(table=self._shown(chunk.table))
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        return table if self._interceptors is None else self._interceptors.on_consume(table)
 
     def _look_for_partitions(self) -> None:
         self._view = view = self._client.view

@@ -75,6 +75,8 @@ class Producer:
         ConnectionFailed: no cluster is named anywhere.
     """
 
+    _accumulator_class = Accumulator
+
     def __init__(
         self,
         bootstrap: str | None = None,
@@ -131,6 +133,7 @@ class Producer:
             ),
         )
         self._interceptors = ProducerInterceptors.of(interceptors)
+        self._record_interceptors = self._interceptors
         self._metrics = metrics = ProducerMetrics(delivery_timeout_ms / 1000)
         self._sender = Sender(
             self._client,
@@ -147,7 +150,7 @@ class Producer:
             self._interceptors,
         )
         client = self._client
-        self._accumulator = self._sender.accumulator = Accumulator(
+        self._accumulator = self._sender.accumulator = self._accumulator_class(
             buffer_memory=buffer_memory,
             batch_size=min(batch_size, max_request_size),
             max_request_size=max_request_size,
@@ -189,8 +192,8 @@ class Producer:
             UnknownTopicOrPartition: there is no such topic.
         Cost: about 2 us; it blocks only for room, and once per topic for its partitions.
         """
-        if self._interceptors is not None:
-            topic, value, key, partition, timestamp_ms, headers = self._interceptors.on_send(
+        if self._record_interceptors is not None:
+            topic, value, key, partition, timestamp_ms, headers = self._record_interceptors.on_send(
                 ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
             )
         try:

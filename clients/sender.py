@@ -110,6 +110,17 @@ class Sender:
         if self._interceptors is not None:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 
+    def drain_soon(self, topic: TopicBuffer) -> None:
+        """Encode the open run of `topic` on the I/O thread."""
+        self.client.io.call_soon(lambda: self._drain(topic))
+
+    def drain_all(self) -> Steps[None]:
+        """Steps that end when everything collected before is encoded."""
+        assert self.accumulator is not None
+        for topic in list(self.accumulator.topics.values()):
+            while not self.accumulator.drain(topic, wait=False):
+                yield 0.001
+
     def abort(self, error: Exception) -> None:
         """Fail all that is not acknowledged yet."""
         self.client.io.call_soon(lambda: self._abort(error))

@@ -1,0 +1,58 @@
+"""What threads notify of, awaited by coroutines.
+
+What always holds:
+    A coroutine that waits costs no thread, and its loop waits for nothing but a short lock.
+    However many coroutines wait, and however often threads notify, the loop is woken once for all
+    that has happened since it looked last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from .observed_condition import ObservedCondition
+
+
+class LoopWaiter:
+    """Coroutines of one loop wait for `condition` here. One waiter a condition."""
+
+    def __init__(self, condition: ObservedCondition, loop: asyncio.AbstractEventLoop) -> None:
+        self._condition = condition
+        self._loop = loop
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._armed = False
+        condition.watcher = self._on_notify
+
+    async def wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Whether `predicate`, which is called with the lock, came true in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with self._condition:
+                if predicate():
+                    return True
+                self._armed = True  # what happens from here on wakes the loop
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            future = self._loop.create_future()
+            self._waiting.add(future)
+            try:
+                await asyncio.wait((future,), timeout=left)
+            finally:
+                self._waiting.discard(future)
+
+    def wake(self) -> None:
+        """Let all who wait look again. On the loop's thread."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _on_notify(self) -> None:
+        if self._armed:
+            self._armed = False
+            try:
+                self._loop.call_soon_threadsafe(self.wake)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more

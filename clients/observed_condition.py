@@ -1,0 +1,19 @@
+"""A condition that threads wait for, and that tells who waits otherwise: see loop_waiter."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class ObservedCondition(threading.Condition):
+    """`watcher` is called on the thread that notifies, which has the lock."""
+
+    def __init__(self, lock: threading.Lock | None = None) -> None:
+        super().__init__(lock or threading.RLock())
+        self.watcher: Callable[[], None] | None = None
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        if self.watcher is not None:
+            self.watcher()
