@@ -66,13 +66,17 @@ class Columns:
 
 @dataclass(slots=True)
 class TopicBuffer:
-    """The open run of a topic and the state of its partitioning, which `lock` guards."""
+    """The open run of a topic and the state of its partitioning, which `lock` guards.
+
+    encoding: the run that is being encoded now.
+    """
 
     name: str
     partition_count: int
     sticky: StickyPartitioner
     lock: threading.Lock = field(default_factory=threading.Lock)
     run: RecordRun | None = None
+    encoding: RecordRun | None = None
 
 
 class Accumulator:
@@ -141,7 +145,8 @@ class Accumulator:
 
     def _drain(self, topic: TopicBuffer) -> None:
         with self.condition:
-            run, topic.run = topic.run, None
+            run = topic.encoding = topic.run
+            topic.run = None
             self.condition.notify_all()
         if run is None:
             return
@@ -153,6 +158,7 @@ class Accumulator:
             run.fail(error)
         else:
             self._hand_over(run, batches)
+        topic.encoding = None
 
     # --- tables ------------------------------------------------------------------------------
 
@@ -249,6 +255,14 @@ class Accumulator:
     def incomplete(self) -> list[ProducerBatch]:
         with self.condition:
             return list(self._incomplete)
+
+    def open_record_count(self) -> int:
+        """How many records that were sent have no outcome yet; about, if any are sent meanwhile."""
+        topics = list(self.topics.values())
+        runs = [run for topic in topics for run in (topic.run, topic.encoding) if run is not None]
+        return sum(len(run.values) for run in runs) + sum(
+            batch.record_count for batch in self.incomplete()
+        )
 
     def on_done(self, batch: ProducerBatch) -> None:
         """`batch.outcome` is set: free its memory, wake who waits."""

@@ -92,7 +92,7 @@ class AsyncConsumer:
             consumer = await self._calls.run(make)
             if self._closing:
                 await self._calls.run(consumer.close)
-                raise KafkaError("the consumer is closed")
+            self._check_open()
             self._waiter = LoopWaiter(consumer._steps.condition, self._loop)
             self._consumer = consumer
         return self
@@ -245,7 +245,10 @@ class AsyncConsumer:
     # --- the end -----------------------------------------------------------------------------
 
     async def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
-        """As Consumer.close. Polls that wait end with KafkaError, loops just end. Idempotent."""
+        """As Consumer.close. Polls that wait end with KafkaError, loops just end. Idempotent.
+
+        A listener is called, and may commit.
+        """
         self._closing = True
         consumer = self._consumer
         if consumer is None or not self._finalizer.alive:
@@ -278,8 +281,8 @@ class AsyncConsumer:
         Args:
             show: called on the thread, makes of it what the application is to get.
         """
-        consumer = self._started()
-        steps = consumer._steps
+        steps = self._started()._steps
+        self._check_open()
         if timeout_ms is None:
             steps.check_reads_something()
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -289,7 +292,7 @@ class AsyncConsumer:
         self._records = iter(())  # what a loop has left is taken first
         try:
             while True:
-                self._started()
+                self._check_open()
                 shown = await self._calls.run(lambda: self._step(steps, max_records, show))
                 left_s = steps.longest_wait_s(deadline)
                 # A call beside this one may have sought, paused or given up what was taken.
@@ -301,6 +304,10 @@ class AsyncConsumer:
                     await self._waiter.wait_for(lambda: self._closing or steps.may_go_on(), left_s)
         finally:
             self._turn.release()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise KafkaError("the consumer is closed")
 
     async def _has_turn(self, deadline: float | None) -> bool:
         if deadline is None or not self._turn.locked():
@@ -330,8 +337,6 @@ class AsyncConsumer:
                 raise
 
     def _started(self) -> Consumer:
-        if self._closing:
-            raise KafkaError("the consumer is closed")
         if self._consumer is None:
             raise KafkaError("the consumer is not started: await start(), or use `async with`")
         if asyncio.get_running_loop() is not self._loop:

@@ -1,4 +1,4 @@
-"""The one thread that uses a client which is not for several, on behalf of coroutines.
+"""The one thread that uses a consumer, which is not for several, on behalf of coroutines.
 
 What always holds:
     Calls run one after another, in the order in which they were made. A call whose coroutine was
@@ -132,7 +132,7 @@ class CallThread:
 
     def _put(self, call: _Call) -> None:
         if not self._calls.put(call):
-            raise KafkaError("the client is closed")
+            raise KafkaError("the consumer is closed")
         if self._thread is None:
             self._thread = threading.Thread(target=self._calls.run, name=self._name, daemon=True)
             self._thread.start()

@@ -61,11 +61,13 @@ def _on_exit() -> None:
     for sender in senders:
         sender.retire()
     for sender in senders:
-        if not sender.client.io.join(max(0.0, deadline - time.monotonic())):
+        accumulator = sender.accumulator
+        has_ended = sender.client.io.join(max(0.0, deadline - time.monotonic()))
+        if not has_ended and accumulator is not None:
             logger.warning(
                 "the program ends with %d records not acknowledged, which may be lost; "
                 "close the producer, which waits for as long as it takes",
-                sender.open_records(),
+                accumulator.open_record_count(),
             )
 
 

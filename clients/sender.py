@@ -129,14 +129,6 @@ class Sender:
         """Whether everything that was sent has its outcome."""
         return self.accumulator is None or not self.accumulator.held_bytes
 
-    def open_records(self) -> int:
-        """How many records have no outcome yet."""
-        assert self.accumulator is not None
-        runs = [topic.run for topic in list(self.accumulator.topics.values())]
-        return sum(len(run.values) for run in runs if run is not None) + sum(
-            batch.record_count for batch in self.accumulator.incomplete()
-        )
-
     def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
         """Nothing more will be sent: deliver what there is, then close the client."""
         self.client.io.call_soon(lambda: self._retire(on_end))

@@ -30,12 +30,7 @@ from bradbury.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
-from bradbury.protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
 from bradbury.protocol.record_batch import read_header
 from bradbury.tests.support.fault_proxy import FaultProxy
 from bradbury.tests.support.scripted_broker import (
@@ -48,32 +43,11 @@ from bradbury.tests.support.scripted_broker import (
     AtVersion,
     Fault,
     ScriptedBroker,
+    answer,
 )
 
 NewTopic = Callable[..., str]
 PRODUCE, INIT_PRODUCER_ID = 0, 22
-
-
-def answer(
-    *, error_code: int = 0, base_offset: int = 0
-) -> Callable[[ProduceRequest], ProduceResponse]:
-    def respond(request: ProduceRequest) -> ProduceResponse:
-        return ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    partition_responses=[
-                        PartitionProduceResponse(
-                            index=part.index, error_code=error_code, base_offset=base_offset
-                        )
-                        for part in topic.partition_data
-                    ],
-                )
-                for topic in request.topic_data
-            ]
-        )
-
-    return respond
 
 
 def stamp(request: ProduceRequest) -> tuple[int, int, int]:

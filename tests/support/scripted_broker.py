@@ -43,7 +43,12 @@ from bradbury.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from bradbury.protocol.messages.produce import ProduceRequest
+from bradbury.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from bradbury.protocol.schema import Message
 
 UNKNOWN_TOPIC = 3
@@ -232,3 +237,27 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
     out = begin_response(correlation_id, flexible_header=flexible)
     write_message(message, version, out)
     return bytes(close_frame(out))
+
+
+def answer(
+    *, error_code: int = 0, base_offset: int = 0
+) -> Callable[[ProduceRequest], ProduceResponse]:
+    """To ProduceRequest: the same for every partition."""
+
+    def respond(request: ProduceRequest) -> ProduceResponse:
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[
+                        PartitionProduceResponse(
+                            index=part.index, error_code=error_code, base_offset=base_offset
+                        )
+                        for part in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    return respond
