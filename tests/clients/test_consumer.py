@@ -377,12 +377,6 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(
     two.close()
 
 
-def test_asking_for_a_topic_creates_it_where_broker_and_consumer_allow_that() -> None:
-    with bradbury.local(config={"auto.create.topics.enable": "true"}) as cluster:
-        with bradbury.Consumer("new", bootstrap=cluster.bootstrap_servers) as consumer:
-            assert consumer.assignment() == [("new", 0)]
-
-
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_broker_is_told_whether_it_may_create_topics(allowed: bool) -> None:
     with ScriptedBroker({"t": 1}) as broker:
