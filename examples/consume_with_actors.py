@@ -27,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder, bradbury.up(folder, port=0, addres
         ray.get(actor.assign.remote(mine))
 
     received = 0
-    while received < RECORDS:
+    while received < RECORDS:  # an actor that has read its share would wait for more: 500 ms do
         for table in ray.get([actor.poll.remote(timeout_ms=500) for actor in actors]):
             received += table.num_rows
             print(f"received: {received:,}", table.schema.names)

@@ -23,5 +23,5 @@ with bradbury.local() as cluster:
         "numbers", bootstrap=cluster.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:
         while received < sent.count:
-            received += consumer.poll(timeout_ms=1000).num_rows
+            received += consumer.poll().num_rows
     print(f"received: {received:,}")

@@ -69,6 +69,22 @@ def test_consumer_actors_share_a_topic(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
+def test_coroutines_send_read_and_are_interrupted(environment: dict[str, str]) -> None:
+    output = output_of("async_pipeline.py", environment)
+    assert output.splitlines() == ["sent: 5,000", "received: 5,000", "lag: 0"]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_an_asynchronous_actor_follows_a_topic_and_writes_another(
+    environment: dict[str, str],
+) -> None:
+    output = output_of("async_actor.py", environment)
+    assert "orders: 500" in output
+    assert "turnover: 625.00" in output
+
+
+@pytest.mark.slow
 def test_the_streams_of_0_7_read_what_its_producer_sends(environment: dict[str, str]) -> None:
     output = output_of("classic_streams.py", environment)
     assert output.splitlines() == ["flights-jfk: 1,000", "flights-lga: 1,000"]

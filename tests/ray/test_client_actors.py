@@ -14,7 +14,7 @@ import ray
 
 import bradbury
 from bradbury.clients.ray_actors import ConsumerProcess
-from bradbury.protocol.errors import OffsetOutOfRange
+from bradbury.protocol.errors import OffsetOutOfRange, UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -237,6 +237,43 @@ def test_wakeup_ends_a_poll_that_waits_and_the_calls_behind_it_go_on(consumer: A
     with pytest.raises(bradbury.Wakeup):
         call(waiting)
     assert call(behind[1]).num_rows
+
+
+def test_a_poll_without_a_time_waits_and_what_goes_past_it_still_does(
+    consumer: Any, topic: str
+) -> None:
+    poll_until(consumer, ROWS)
+    waiting = consumer.poll.remote()
+    assert call(consumer.metrics.remote())["consumer-fetch-manager-metrics"]["fetch-total"] >= 1
+    with bradbury.Producer() as producer:
+        producer.send(topic, b"1", partition=0).result(60)
+    assert values([call(waiting)]) == [1]
+    waiting = consumer.poll.remote()
+    behind = consumer.position.remote((topic, 0))
+    call(consumer.wakeup.remote())
+    with pytest.raises(bradbury.Wakeup):
+        call(waiting)
+    assert call(behind) > 0
+
+
+def test_a_producing_actor_says_what_it_sent(topic: str) -> None:
+    producer = bradbury.ProducerActor.remote()
+    call(producer.send_batch.remote(topic, table(ROWS)))
+    found = call(producer.metrics.remote())
+    assert found["producer-metrics"]["record-send-total"] == ROWS
+    assert found[f"producer-topic-metrics,topic={topic}"]["record-send-total"] == ROWS
+    ray.kill(producer)
+
+
+def test_an_actor_makes_a_topic_only_if_it_is_told_to(topic: str) -> None:
+    name = f"{topic}-not-made"
+    refusing = bradbury.ProducerActor.remote()
+    with pytest.raises(UnknownTopicOrPartition, match=name):
+        call(refusing.send.remote(name, b"", wait=True))
+    making = bradbury.ProducerActor.remote(allow_auto_create_topics=True)
+    assert call(making.send.remote(name, b"", wait=True)).offset == 0
+    for actor in (refusing, making):
+        ray.kill(actor)
 
 
 def test_calls_of_a_handle_run_in_its_order(consumer: Any, topic: str) -> None:
