@@ -4,7 +4,7 @@
     python examples/spark_etl.py --bootstrap host:9092    # a cluster that runs already
     python examples/spark_etl.py --ray                    # brokers, executors on a Ray of its own
 
-Needs Java 17 or 21 and `pip install 'bradbury[spark]'`.
+Needs Java 17 or 21 and the extra of Spark: `pip install -e '.[spark]'` in a checkout.
 """
 
 import argparse
