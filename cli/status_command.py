@@ -132,6 +132,7 @@ def _print_status(described: dict[str, Any]) -> None:
             )
             for actor in described["actors"]
         ],
+        optional=("metrics", "connections", "machine", "roles", "pid", "leads"),
     )
     for problem in described["problems"]:
         typer.echo(f"problem: {problem}")
