@@ -73,7 +73,8 @@ def test_what_goes_on_is_listed_and_stopped(
     before = replicas(cluster, "stopped")
     (new,) = {one, two, three} - set(before)
     with bradbury.Producer(cluster.bootstrap_servers) as producer:
-        producer.send("stopped", bytes(100_000)).result()
+        for _ in range(4):  # more than the first fetch, which no throttle delays
+            producer.send("stopped", bytes(900_000)).result()
     for broker in (one, two, three):
         admin.alter_configs(broker=broker, changes=SLOW)
     both_ways = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")

@@ -141,7 +141,7 @@ def test_a_producer_counts_records_batches_requests_and_bytes(
     assert 0 < found["record-send-rate"] < 40
     assert found["records-per-request-avg"] == 20
     assert found["batch-size-max"] > 30 * 100 > found["batch-size-avg"] > 10 * 100
-    assert found["record-queue-time-max"] >= 50
+    assert found["record-queue-time-max"] >= found["record-queue-time-avg"] > 0
     assert found["request-latency-max"] >= found["request-latency-avg"] > 0
     assert found["record-error-total"] == found["record-retry-total"] == 0
     assert found["buffer-available-bytes"] == found["buffer-total-bytes"] == 64 * 1024 * 1024

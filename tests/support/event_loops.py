@@ -60,4 +60,6 @@ class WaitsOf:
                 continue
             code = frame.f_code
             if code.co_name in self.CALLS and code.co_filename.endswith(self.FILES):
-                self.seen.append("".join(traceback.format_stack(frame)[-6:]))
+                stack = "".join(traceback.format_stack(frame)[-6:])
+                if ", in start\n" not in stack:  # Thread.start: asyncio's executor begins a thread
+                    self.seen.append(stack)
