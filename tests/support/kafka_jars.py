@@ -36,17 +36,15 @@ _DEPENDENCY = (
 
 
 class Jars(NamedTuple):
-    """Artifacts of one group and version, and all they need, in a folder of their own."""
+    """Artifacts (group:artifact:version) and all they need, in a folder of their own."""
 
     name: str
-    version: str
     artifacts: tuple[str, ...]
-    group: str = "org.apache.kafka"
-    left_out: str = ""  # groups of Maven's, separated by commas, that whoever runs them has
+    left_out: str = ""  # groups, separated by commas, that whoever runs them has
 
     @property
     def folder(self) -> Path:
-        return CACHE / f"{self.name}-{self.version}"
+        return CACHE / self.name
 
     @property
     def classpath(self) -> str:
@@ -54,14 +52,20 @@ class Jars(NamedTuple):
         return f"{self.folder}/*"
 
 
-KAFKA = Jars("kafka", VERSION, ("kafka_2.13", "kafka-tools"))
-STREAMS = Jars("kafka-streams", VERSION, ("kafka-streams",))
-CONNECT = Jars("kafka-connect", VERSION, ("connect-runtime", "connect-mirror", "connect-file"))
+def _of_kafka(*artifacts: str) -> tuple[str, ...]:
+    return tuple(f"org.apache.kafka:{artifact}:{VERSION}" for artifact in artifacts)
+
+
+LOGGER = "org.slf4j:slf4j-simple:1.7.36"  # or what goes wrong is not told
+KAFKA = Jars(f"kafka-{VERSION}", _of_kafka("kafka_2.13", "kafka-tools"))
+STREAMS = Jars(f"kafka-streams-{VERSION}", (*_of_kafka("kafka-streams"), LOGGER))
+CONNECT = Jars(
+    f"kafka-connect-{VERSION}",
+    (*_of_kafka("connect-runtime", "connect-mirror", "connect-file"), LOGGER),
+)
 SPARK_KAFKA = Jars(
-    "spark-kafka",
-    SPARK_VERSION,
-    ("spark-sql-kafka-0-10_2.13",),
-    group="org.apache.spark",
+    f"spark-kafka-{SPARK_VERSION}",
+    (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",),
     left_out="org.apache.hadoop,org.scala-lang,org.scala-lang.modules,org.slf4j,at.yawkat.lz4,"
     "org.lz4,org.xerial.snappy,com.github.luben,com.google.code.findbugs",
 )
@@ -79,9 +83,7 @@ def fetch(jars: Jars) -> str:
     if jars.folder.is_dir():
         return ""
     CACHE.mkdir(parents=True, exist_ok=True)
-    dependencies = "".join(
-        _DEPENDENCY.format(jars.group, artifact, jars.version) for artifact in jars.artifacts
-    )
+    dependencies = "".join(_DEPENDENCY.format(*one.split(":")) for one in jars.artifacts)
     # Into a folder of our own first, so that two runs at once never see half of the jars.
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         pom = Path(folder) / "pom.xml"
@@ -93,7 +95,7 @@ def fetch(jars: Jars) -> str:
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=FETCH_SECONDS)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            return f"mvn could not get {jars.name} {jars.version} ({type(error).__name__})"
+            return f"mvn could not get {jars.name} ({type(error).__name__})"
         if not jars.folder.is_dir():
             copied.rename(jars.folder)
     return ""
