@@ -93,9 +93,7 @@ class Admin:
         self._client = ClusterClient(
             bootstrap,
             namespace=namespace,
-            config=ClientConfig(
-                client_id=client_id, request_timeout_ms=timeout_ms, allow_auto_create_topics=False
-            ),
+            config=ClientConfig(client_id=client_id, request_timeout_ms=timeout_ms),
         )
         self._finalizer = weakref.finalize(self, self._client.close)
 

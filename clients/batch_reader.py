@@ -45,7 +45,7 @@ class BatchReader:
         self._client = ClusterClient(
             bootstrap,
             namespace=namespace,
-            config=ClientConfig(client_id="bradbury-replay", allow_auto_create_topics=False),
+            config=ClientConfig(client_id="bradbury-replay"),
         )
         self._finalizer = weakref.finalize(self, self._client.close)
         self._fetcher = Fetcher(

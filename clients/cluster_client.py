@@ -53,7 +53,7 @@ UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
 class ClientConfig:
     """What all clients have in common, with Kafka's names and defaults.
 
-    allow_auto_create_topics: Unlike Kafka: off, or a misspelt name would make a topic.
+    allow_auto_create_topics: None for clients that have no such setting, and create none.
     receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
     """
 
@@ -62,7 +62,7 @@ class ClientConfig:
     retry_backoff_ms: int = 100
     metadata_max_age_ms: int = 300_000
     connect_timeout_ms: int = 10_000
-    allow_auto_create_topics: bool = False
+    allow_auto_create_topics: bool | None = None
     receive_buffer_bytes: int | None = None
 
 
@@ -270,23 +270,27 @@ class ClusterClient:
                 self.forget(name)
                 raise UnknownTopicOrPartition(
                     f"topic {name!r} does not exist; create it with `bradbury topics create "
-                    f"{name}` or bradbury.Admin().create_topic({name!r}), or {self._auto_create()}"
+                    f"{name}` or bradbury.Admin().create_topic({name!r}){self._or_let_create()}"
                 )
             waited_ms += self.config.retry_backoff_ms
             yield self.config.retry_backoff_ms / 1000
 
-    def _auto_create(self) -> str:
+    def _or_let_create(self) -> str:
         """What makes topics as they are named, for whoever wants that."""
-        if self.config.allow_auto_create_topics:
-            return "let the brokers do so (auto.create.topics.enable=true)"
-        return "let this client do so with allow_auto_create_topics=True"
+        match self.config.allow_auto_create_topics:
+            case None:
+                return ""
+            case True:
+                return ", or let the brokers do so: auto.create.topics.enable=true"
+            case False:
+                return ", or let this client do so: allow_auto_create_topics=True"
 
     def _refresh(self, wanted: frozenset[str] | None) -> Steps[ClusterView]:
         request = MetadataRequest(
             topics=None
             if wanted is None
             else [MetadataRequestTopic(name=name) for name in sorted(wanted)],
-            allow_auto_topic_creation=self.config.allow_auto_create_topics,
+            allow_auto_topic_creation=self.config.allow_auto_create_topics or False,
         )
         response = yield from self.send_to_any(request, MetadataResponse)
         if response.error_code:

@@ -67,7 +67,8 @@ class Producer:
         request_timeout_ms: without an answer for so long a connection is given up.
         max_in_flight: open requests per connection; at most 5 when idempotent.
         allow_auto_create_topics: whether sending to a topic that is not there may create it, where
-            the broker does that (auto.create.topics.enable).
+            the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name
+            would make a topic.
         interceptors: told of what is sent and acknowledged; see ProducerInterceptor.
 
     Raises:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import bradbury
-from bradbury.clients.classic import (
+from bradbury.classic import (
     EARLIEST_TIME,
     FetchRequest,
     InvalidMessageSize,

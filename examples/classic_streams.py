@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 
 import bradbury
-from bradbury.clients.classic import (
+from bradbury.classic import (
     ConsumerConnector,
     KafkaStream,
     Producer,
