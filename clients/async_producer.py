@@ -98,7 +98,7 @@ class AsyncProducer:
             )
             pairs = _pairs(headers)
         try:
-            await self._prepare(producer, topic, _size(value, key, pairs))
+            await self._prepare(producer, topic, _size(value, key, pairs), partition or 0)
         except Exception as error:
             producer.on_not_sent(topic, 1, error)
             raise
@@ -207,12 +207,17 @@ class AsyncProducer:
             raise KafkaError("an AsyncProducer is for the event loop that it was started in")
         return producer
 
-    async def _prepare(self, producer: _LoopProducer, topic: str, size: int) -> None:
+    async def _prepare(
+        self, producer: _LoopProducer, topic: str, size: int, partition: int
+    ) -> None:
         """Wait for what Producer.send would wait for: the topic's partitions, whoever encodes what
         was sent before, and room.
         """
-        if topic not in producer.accumulator.topics:
+        buffer = producer.accumulator.topics.get(topic)
+        if buffer is None:
             await self._in_thread(producer.partitions_for, topic)
+        elif partition >= buffer.partition_count:
+            await self._in_thread(producer.look_for, topic, partition)
         self._since_yield += 1
         if self._since_yield >= YIELD_RECORDS:
             self._since_yield = 0
@@ -313,6 +318,16 @@ class _LoopProducer(Producer):
     @property
     def closed(self) -> bool:
         return self._client.closed
+
+    def look_for(self, topic: str, partition: int) -> None:
+        """Ask the brokers whether there is such a partition by now, if it is not known."""
+        super()._count_partitions(topic, partition)
+
+    def _count_partitions(self, topic: str, partition: int) -> int:
+        """The loop does not wait: AsyncProducer has looked for it."""
+        if get_ident() == self.accumulator.loop_thread:
+            return self._client.view.partition_count(topic)
+        return super()._count_partitions(topic, partition)
 
     def on_not_sent(self, topic: str, count: int, error: Exception) -> None:
         self._on_not_sent(topic, count, error)

@@ -241,9 +241,16 @@ class ClusterClient:
         return future
 
     def topic(
-        self, name: str, *, timeout_ms: int | None = None, grace_ms: int = UNKNOWN_TOPIC_GRACE_MS
+        self,
+        name: str,
+        *,
+        partition: int = 0,
+        timeout_ms: int | None = None,
+        grace_ms: int = UNKNOWN_TOPIC_GRACE_MS,
     ) -> Steps[TopicView]:
         """The view of one topic, asked for until it is known.
+
+        If it has no such `partition`, which may have been added since, it is asked for once more.
 
         Raises:
             UnknownTopicOrPartition: it stayed unknown for `grace_ms`, or for `timeout_ms`.
@@ -256,7 +263,7 @@ class ClusterClient:
         waited_ms = 0
         while True:
             view = self.view.topics.get(name)
-            if view is not None and view.partitions and not view.error_code:
+            if view is not None and len(view.partitions) > partition and not view.error_code:
                 return view
             yield from wait(self.refresh())
             view = self.view.topics.get(name)

@@ -273,7 +273,8 @@ class Consumer(ConsumerPositions):
             raise ValueError("a subscribed consumer is given its partitions; it cannot assign any")
         wanted = [TopicPartition(*partition) for partition in partitions]
         for topic, partition in wanted:
-            count = self.partitions_for(topic)
+            view = self._run(self._client.topic(topic, partition=partition))
+            count = len(view.partitions)
             if not 0 <= partition < count:
                 raise ValueError(
                     f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"

@@ -43,7 +43,7 @@ def delete_records(
     waited_ms = 0
     reason: BaseException | None = None
     for topic, partition in before:
-        view = yield from client.topic(topic)
+        view = yield from client.topic(topic, partition=partition)
         if partition >= len(view.partitions):
             raise UnknownTopicOrPartition(
                 f"topic {topic!r} has partitions 0 to {len(view.partitions) - 1}, not {partition}"

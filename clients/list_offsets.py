@@ -50,14 +50,13 @@ def list_offsets(
     found: dict[TopicPartition, OffsetAt] = {}
     waited_ms = 0
     reason: BaseException | None = None
-    for topic in {topic for topic, _ in timestamps}:
-        view = yield from client.topic(topic)
-        for asked, partition in timestamps:
-            if asked == topic and partition >= len(view.partitions):
-                last = len(view.partitions) - 1
-                raise UnknownTopicOrPartition(
-                    f"topic {topic!r} has partitions 0 to {last}, not {partition}"
-                )
+    for topic, partition in timestamps:
+        view = yield from client.topic(topic, partition=partition)
+        if partition >= len(view.partitions):
+            last = len(view.partitions) - 1
+            raise UnknownTopicOrPartition(
+                f"topic {topic!r} has partitions 0 to {last}, not {partition}"
+            )
     while len(found) < len(timestamps):
         missing = {key: value for key, value in timestamps.items() if key not in found}
         for address, part in _by_leader(client, missing).items():

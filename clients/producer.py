@@ -425,11 +425,16 @@ class Producer:
         self.close()
 
     def _open_topic(self, topic: str) -> TopicBuffer:
+        return self._accumulator.open_topic(topic, self._count_partitions(topic, 0))
+
+    def _count_partitions(self, topic: str, partition: int) -> int:
+        """How many there are; the brokers are asked if `partition` is not one that is known."""
         if self._client.closed:
             raise self._accumulator.closed or KafkaError("the producer is closed")
         timeout_ms, began = self._max_block_ms, time.monotonic()
+        steps = self._client.topic(topic, partition=partition, timeout_ms=timeout_ms)
         try:
-            view = self._client.run(self._client.topic(topic, timeout_ms=timeout_ms), timeout_ms)
+            view = self._client.run(steps, timeout_ms)
         except RequestTimedOut:
             raise RequestTimedOut(
                 f"topic {topic!r}: no broker has told its partitions within "
@@ -437,16 +442,15 @@ class Producer:
             ) from None
         finally:
             self._metrics.metadata_wait_s += time.monotonic() - began
-        return self._accumulator.open_topic(topic, len(view.partitions))
+        return len(view.partitions)
 
     def _on_not_sent(self, topic: str, count: int, error: Exception) -> None:
         if self._interceptors is not None:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 
     def _check_partition(self, buffer: TopicBuffer, partition: int) -> None:
-        count = buffer.partition_count
-        if not 0 <= partition < count:
-            count = max(count, self._client.view.partition_count(buffer.name))
+        if not 0 <= partition < buffer.partition_count:
+            count = self._count_partitions(buffer.name, partition)
             if not 0 <= partition < count:
                 raise ValueError(
                     f"topic {buffer.name!r} has partitions 0 to {count - 1}, not {partition}"

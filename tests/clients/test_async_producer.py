@@ -57,6 +57,25 @@ def test_a_record_is_taken_and_then_acknowledged(
     run(main())
 
 
+def test_a_partition_that_was_added_is_found_when_it_is_asked_for(
+    run: Run, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1)
+
+    async def main() -> None:
+        async with bradbury.AsyncProducer(bootstrap) as producer:
+            await producer.send_and_wait(topic, b"old", partition=0)
+            with bradbury.Admin(bootstrap) as admin:
+                await asyncio.to_thread(admin.create_partitions, topic, 3)
+            assert (await producer.send_and_wait(topic, b"new", partition=1)).partition == 1
+            table = await (await producer.send_batch(topic, [b"new"], partition=2))
+            assert table.count == 1
+            with pytest.raises(ValueError, match="partitions 0 to 2, not 3"):
+                await producer.send(topic, b"", partition=3)
+
+    run(main())
+
+
 def test_records_of_one_coroutine_stay_in_order(
     run: Run, bootstrap: str, new_topic: NewTopic
 ) -> None:

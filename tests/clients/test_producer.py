@@ -257,6 +257,30 @@ def test_an_unknown_topic_is_named_with_the_remedy(bootstrap: str) -> None:
             producer.send("nowhere", b"")
 
 
+def test_a_partition_that_was_added_is_found_when_it_is_asked_for(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1)
+    with (
+        bradbury.Producer(bootstrap) as producer,
+        bradbury.Consumer(bootstrap=bootstrap) as consumer,
+        bradbury.Admin(bootstrap) as early,
+        bradbury.Admin(bootstrap) as admin,
+    ):
+        producer.send(topic, b"old", partition=0).result(10)
+        consumer.assign([(topic, 0)])
+        assert early.list_offsets([(topic, 0)])[topic, 0].offset == 1
+        admin.create_partitions(topic, 3)
+        assert producer.send(topic, b"new", partition=1).result(10).partition == 1
+        assert producer.send_batch(topic, [b"new"], partition=2).result(10).count == 1
+        assert early.list_offsets([(topic, 2)])[topic, 2].offset == 1
+        assert early.delete_records({(topic, 2): "latest"}) == {(topic, 2): 1}
+        consumer.assign([(topic, 1)])
+        assert consumer.position((topic, 1)) == 1  # at the end: nothing is committed
+        with pytest.raises(ValueError, match="partitions 0 to 2, not 3"):
+            producer.send(topic, b"", partition=3)
+
+
 def test_what_cannot_be_sent_is_refused_at_the_call(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     with bradbury.Producer(bootstrap) as producer:
