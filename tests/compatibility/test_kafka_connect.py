@@ -205,8 +205,9 @@ def mirror_settings(near: str, far: str) -> dict[str, object]:
         "near->far.groups": ".*",
         "tasks.max": 2,
         "offset.lag.max": 0,
-        "offset.flush.interval.ms": 1_000,  # tells where records went, too: a minute by default
-        "plugin.discovery": "service_load",
+        "far.offset.flush.interval.ms": 1_000,  # tells where records went, too: a minute by default
+        "far.plugin.discovery": "service_load",
+        "near.plugin.discovery": "service_load",
         "sync.group.offsets.enabled": "true",
         **dict.fromkeys(replicas, 1),
         **dict.fromkeys(seconds, 1),
