@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..discovery.processes import start_time
 from ..discovery.state_file import ClusterState, live_state, log_path
-from .failure import CommandFailed
+from .failure import USAGE, CommandFailed, UsageError
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -28,7 +28,7 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
     """Run `bradbury ARGUMENTS`, which brings a cluster up, and return when it serves.
 
     Raises:
-        CommandFailed: it ended; its own reason.
+        CommandFailed: it ended; its own reason. UsageError, if that was the command line.
     """
     log = log_path(namespace)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,8 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
             if state is not None and state.pid == process.pid:
                 return state
             if process.poll() is not None:
-                raise CommandFailed(_reason(log))
+                kind = UsageError if process.returncode == USAGE else CommandFailed
+                raise kind(_reason(log))
             time.sleep(POLL_SECONDS)
         raise CommandFailed(
             f"it does not serve after {START_SECONDS:.0f} s; {log} has what it says"
