@@ -1,6 +1,10 @@
 """Would `ray up` accept what is there for each place, and is in it what a log needs?"""
 
+import os
 import re
+import shutil
+import subprocess
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +67,71 @@ def test_the_wheel_is_taken_to_the_machines_and_nothing_is_asked_of_an_index_by_
         assert "~/wheels/bradbury-*.whl" in line
         assert not re.search(r"(?<![/\w])bradbury(?!-\*)", line)
     assert f"ray[default,data]=={ray.__version__}" in installs[0]
+
+
+def says_spark_and_demo(install: str) -> bool:
+    """What pip is told about the wheel once the shell has put its name in."""
+    words = subprocess.run(
+        ["sh", "-c", f'pip() {{ printf "%s\\n" "$@"; }}; {install}'],
+        env={"PATH": os.environ["PATH"], "HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.splitlines()
+    (wheel,) = (word for word in words if ".whl" in word)
+    extras = set(wheel.partition("[")[2].rstrip("]").split(","))
+    assert extras <= set(metadata("bradbury").get_all("Provides-Extra") or [])
+    return extras == {"spark", "demo"}
+
+
+@for_each
+def test_the_machines_get_spark_and_what_the_demo_needs_with_the_wheel(path: Path) -> None:
+    installs = [line for line in read(path)["setup_commands"] if line.startswith("pip install")]
+    assert says_spark_and_demo(installs[0])
+
+
+@for_each
+@pytest.mark.parametrize(
+    ("said", "is_installed"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', False),
+        ('openjdk version "21.0.2" 2024-01-16', False),
+        ('openjdk version "11.0.20" 2023-07-18', True),
+        ('openjdk version "1.8.0_402"', True),
+        (None, True),
+    ],
+)
+def test_a_jdk_is_installed_where_there_is_none_that_spark_takes(
+    path: Path, said: str | None, is_installed: bool, tmp_path: Path
+) -> None:
+    (command,) = (line for line in read(path)["setup_commands"] if line.startswith("java"))
+    programs = {"sudo": 'echo "$@"'}
+    if said is not None:
+        programs["java"] = f"echo '{said}' >&2"
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "grep").symlink_to(shutil.which("grep") or "/bin/grep")
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    words = done.stdout.split()
+    assert ("openjdk-17-jre-headless" in words) is is_installed
+
+
+def test_the_image_has_spark_and_its_java() -> None:
+    runs = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    (java,) = (line for line in runs if "apt-get install" in line)
+    assert "openjdk-17-jre-headless" in java.split()
+    (install,) = (line.removeprefix("RUN ") for line in runs if "pip install" in line)
+    assert says_spark_and_demo(install)
+    assert runs[1] == f"FROM rayproject/ray:{ray.__version__}-py311"
 
 
 def test_what_ray_down_stops_is_started_again_with_its_disk() -> None:

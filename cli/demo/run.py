@@ -243,28 +243,29 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     servers = cluster.bootstrap_servers
     parquet = demo.folder / "delays.parquet"
     with cluster.admin() as admin:
-        for topic in (spark_etl.DELAYS, spark_etl.STREAMED):
+        for topic in (spark_etl.DELAYS, spark_etl.LATE):
             _create(demo, admin, topic)
     with ExitStack() as stack:
         with demo.step("4 start Spark on RayDP"), demo.screen.waiting("4 starting Spark on RayDP"):
             opened = spark_etl.session(demo.namespace, demo.folder / "spark")
             session = stack.enter_context(opened)
-        with demo.step("4 Spark batch", rows), demo.screen.waiting("4 Spark batch"):
+        # Both at once: each leaves cores idle while it plans.
+        with (
+            demo.step("4 Spark batch and stream", 2 * rows),
+            demo.screen.waiting("4 Spark batch and stream"),
+        ):
+            checkpoint = demo.folder / "spark" / "checkpoint"
+            query = spark_etl.start_stream(session, checkpoint, rows)
             batch = spark_etl.run_batch(session, parquet)
-        with demo.step("4 Spark stream", rows), demo.screen.waiting("4 Spark stream"):
-            micro_batches = spark_etl.run_stream(
-                session, demo.folder / "spark" / "checkpoint", rows
-            )
+            micro_batches = spark_etl.finish_stream(query)
         with demo.step("4 compare"), demo.screen.waiting("4 comparing"):
             spark_etl.compare(
                 batch,
                 check.by_carrier,
+                spark_etl.read_late(servers),
                 {
-                    f"topic {spark_etl.STREAMED!r}": spark_etl.read_topic(
-                        spark_etl.STREAMED, servers
-                    ),
-                    "the Parquet file": spark_etl.read_parquet(session, parquet),
-                    f"topic {spark_etl.DELAYS!r}": spark_etl.read_topic(spark_etl.DELAYS, servers),
+                    "the Parquet file": spark_etl.read_parquet(parquet),
+                    f"topic {spark_etl.DELAYS!r}": spark_etl.read_delays(servers),
                     "the actors' table": {
                         key: (delays.flights, delays.mean) for key, delays in check.by_month.items()
                     },
@@ -277,8 +278,9 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     with cluster.admin() as admin:
         leaders = spark_etl.rows_by_leader(admin, batch.partitions)
     demo.screen.say(
-        f"4 Spark agrees with itself and with the actors: {len(batch.delays)} means of delays by "
-        f"batch, by {micro_batches} micro-batches, in Parquet and in topic {spark_etl.DELAYS!r}"
+        f"4 Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
+        f"Parquet and in topic {spark_etl.DELAYS!r}, {sum(batch.late.values()):,} late flights by "
+        f"batch and by {micro_batches} micro-batches in topic {spark_etl.LATE!r}"
     )
     tasks = ", ".join(f"{count:,} tasks on {host}" for host, count in executors.items())
     read = ", ".join(f"{count:,} from {host}" for host, count in leaders.items())
@@ -286,6 +288,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     demo.screen.say(f"4 rows read by Spark: {read}")
     demo.summary["spark"] = {
         "groups": len(batch.delays),
+        "late": sum(batch.late.values()),
         "micro_batches": micro_batches,
         "driver": driver,
         "tasks_by_executor": executors,

@@ -1,11 +1,13 @@
 """Step 4: the ETL job on Spark, whose executors are actors of the same Ray cluster.
 
-    flights ── batch ───> delays per origin and month ──> Parquet, and topic `delays`
-            └─ stream ──> the same, by micro-batches ───> topic `delays-streamed`
+    flights ── batch ───> delays per origin and month ──────────> Parquet, and topic `delays`
+            └─ stream ──> flights two hours late, as they come ──> topic `late-flights`
 
 Everything is read back and held against the rest: Parquet, both topics and the batch result agree,
-and Spark counts as many flights per carrier as the consumer actors did. Where the Ray cluster has
-other nodes than the driver's, the executors are there.
+and Spark counts as many flights per carrier as the consumer actors did.
+
+Where the Ray cluster has other nodes than the driver's, the executors are there. They share no disk
+with it then, so the driver writes the Parquet file, and the stream keeps no state.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 from ...extras import install_command, missing_modules
 from ..failure import CommandFailed
 from .delivery_check import Delays
@@ -27,11 +31,13 @@ from .log_steps import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from ...clients.admin import Admin
 
 DELAYS = "delays"
-STREAMED = "delays-streamed"
+LATE = "late-flights"
+LATE_MINUTES = 120
 FORMAT = "bradbury"
 MICRO_BATCHES = 3
 MOST_CORES = 2
@@ -41,15 +47,18 @@ SCHEMA = "row LONG, carrier STRING, origin STRING, month INT, arr_delay INT"
 
 Result = dict[tuple[str, int], tuple[int, float | None]]
 """(origin, month) -> flights, mean arrival delay in minutes."""
+Late = Mapping[tuple[str, int], int]
+"""(origin, month) -> flights that were late."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What the batch job found. carriers, partitions: flights of each."""
+    """What the batch job found. carriers, partitions: flights of each; late: late ones by month."""
 
     delays: Result
     carriers: Mapping[str, int]
     partitions: Mapping[int, int]
+    late: Late
 
 
 def why_not() -> str | None:
@@ -76,16 +85,18 @@ def session(namespace: str, scratch: Path) -> Iterator[SparkSession]:
 
     from ...pipelines.spark import session as sessions
     from ...pipelines.spark.executors import on_other_nodes
+    from ...pipelines.spark.jvm import DRIVER_OPTIONS, EXECUTOR_OPTIONS, MASTER_OPTIONS
 
     temporary = scratch / "tmp"
     temporary.mkdir(parents=True)
-    java = f"-Djava.io.tmpdir={temporary}"
     group = on_other_nodes(1, EXECUTOR_MEMORY, most=MOST_EXECUTORS)
     count = 1 if group is None else group.bundle_count
     cores = 1
-    if group is None:
-        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        cores = max(1, min(MOST_CORES, int(resources.get("CPU", 1))))
+    jvms = [DRIVER_OPTIONS]
+    nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    if len(nodes) == 1:
+        jvms += [EXECUTOR_OPTIONS, MASTER_OPTIONS]  # they are all on this machine
+        cores = max(1, min(MOST_CORES, int(nodes[0]["Resources"].get("CPU", 1))))
     try:
         with _output_to(scratch / "spark.log"):
             spark = sessions.spark(
@@ -99,10 +110,7 @@ def session(namespace: str, scratch: Path) -> Iterator[SparkSession]:
                 configs={
                     "spark.sql.shuffle.partitions": str(count * cores),
                     "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-                    "spark.local.dir": str(temporary),
-                    "spark.driver.extraJavaOptions": java,
-                    "spark.executor.extraJavaOptions": java,
-                    "spark.ray.raydp_app_master.extraJavaOptions": java,
+                    **dict.fromkeys(jvms, f"-Djava.io.tmpdir={temporary}"),
                 },
             )
         yield spark
@@ -136,17 +144,18 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
-    """The batch job: delays to Parquet and to topic `delays`; flights per carrier besides."""
+    """The batch job: delays to Parquet and to topic `delays`; what else it counts on the way."""
     from pyspark.sql import functions as f
 
     flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC).load())
-    # The log is read once, for both questions.
+    # The log is read once, for all questions.
     summed = (
         flights.groupBy("carrier", "partition", "origin", "month")
         .agg(
             f.count(f.lit(1)).alias("flights"),
             f.count("arr_delay").alias("timed"),
             f.sum("arr_delay").alias("delay"),
+            f.count_if(f.col("arr_delay") >= LATE_MINUTES).alias("late"),
         )
         .cache()
     )
@@ -159,22 +168,29 @@ def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
         .cache()
     )
     try:
-        delays.write.mode("overwrite").parquet(str(parquet))
+        if _executors_are_here(session):
+            delays.write.mode("overwrite").parquet(str(parquet))
+        else:
+            pq.write_table(delays.toArrow(), parquet)
         _records(delays).write.format(FORMAT).option("topic", DELAYS).mode("append").save()
         result = _result(delays)
         carriers: Counter[str] = Counter()
         partitions: Counter[int] = Counter()
-        for row in summed.select("carrier", "partition", "flights").collect():
+        late: Counter[tuple[str, int]] = Counter()
+        for row in summed.collect():
             carriers[row["carrier"]] += row["flights"]
             partitions[row["partition"]] += row["flights"]
+            late[row["origin"], row["month"]] += row["late"]
     finally:
         delays.unpersist()
         summed.unpersist()
-    return BatchResult(result, carriers, partitions)
+    return BatchResult(result, carriers, partitions, late)
 
 
-def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
-    """The same as a stream, to its end; returns how many micro-batches it took."""
+def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> StreamingQuery:
+    """Begin to pick the late flights, by micro-batches, up to where the topic ends now."""
+    from pyspark.sql import functions as f
+
     source = (
         session.readStream.format(FORMAT)
         .option("subscribe", TOPIC)
@@ -183,15 +199,20 @@ def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
         .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
         .load()
     )
-    query = (
-        _records(_delays(_parsed(source)))
+    late = _parsed(source).where(f.col("arr_delay") >= LATE_MINUTES)
+    return (
+        late.select("carrier", f.to_json(f.struct("row", "origin", "month")).alias("value"))
+        .withColumnRenamed("carrier", "key")
         .writeStream.format(FORMAT)
-        .option("topic", STREAMED)
+        .option("topic", LATE)
         .option("checkpointLocation", str(checkpoint))
-        .outputMode("complete")  # update would do, but Spark lets no Python sink have it
         .trigger(availableNow=True)
         .start()
     )
+
+
+def finish_stream(query: StreamingQuery) -> int:
+    """Wait for its end; returns how many micro-batches it took."""
     query.awaitTermination()
     error = query.exception()
     if error is not None:
@@ -199,22 +220,35 @@ def run_stream(session: SparkSession, checkpoint: Path, rows: int) -> int:
     return len({progress["batchId"] for progress in query.recentProgress})
 
 
-def read_parquet(session: SparkSession, path: Path) -> Result:
-    return _result(session.read.parquet(str(path)))
+def read_parquet(path: Path) -> Result:
+    """Read without Spark: a file of ours or a folder of Spark's."""
+    return {
+        (row["origin"], row["month"]): (row["flights"], row["mean_delay"])
+        for row in pq.read_table(path).to_pylist()
+    }
 
 
-def read_topic(topic: str, bootstrap: str) -> Result:
-    """The newest record of each key of a topic of delays, read by a plain consumer."""
+def read_delays(bootstrap: str) -> Result:
+    """Topic `delays`, read by a plain consumer."""
+    return {
+        (row["origin"], row["month"]): (row["flights"], row.get("mean_delay"))
+        for row in _read_topic(DELAYS, bootstrap)
+    }
+
+
+def read_late(bootstrap: str) -> Late:
+    """Topic `late-flights`, read by a plain consumer. A task run twice has written a row twice."""
+    places = {row["row"]: (row["origin"], row["month"]) for row in _read_topic(LATE, bootstrap)}
+    return Counter(places.values())
+
+
+def _read_topic(topic: str, bootstrap: str) -> Iterator[dict[str, Any]]:
     from ...clients.consumer import Consumer
 
-    newest: Result = {}
     with Consumer(topic, bootstrap=bootstrap, auto_offset_reset="earliest") as consumer:
         ends = consumer.end_offsets()
         while any(consumer.position(partition) < end for partition, end in ends.items()):
-            for value in consumer.poll(500).column("value").to_pylist():
-                row = json.loads(value)
-                newest[row["origin"], row["month"]] = (row["flights"], row.get("mean_delay"))
-    return newest
+            yield from map(json.loads, consumer.poll(500).column("value").to_pylist())
 
 
 def rows_by_leader(admin: Admin, partitions: Mapping[int, int]) -> dict[str, int]:
@@ -229,9 +263,11 @@ def rows_by_leader(admin: Admin, partitions: Mapping[int, int]) -> dict[str, int
 
 
 def compare(
-    batch: BatchResult, by_carrier: Mapping[str, Delays], others: Mapping[str, Result]
+    batch: BatchResult, by_carrier: Mapping[str, Delays], late: Late, others: Mapping[str, Result]
 ) -> None:
     """Raise CommandFailed where two ways to the same answer differ."""
+    if +Counter(late) != +Counter(batch.late):
+        raise CommandFailed(_difference(f"topic {LATE!r}", late, batch.late))
     for name, other in others.items():
         if other != batch.delays:
             raise CommandFailed(_difference(name, other, batch.delays))
@@ -258,14 +294,6 @@ def _parsed(records: DataFrame) -> DataFrame:
     return records.select("partition", value.alias("flight")).select("partition", "flight.*")
 
 
-def _delays(flights: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return flights.groupBy("origin", "month").agg(
-        f.count(f.lit(1)).alias("flights"), f.avg("arr_delay").alias("mean_delay")
-    )
-
-
 def _records(delays: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
@@ -273,6 +301,13 @@ def _records(delays: DataFrame) -> DataFrame:
         f.concat_ws("-", "origin", "month").alias("key"),
         f.to_json(f.struct("origin", "month", "flights", "mean_delay")).alias("value"),
     )
+
+
+def _executors_are_here(session: SparkSession) -> bool:
+    from ...pipelines.spark.executors import executor_work
+
+    here = session.conf.get("spark.driver.host")
+    return all(work.host == here for work in executor_work(session))
 
 
 def _result(delays: DataFrame) -> Result:

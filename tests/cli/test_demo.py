@@ -121,4 +121,8 @@ def test_spark_agrees_with_the_actors(process: Command) -> None:
     summary = json.loads(outcome.out)
     assert summary["spark"]["groups"] == 3  # three airports, all in January
     assert summary["spark"]["micro_batches"] >= 3
+    assert summary["spark"]["late"] > 0
+    (host,) = summary["spark"]["tasks_by_executor"]  # one node, and so one executor beside it
+    assert host == summary["spark"]["driver"]
+    assert sum(summary["spark"]["rows_by_leader"].values()) == 4000
     assert "Spark agrees with itself and with the actors" in outcome.err
