@@ -75,7 +75,7 @@ wheel-test: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.packaging.from_the_wheel $(PYTHONS:%=--python=%) $(ARGS)
 
 # `ray up` on three machines that are one: namespaces, sshd, the steps of docs/deploy. Needs root.
-deploy-test: $(VENV)/.test
+deploy-test: $(VENV)/.test java
 	$(BIN)/python -m bradbury.tests.deploy.ray_up $(ARGS)
 	$(BIN)/python -m bradbury.tests.deploy.idle_nodes
 

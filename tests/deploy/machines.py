@@ -13,7 +13,8 @@ apt can do so. What it leaves behind: those two. Nothing of the user's is touche
 configuration, homes and Ray's temporary files are the machines' own, in one folder that goes.
 
 A machine has the Python environment of this process without Bradbury, as an image would have it:
-Bradbury comes as a wheel.
+Bradbury comes as a wheel. It is a copy of its own at a path that is the same on all of them, which
+is what Spark asks for; Java is this machine's.
 """
 
 import os
@@ -46,8 +47,10 @@ set -e
 hostname {name}
 mount --bind {folder}/tmp /tmp
 mount --bind {folder}/disk {disk}
+mount --bind {folder}/venv {venv}
 mount --bind {ssh_config} /etc/ssh/ssh_config
 mount --bind {folder}/passwd /etc/passwd
+mount --bind {folder}/hosts /etc/hosts
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 {sshd}
@@ -75,7 +78,7 @@ Host *
     LogLevel ERROR
 """
 BASHRC = """\
-export PATH={folder}/venv/bin:$PATH
+export PATH={venv}/bin:$PATH
 export PYTHONPYCACHEPREFIX={cache} RAY_USAGE_STATS_ENABLED=0 PIP_NO_INDEX=1
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore NO_COLOR=1
 cd ~
@@ -108,6 +111,8 @@ class Lab:
             self._made_disk = not DISK.exists()
             DISK.mkdir(parents=True, exist_ok=True)  # only a place for mounts; nothing is written
             self.packages = _link_packages(self.base / "packages")
+            self.venv = self.base / "venv"  # a place for mounts, too
+            self.venv.mkdir()
             self.key = _make_key(self.base / "key")
             (self.base / "authorized_keys").write_text(
                 self.key.with_suffix(".pub").read_text(encoding="ascii"), encoding="ascii"
@@ -147,15 +152,19 @@ class Machine:
         for part in ("tmp", "home", "disk"):
             (self.folder / part).mkdir(parents=True)
         (self.folder / "tmp").chmod(0o1777)
-        bashrc = BASHRC.format(folder=self.folder, cache=ROOT / ".cache" / "pycache")
+        bashrc = BASHRC.format(venv=lab.venv, cache=ROOT / ".cache" / "pycache")
         (self.folder / "home" / ".bashrc").write_text(bashrc)
-        _make_venv(self.folder / "venv", lab.packages)
+        _make_venv(self.folder / "venv", lab.packages, seen_as=lab.venv)
         if address is not None:
             _make_key(self.folder / "host_key")
             config = SSHD_CONFIG.format(
                 address=address, port=lab.ssh_port, folder=self.folder, base=lab.base
             )
             (self.folder / "sshd_config").write_text(config)
+        # Spark asks for the address of the host's own name.
+        (self.folder / "hosts").write_text(
+            f"127.0.0.1 localhost\n{address or '127.0.0.1'} {name}\n"
+        )
         (self.folder / "passwd").write_text(_passwd(home=self.folder / "home"))
         sshd = "" if address is None else SSHD.format(folder=self.folder)
         (self.folder / "init.sh").write_text(
@@ -163,6 +172,7 @@ class Machine:
                 name=name,
                 folder=self.folder,
                 disk=DISK,
+                venv=lab.venv,
                 ssh_config=lab.base / "ssh_config",
                 sshd=sshd,
             )
@@ -318,7 +328,7 @@ def _link_packages(folder: Path) -> Path:
     return folder
 
 
-def _make_venv(folder: Path, packages: Path) -> None:
+def _make_venv(folder: Path, packages: Path, *, seen_as: Path) -> None:
     """An environment of its own; pip installs into it and leaves `packages` alone."""
     base = f"{sys.base_prefix}/bin/python3"
     command = [base, "-m", "venv", "--without-pip", "--symlinks", str(folder)]
@@ -328,5 +338,5 @@ def _make_venv(folder: Path, packages: Path) -> None:
     (site_packages / "image.pth").write_text(f"{packages}\n")
     for name, module in {"ray": "ray.scripts.scripts", "pip": "pip._internal.cli.main"}.items():
         script = folder / "bin" / name
-        script.write_text(SCRIPT.format(python=folder / "bin" / "python", module=module))
+        script.write_text(SCRIPT.format(python=seen_as / "bin" / "python", module=module))
         script.chmod(0o755)

@@ -4,9 +4,13 @@
 
 The steps, each shown with its seconds; the first that fails ends it with exit code 1:
     wheel, machines, `ray up` of docs/deploy/on-prem.yaml over sshd on 127.0.0.1, .2, .3
-    `bradbury up` on all of them; the demo with replication factor 3; a writer that does not stop
+    `bradbury up` on all of them; the whole demo with replication factor 3, Spark's executors on
+        other machines than its driver, its rows from all of them; a writer that does not stop
     kill -9 of everything on one machine: the others serve; it comes back, and all are in sync
     `ray down`, `ray up`, `bradbury up`: every record is where it was
+What is run on the head are the commands of docs/deploy/README.md, as they are printed there; added
+is only what three machines in one need.
+
 On a machine that has no namespaces, no root or no sshd it says so in one line, and ends with 0.
 """
 
@@ -14,6 +18,7 @@ import argparse
 import contextlib
 import json
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -35,12 +40,14 @@ from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
 from bradbury.tests.support.ray_nodes import wait_for
 
 CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
+README = ROOT / "docs" / "deploy" / "README.md"
 ADDRESSES = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 NUMBERED = "numbered"
 FLIGHTS = "flights"
-ROWS = 20_000
+ROWS = 336_776
 UP_SECONDS = 240
 COMMAND_SECONDS = 180
+DEMO_SECONDS = 900
 RECOVERY_SECONDS = 120
 MOST_GAP_SECONDS = 45
 OBJECT_STORE = 100_000_000
@@ -115,17 +122,16 @@ class Journey:
         self.laptop("ray", "down", "--yes", str(self.config))
 
     def bradbury_up(self) -> str:
-        self.on_head(
-            "bradbury up --detach --address auto --data-dir /var/lib/bradbury/data "
-            f"--port {self.ports['bradbury']} --node-label log-role=broker"
-        )
+        self.on_head(f"{printed('bradbury up')} --port {self.ports['bradbury']}")
         return ",".join(f"{address}:{self.ports['bradbury']}" for address in ADDRESSES.values())
 
     def status(self) -> dict[str, Any]:
         """`bradbury status --json`, of a cluster that may have problems."""
-        output = self.on_head("bradbury status --json || true")
-        found: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
-        return found
+        return json_in(self.on_head(f"{printed('bradbury status')} --json || true"))
+
+    def demo(self) -> dict[str, Any]:
+        """All of it, to its end; what it says with --json."""
+        return json_in(self.on_head(f"{printed('bradbury demo')} --json", timeout=DEMO_SECONDS))
 
     def labels(self) -> set[str]:
         """log-node of every living Ray node, as the head's GCS has it."""
@@ -173,6 +179,23 @@ class Journey:
         self.config.write_text(yaml.safe_dump(config, sort_keys=False, width=1000))
 
 
+def printed(command: str) -> str:
+    """The command that docs/deploy/README.md gives to `ray exec`."""
+    found = re.findall(
+        rf"^    ray exec cluster.yaml '({command}[^']*)'$", README.read_text(), re.MULTILINE
+    )
+    if len(found) != 1:
+        raise Failed(f"{README} prints `ray exec cluster.yaml '{command}...'` {len(found)} times")
+    return str(found[0])
+
+
+def json_in(output: str) -> dict[str, Any]:
+    """The JSON object at the end of what a command has said, after what `ray exec` says."""
+    start = output.index("{\n") if "{\n" in output else output.index("{")
+    found: dict[str, Any] = json.loads(output[start : output.rindex("}") + 1])
+    return found
+
+
 def _free_ports() -> dict[str, int]:
     """Below those that the operating system and Ray's workers take; free ones of every address."""
 
@@ -208,7 +231,7 @@ def build_wheel(folder: Path) -> Path:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
     wheels = folder / "wheels"
-    pip_wheel = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation")
+    pip_wheel = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps")
     done = subprocess.run(
         [*pip_wheel, "--wheel-dir", str(wheels), str(source)],
         check=False,
@@ -241,11 +264,9 @@ def travel(journey: Journey, folder: Path) -> None:
         saw(f"{len(status['actors'])} actors on {len({a['name'] for a in status['actors']})} nodes")
         _expect_all_machines(status)
     with journey.step("demo") as saw:
-        journey.on_head(
-            "bradbury demo --address auto --namespace bradbury --replication-factor 3 "
-            f"--no-spark --rows {ROWS}"
-        )
-        saw(f"{ROWS:,} flights, each consumed once")
+        demo = journey.demo()
+        saw(f"{demo['rows']:,} flights, each consumed once")
+        _expect_spark(demo, status, saw)
     flights = read_all(servers, FLIGHTS)
     if len(flights) != ROWS:
         raise Failed(f"{len(flights)} of {ROWS} flights can be read")
@@ -277,6 +298,28 @@ def _expect_all_machines(status: dict[str, Any]) -> None:
     machines = {node["machine"] for node in status["nodes"] if not node["fenced"]}
     if machines != set(ADDRESSES) or status["problems"]:
         raise Failed(f"the cluster is not whole: {machines}, {status['problems']}")
+
+
+def _expect_spark(demo: dict[str, Any], status: dict[str, Any], saw: Callable[[str], None]) -> None:
+    """Its driver on the head, its executors on the other machines, its rows from all three."""
+    machines = {node["address"].rpartition(":")[0]: node["machine"] for node in status["nodes"]}
+    spark = demo["spark"]
+    driver = machines.get(spark["driver"])
+    tasks = {machines.get(host, host): n for host, n in spark["tasks_by_executor"].items()}
+    rows = {machines.get(host, host): n for host, n in spark["rows_by_leader"].items()}
+    saw(f"Spark's driver on {driver}")
+    saw("its executors did " + ", ".join(f"{n} tasks on {name}" for name, n in tasks.items()))
+    saw("it read " + ", ".join(f"{n:,} rows from {name}" for name, n in rows.items()))
+    head, *others = ADDRESSES
+    if driver != head or set(tasks) != set(others) or not all(tasks.values()):
+        raise Failed(f"Spark's executors are not all on the other machines: {spark}")
+    if set(rows) != set(ADDRESSES) or not all(rows.values()):
+        raise Failed(f"the rows that Spark read are not from all machines: {spark}")
+    if demo["rows"] != ROWS or sum(rows.values()) != ROWS:
+        raise Failed(f"Spark read {sum(rows.values())} of {ROWS} rows")
+    for step in demo["steps"]:
+        if step["step"].startswith("4"):
+            saw(f"{step['step'][2:]} {step['seconds']:.0f} s")
 
 
 def _create_numbered(servers: str) -> None:
