@@ -45,11 +45,13 @@ ADDRESSES = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 NUMBERED = "numbered"
 FLIGHTS = "flights"
 ROWS = 336_776
-UP_SECONDS = 240
-COMMAND_SECONDS = 180
+UP_SECONDS = 480
+COMMAND_SECONDS = 300
 DEMO_SECONDS = 900
-RECOVERY_SECONDS = 120
+RECOVERY_SECONDS = 240
 MOST_GAP_SECONDS = 45
+TRIES = 3
+HEAD_TOO_SLOW = "The current node timed out during startup"
 OBJECT_STORE = 100_000_000
 INTERRUPTED = 130
 
@@ -104,8 +106,17 @@ class Journey:
         return self.laptop("ray", "exec", str(self.config), command, timeout=timeout)
 
     def ray_up(self) -> None:
-        """And wait until every machine is a Ray node."""
-        self.laptop("ray", "up", "--yes", str(self.config), timeout=UP_SECONDS)
+        """And wait until every machine is a Ray node.
+
+        `ray start` gives a head 30 s, whatever else the machine does; then a person says it again.
+        """
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                self.laptop("ray", "up", "--yes", str(self.config), timeout=UP_SECONDS)
+                break
+            except Failed as error:
+                if not left or HEAD_TOO_SLOW not in " ".join(str(error).split()):
+                    raise
         self.wait_for_labels(set(self.machines))
 
     def start_ray_by_hand(self, name: str) -> None:
@@ -132,6 +143,15 @@ class Journey:
     def demo(self) -> dict[str, Any]:
         """All of it, to its end; what it says with --json."""
         return json_in(self.on_head(f"{printed('bradbury demo')} --json", timeout=DEMO_SECONDS))
+
+    def left_by_the_demo(self) -> list[str]:
+        """Its own and Spark's temporary files on the machines."""
+        return [
+            f"{path} of {name}"
+            for name, machine in self.machines.items()
+            for path in (machine.folder / "tmp").iterdir()
+            if path.name.startswith(("bradbury-demo", "spark", "blockmgr"))
+        ]
 
     def labels(self) -> set[str]:
         """log-node of every living Ray node, as the head's GCS has it."""
@@ -267,6 +287,9 @@ def travel(journey: Journey, folder: Path) -> None:
         demo = journey.demo()
         saw(f"{demo['rows']:,} flights, each consumed once")
         _expect_spark(demo, status, saw)
+        left = journey.left_by_the_demo()
+        if left:
+            raise Failed(f"the demo has left {', '.join(left)}")
     flights = read_all(servers, FLIGHTS)
     if len(flights) != ROWS:
         raise Failed(f"{len(flights)} of {ROWS} flights can be read")
