@@ -109,7 +109,7 @@ class ClusterClient:
         """Close every connection and end the thread. Safe to call twice."""
         if self.io.stopped:
             return
-        if not self.io.is_current():  # as it is when the last reference goes in a callback
+        if self.io.has_begun and not self.io.is_current():  # as it is when `drop` was called
             closed: Future[None] = Future()
             self.io.call_soon(lambda: self._close_connections(closed))
             try:
@@ -118,6 +118,13 @@ class ClusterClient:
                 pass
         self.io.stop()
         self._close_connections(None)  # those that the failures above have begun
+
+    def drop(self) -> None:
+        """Close without waiting: nobody has the client any more. From any thread, amid anything."""
+        if self.io.has_begun:
+            self.io.call_soon(self.close)
+        else:
+            self.close()
 
     def figures(self, now: float) -> Figures:
         """What connections have done, and how old the view is."""

@@ -156,7 +156,7 @@ class Consumer(ConsumerPositions):
             ),
         )
         # A dropped consumer, or the end of the interpreter, ends the thread; only `close` commits.
-        self._finalizer = weakref.finalize(self, client.close)
+        self._finalizer = weakref.finalize(self, client.drop)
         finder = PositionFinder(client, reset=config.reset, isolation_level=self._isolation)
         self._fetcher = Fetcher(
             client,
@@ -203,7 +203,7 @@ class Consumer(ConsumerPositions):
                 )
                 self._steps.read_all_of(topics)
         except BaseException:
-            self._finalizer()
+            client.close()
             raise
 
     # --- what to read ------------------------------------------------------------------------
@@ -453,7 +453,7 @@ class Consumer(ConsumerPositions):
                 )
                 member.call_back()
         finally:
-            self._finalizer()
+            self._client.close()
             if self._interceptors is not None:
                 self._interceptors.close()
 

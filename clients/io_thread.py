@@ -122,6 +122,11 @@ class IoThread:
         return threading.current_thread() is self._thread
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is, or was, a thread."""
+        return self._thread is not None
+
+    @property
     def stopped(self) -> bool:
         return self._stopping
 

@@ -49,7 +49,7 @@ def on_dropped(sender: Sender) -> None:
         return  # closed; or this is a forked process, in which the sender has no thread
     if sender.is_idle():
         _live.discard(sender)
-        sender.client.close()
+        sender.client.drop()
     else:
         sender.retire(lambda: _live.discard(sender))
 

@@ -34,6 +34,8 @@ class WaitsOf:
     with WaitsOf() as waits:
         ...
     assert waits.seen == []  # stacks that ended in a wait, a join, a result or a queue's get
+
+    But for the moment that a new thread takes to begin.
     """
 
     CALLS = ("wait", "wait_for", "result", "join", "get")
@@ -61,5 +63,5 @@ class WaitsOf:
             code = frame.f_code
             if code.co_name in self.CALLS and code.co_filename.endswith(self.FILES):
                 stack = "".join(traceback.format_stack(frame)[-6:])
-                if ", in start\n" not in stack:  # Thread.start: asyncio's executor begins a thread
+                if "self._started.wait()" not in stack:
                     self.seen.append(stack)
