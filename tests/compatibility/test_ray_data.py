@@ -95,9 +95,10 @@ def test_ranges_of_offsets_and_of_times_are_read(
 
     with tool.call("read_kafka (start_offset, end_offset)"):
         assert numbers(read(start_offset=100, end_offset=200)) == list(range(300, 600))
-        starts = {topic_of_three: {0: 1_990, 1: "latest", 2: 1_999}}
-        wanted = [*range(5_970, 6_000, 3), 5_999]
-        assert numbers(read(start_offset=starts)) == wanted
+        starts = {topic_of_three: {0: 1_990, 1: 0, 2: "earliest"}}
+        ends = {topic_of_three: {0: "latest", 1: 0, 2: 2}}
+        wanted = [2, 5, *range(5_970, 6_000, 3)]
+        assert numbers(read(start_offset=starts, end_offset=ends)) == wanted
     with tool.call("read_kafka (datetime)"):
         start, end = (datetime.fromtimestamp((begin + n) / 1_000, UTC) for n in (1_500, 4_500))
         assert numbers(read(start_offset=start, end_offset=end)) == list(range(1_500, 4_500))
