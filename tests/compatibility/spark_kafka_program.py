@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions
 
+from bradbury.pipelines.spark.session import register
+
 
 def say(**line: Any) -> None:
     print(json.dumps(line), flush=True)
@@ -85,9 +87,11 @@ def write(spark: SparkSession, settings: dict[str, Any]) -> None:
 
 
 def stream(spark: SparkSession, settings: dict[str, Any]) -> None:
-    """Copy what is new to a topic, and count it by key in a table: until there is no more."""
+    """Copy what is new to a topic, and count it by key: until there is no more."""
+    if settings["format"] == "bradbury":
+        register(spark)
     source = (
-        spark.readStream.format("kafka")
+        spark.readStream.format(settings["format"])
         .option("kafka.bootstrap.servers", settings["servers"])
         .option("subscribe", settings["topic"])
         .option("startingOffsets", "earliest")

@@ -133,18 +133,23 @@ def test_batches_are_written(
         assert {row[0] for row in given} == {1}
 
 
+@pytest.mark.parametrize("later", ["kafka", "bradbury"])
 def test_a_stream_goes_on_where_it_was_after_a_restart(
-    program: Program, tool: Tool, servers: str, new_name: str, settings: dict[str, Any]
+    program: Program, tool: Tool, servers: str, new_name: str, settings: dict[str, Any], later: str
 ) -> None:
+    """With the same source, or with ours, which takes over its checkpoint."""
     copy = f"{new_name}-copy"
     with bradbury.Admin(servers) as admin:
         admin.create_topic(copy, PARTITIONS)
     more = {**settings, "to": copy, "atOnce": 700}
     counts: Counter[str] = Counter()
-    with tool.call("readStream, writeStream, maxOffsetsPerTrigger, checkpoint"):
-        for first, count in ((0, COUNT), (COUNT, 1_000)):
+    call = "readStream, writeStream, maxOffsetsPerTrigger, checkpoint"
+    if later == "bradbury":
+        call = 'the checkpoint goes on with format("bradbury")'
+    with tool.call(call):
+        for first, count, source in ((0, COUNT, "kafka"), (COUNT, 1_000, later)):
             produce(servers, new_name, first, count)
-            lines = program.run("stream", **more)
+            lines = program.run("stream", **more, format=source)
             batches = one(lines, "batches")
             assert sum(batches) == count, "what was read before is not read again"
             assert max(batches) <= 700 + PARTITIONS
