@@ -18,10 +18,15 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from .state_file import BOOTSTRAP_VARIABLE, SEPARATOR, default_namespace, read_state
+from .state_file import (
+    BOOTSTRAP_VARIABLE,
+    SEPARATOR,
+    cache_directory,
+    default_namespace,
+    read_state,
+)
 
 LOCAL = "local"
 """The address that means: start an embedded Ray."""
@@ -341,8 +346,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     changed = {name: value for name, value in values.items() if name not in os.environ}
     byte_code = os.environ.pop(NO_BYTE_CODE, None)
     if byte_code and "PYTHONPYCACHEPREFIX" not in os.environ:
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        changed["PYTHONPYCACHEPREFIX"] = str(Path(cache) / "bradbury" / "pycache")
+        changed["PYTHONPYCACHEPREFIX"] = str(cache_directory() / "pycache")
     os.environ.update(changed)
     try:
         yield

@@ -82,6 +82,12 @@ def state_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "bradbury"
 
 
+def cache_directory() -> Path:
+    """$XDG_CACHE_HOME/bradbury: what can be made anew at any time."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "bradbury"
+
+
 def state_path(namespace: str = DEFAULT_NAMESPACE) -> Path:
     name = "cluster" if namespace == DEFAULT_NAMESPACE else f"cluster-{namespace}"
     return state_directory() / f"{name}.json"

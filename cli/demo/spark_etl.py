@@ -195,6 +195,8 @@ def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> Streamin
         session.readStream.format(FORMAT)
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
+        # One task for a micro-batch: each that reads and writes has two Python processes.
+        .option("batchRows", str(rows))
         # A share for each partition is rounded down, and what is left would be a batch of its own.
         .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
         .load()

@@ -32,12 +32,12 @@ from ...discovery.ray_connection import (
     is_connected,
     join_running,
 )
-from ...discovery.state_file import BOOTSTRAP_VARIABLE, default_namespace
+from ...discovery.state_file import BOOTSTRAP_VARIABLE, cache_directory, default_namespace
 from ...extras import install_command
 from ...protocol.errors import ConnectionFailed
 from .executors import check_room, memory_bytes
 from .failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
-from .jvm import DRIVER_OPTIONS, check_java, end_idle_java, java_options
+from .jvm import DRIVER_OPTIONS, check_java, driver_environment, end_idle_java, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -255,6 +255,7 @@ def _settings(
 def _environment(settings: Mapping[str, str], **more: str) -> Iterator[None]:
     """What JVMs that are started now inherit, and with them the Python workers of the driver."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
+    wanted |= driver_environment(cache_directory())
     if "spark.executorEnv.PYTHONPATH" in settings:
         wanted["PYTHONPATH"] = settings["spark.executorEnv.PYTHONPATH"]
     before = {name: os.environ.get(name) for name in wanted}

@@ -15,12 +15,14 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...clients.cluster_client import ClientConfig, ClusterClient
-from ...clients.producer import Producer
 from ...protocol.columns import kernels_ready, warm_up
 from .options import FetchOptions
+
+if TYPE_CHECKING:
+    from ...clients.producer import Producer
 
 KERNEL_ROWS = 100_000
 """Rows from which loading the compiled decoder (about a second) pays within one task."""
@@ -76,6 +78,8 @@ def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:
     Raises:
         InvalidConfig, ConnectionFailed: as clients.Producer.
     """
+    from ...clients.producer import Producer
+
     key = _producer_key(bootstrap, settings)
     found = _producers.get(key)
     if found is None:

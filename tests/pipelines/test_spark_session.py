@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import bradbury
@@ -14,6 +15,7 @@ from bradbury.pipelines.spark.jvm import (
     DRIVER_OPTIONS,
     EXECUTOR_OPTIONS,
     MASTER_OPTIONS,
+    driver_environment,
     java_options,
 )
 from bradbury.pipelines.spark.session import (
@@ -215,3 +217,23 @@ def test_looking_for_the_source_never_raises_and_costs_nothing_before() -> None:
         "print(hasattr(pyspark_bradbury, 'DefaultSource'))\n"
     )
     assert said.split() == ["False", "False", "False"]
+
+
+def test_planners_of_the_driver_find_pyspark_with_its_byte_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    for _ in range(2):  # the second time it is there
+        home = Path(driver_environment(tmp_path)["SPARK_HOME"])
+        assert (home / "bin" / "spark-submit").exists()
+        assert list((home / "jars").glob("spark-core_*.jar"))
+        package = home / "python" / "lib" / "pyspark.zip" / "pyspark"
+        assert package.resolve() == Path(pyspark.__file__).parent
+        (archive,) = (home / "python" / "lib").glob("py4j-*.zip")
+        assert archive.is_file()
+    assert list(tmp_path.iterdir()) == [home]
+    (tmp_path / "file").write_text("")
+    assert "SPARK_HOME" not in driver_environment(tmp_path / "file" / "cache")
+    monkeypatch.setenv("SPARK_HOME", "/mine")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    assert driver_environment(tmp_path) == {}
