@@ -19,7 +19,7 @@ VERSION = "4.1.1"
 # Maven has no newer one of pyspark's line; Spark's jars of a line go together.
 SPARK_VERSION = "4.2.0"
 CACHE = Path(__file__).resolve().parent.parent.parent / ".cache"
-FETCH_SECONDS = 240
+FETCH_SECONDS = 900
 RUN_SECONDS = 120
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 QUICK_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
