@@ -66,6 +66,8 @@ def _source() -> tuple[Path, bool] | None:
 
 
 def _is_there(name: str) -> bool:
+    if name in sys.modules:  # some that put an object in their place (colorful) have no spec
+        return True
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # its parent is not there

@@ -88,7 +88,7 @@ def test_what_goes_on_is_listed_and_stopped(
     assert admin.list_partition_reassignments([("moved", 0)]) == {}
     admin.alter_partition_reassignments({("stopped", 0): None})
     until(lambda: not admin.list_partition_reassignments())
-    assert replicas(cluster, "stopped") == before
+    until(lambda: replicas(cluster, "stopped") == before)
     with pytest.raises(NoReassignmentInProgress, match="stopped-0"):
         admin.alter_partition_reassignments({("stopped", 0): None})
     for broker in (one, two, three):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import kafka
 import pytest
@@ -554,10 +555,13 @@ def test_a_producer_that_is_dropped_sends_what_is_queued(
     assert payloads(bootstrap, topic, 2) == [b"one", b"two"]
 
 
-def test_no_broker_named_anywhere_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_broker_named_anywhere_is_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("BRADBURY_BOOTSTRAP", raising=False)
-    lines = "from bradbury.clients.classic import Producer; Producer({})"
-    # A process of its own: this one may have joined a Ray cluster, and would look there.
+    # A home and a process of its own: other tests' clusters, or one that was joined, would be found.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    lines = "from bradbury.classic import Producer; Producer({})"
     done = subprocess.run(
         [sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, check=False
     )

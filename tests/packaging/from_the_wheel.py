@@ -39,6 +39,8 @@ DEMO_ROWS = 5000
 ROUND_TRIP = f"""
 import bradbury
 with bradbury.local() as cluster:
+    with cluster.admin() as admin:
+        admin.create_topic("flights")
     with bradbury.Producer(cluster.bootstrap_servers) as producer:
         for number in range({RECORDS}):
             producer.send("flights", b"%d" % number)
