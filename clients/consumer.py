@@ -59,8 +59,8 @@ class Consumer(ConsumerPositions):
             that are added later from their beginning, within `metadata_max_age_ms`.
         pattern: instead of topics: the group's members read every topic whose name it matches.
         listener: told when partitions come and go.
-        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, or inside a Ray
-            cluster the controller actor in `namespace`.
+        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
+            this process has joined, or the cluster `namespace` that is up on this machine.
         group: the consumer group whose members share the partitions and the committed offsets.
         group_instance_id: makes a static member, which keeps its partitions when it restarts.
         partition_assignment_strategy: how the group shares: names (range, roundrobin, sticky,

@@ -51,8 +51,8 @@ class Producer:
     """Sends records to topics. Usable from any number of threads; closes with `close` or `with`.
 
     Args:
-        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, or inside a Ray
-            cluster the controller actor in `namespace`.
+        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
+            this process has joined, or the cluster `namespace` that is up on this machine.
         acks: "all", 1 or 0.
         enable_idempotence: None means: if acks is "all". Each record is appended once, in order.
         linger_ms: how long `send` waits for more records before a run is encoded.
