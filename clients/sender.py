@@ -54,6 +54,8 @@ _STALE_VIEW: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+"""For the topic's max.message.bytes, or its segment.bytes: checked before anything is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +310,7 @@ class Sender:
         text = answer.error_message or next(filter(None, texts), None)
         error = error_for(code, f"{batch.topic}-{batch.partition}: {text or error_for(code)}")
         queue = self._queues[TopicPartition(batch.topic, batch.partition)]
-        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+        if code in _TOO_LARGE and batch.record_count > 1:
             self._split(queue, batch)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
             self._on_out_of_order(queue, batch, error)
@@ -342,7 +344,9 @@ class Sender:
             queue.on_retry(batch, retry_at=self._retry_at())
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Halve a batch that the topic's max.message.bytes refuses; the broker has none of it."""
+        """Halve a batch that the topic's max.message.bytes or segment.bytes refuses; the broker has
+        none of it.
+        """
         assert self.accumulator is not None
         half = batch.record_count // 2
         columns = decode_batches(batch.data, topic="", partition=0, fetch_offset=0)

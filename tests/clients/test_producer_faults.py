@@ -16,6 +16,7 @@ import bradbury
 from bradbury.clients.admin import Admin
 from bradbury.protocol.errors import (
     ConnectionFailed,
+    RecordListTooLarge,
     RequestTimedOut,
     TopicAuthorizationFailed,
     UnsupportedVersion,
@@ -101,6 +102,36 @@ def test_order_survives_lost_answers_with_many_requests_in_flight(
     for parity in (0, 1):
         mine = [value for value in values if int(value) % 2 == parity]
         assert mine == sorted(mine)
+
+
+def test_a_batch_in_doubt_is_not_doubled_when_another_partition_refuses_one(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """librdkafka raises its epoch for all partitions then: see tests/compatibility."""
+    topic = new_topic(2, segment_bytes="1048576", max_message_bytes="4000000")
+    with FaultProxy(bootstrap) as proxy:
+        with bradbury.Producer(
+            proxy.address, retry_backoff_ms=1000, batch_size=3_000_000, max_request_size=4_000_000
+        ) as producer:
+            producer.send(topic, b"first", partition=0).result(20)
+            proxy.lose_answer(PRODUCE)
+            in_doubt = producer.send(topic, b"in doubt", partition=0)
+            while not proxy.lost:
+                threading.Event().wait(0.01)
+            refused = producer.send(topic, bytes(1_500_000), partition=1)
+            with pytest.raises(RecordListTooLarge):
+                refused.result(30)
+            assert in_doubt.result(30).offset == 1
+            assert producer.send(topic, b"later", partition=0).result(30).offset == 2
+    assert values_in(bootstrap, topic) == [b"first", b"in doubt", b"later"]
+
+
+def test_what_is_larger_than_a_segment_goes_in_parts(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(segment_bytes="1048576", max_message_bytes="4000000")
+    values = [b"%04d" % number * 1000 for number in range(700)]  # 2.8 MB
+    with bradbury.Producer(bootstrap, batch_size=4_000_000, max_request_size=4_000_000) as producer:
+        producer.send_batch(topic, values).result(30)
+    assert values_in(bootstrap, topic) == values
 
 
 def test_a_lost_producer_id_is_asked_for_again(bootstrap: str, new_topic: NewTopic) -> None:
