@@ -17,19 +17,19 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import classic
-    from .clients.admin import Admin
-    from .clients.assignor import Assignor
-    from .clients.async_consumer import AsyncConsumer
-    from .clients.async_producer import AsyncProducer
-    from .clients.consumer import Consumer
+    from .clients.admin.admin import Admin
+    from .clients.consumer.async_consumer import AsyncConsumer
+    from .clients.consumer.consumer import Consumer
+    from .clients.consumer.consumer_positions import Wakeup
     from .clients.consumer_group.function import BatchFailed
     from .clients.consumer_group.group import ConsumerGroup
-    from .clients.consumer_positions import Wakeup
-    from .clients.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
-    from .clients.producer import Producer
-    from .clients.ray_actors import ConsumerActor, ProducerActor
-    from .clients.rebalance_listener import RebalanceListener
-    from .clients.topic_partition import (
+    from .clients.consumer_group.ray_actors import ConsumerActor, ProducerActor
+    from .clients.group.assignor import Assignor
+    from .clients.group.rebalance_listener import RebalanceListener
+    from .clients.producer.async_producer import AsyncProducer
+    from .clients.producer.producer import Producer
+    from .clients.wire.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
+    from .clients.wire.topic_partition import (
         BatchMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
 
 # public name -> module that owns it
 _OWNERS = {
-    "Admin": ".clients.admin",
-    "Assignor": ".clients.assignor",
-    "AsyncConsumer": ".clients.async_consumer",
-    "AsyncProducer": ".clients.async_producer",
+    "Admin": ".clients.admin.admin",
+    "Assignor": ".clients.group.assignor",
+    "AsyncConsumer": ".clients.consumer.async_consumer",
+    "AsyncProducer": ".clients.producer.async_producer",
     "BatchFailed": ".clients.consumer_group.function",
-    "BatchMetadata": ".clients.topic_partition",
+    "BatchMetadata": ".clients.wire.topic_partition",
     "Cluster": ".launch.cluster",
-    "Consumer": ".clients.consumer",
-    "ConsumerActor": ".clients.ray_actors",
+    "Consumer": ".clients.consumer.consumer",
+    "ConsumerActor": ".clients.consumer_group.ray_actors",
     "ConsumerGroup": ".clients.consumer_group.group",
-    "ConsumerInterceptor": ".clients.interceptors",
+    "ConsumerInterceptor": ".clients.wire.interceptors",
     "LocalCluster": ".launch.local",
-    "OffsetAndMetadata": ".clients.topic_partition",
-    "OffsetAndTimestamp": ".clients.topic_partition",
-    "Producer": ".clients.producer",
-    "ProducerActor": ".clients.ray_actors",
-    "ProducerInterceptor": ".clients.interceptors",
-    "ProducerRecord": ".clients.interceptors",
-    "RebalanceListener": ".clients.rebalance_listener",
-    "RecordMetadata": ".clients.topic_partition",
-    "TopicPartition": ".clients.topic_partition",
-    "Wakeup": ".clients.consumer_positions",
+    "OffsetAndMetadata": ".clients.wire.topic_partition",
+    "OffsetAndTimestamp": ".clients.wire.topic_partition",
+    "Producer": ".clients.producer.producer",
+    "ProducerActor": ".clients.consumer_group.ray_actors",
+    "ProducerInterceptor": ".clients.wire.interceptors",
+    "ProducerRecord": ".clients.wire.interceptors",
+    "RebalanceListener": ".clients.group.rebalance_listener",
+    "RecordMetadata": ".clients.wire.topic_partition",
+    "TopicPartition": ".clients.wire.topic_partition",
+    "Wakeup": ".clients.consumer.consumer_positions",
     "connect": ".launch.cluster",
     "local": ".launch.local",
     "spark": ".pipelines.spark.session",

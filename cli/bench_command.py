@@ -24,7 +24,7 @@ from .progress import progress_bar
 from .topic_commands import require_topic
 
 if TYPE_CHECKING:
-    from ..clients.producer import Producer
+    from ..clients.producer.producer import Producer
 
 bench = App(help="Measure throughput and latency.", no_args_is_help=True)
 
@@ -129,7 +129,7 @@ def consume(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Read a topic from its beginning and time every poll."""
-    from ..clients.consumer import Consumer
+    from ..clients.consumer.consumer import Consumer
     from ..protocol.columns import warm_up
 
     warm_up()
@@ -171,7 +171,7 @@ def latency(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Time records at a steady rate: until acknowledged, and until a consumer has them."""
-    from ..clients.consumer import Consumer
+    from ..clients.consumer.consumer import Consumer
 
     if size < 12:
         raise UsageError("--size is at least 12 here: the value carries the record's number")
@@ -201,7 +201,7 @@ def latency(
 @contextmanager
 def _topic(servers: str, name: str | None, partitions: int) -> Iterator[str]:
     """The topic that was named, or a new one that goes again."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     if name is not None:
         require_topic(servers, name)
@@ -219,7 +219,7 @@ def _topic(servers: str, name: str | None, partitions: int) -> Iterator[str]:
 def _producer(
     servers: str, acks: str, linger_ms: int, batch_size: int, compression: str
 ) -> Producer:
-    from ..clients.producer import Producer
+    from ..clients.producer.producer import Producer
 
     return Producer(
         servers,
@@ -231,7 +231,7 @@ def _producer(
 
 
 def _record_count(servers: str, topic: str) -> int:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     count = require_topic(servers, topic)
     keys = [(topic, number) for number in range(count)]

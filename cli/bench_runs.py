@@ -16,8 +16,8 @@ from .bench_figures import Measurement
 from .failure import CommandFailed
 
 if TYPE_CHECKING:
-    from ..clients.consumer import Consumer
-    from ..clients.producer import Producer
+    from ..clients.consumer.consumer import Consumer
+    from ..clients.producer.producer import Producer
 
 MAX_SAMPLES: Final = 200_000
 CHUNK: Final = 10_000

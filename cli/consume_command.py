@@ -22,8 +22,8 @@ from .record_format import Formatter, formatter
 from .topic_commands import require_partition
 
 if TYPE_CHECKING:
-    from ..clients.consumer import Consumer
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.consumer.consumer import Consumer
+    from ..clients.wire.topic_partition import TopicPartition
 
 POLL_MS = 200
 
@@ -72,8 +72,8 @@ def consume(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Print the records of a topic."""
-    from ..clients.consumer import Consumer
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.consumer.consumer import Consumer
+    from ..clients.wire.topic_partition import TopicPartition
 
     write = formatter(format_text)
     if offset is not None and partition is None:

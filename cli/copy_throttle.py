@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
     from ..cluster.rebalance import Move
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")

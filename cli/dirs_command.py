@@ -14,7 +14,7 @@ from .output import print_json, print_table, size_text
 from .topic_commands import require_topic
 
 if TYPE_CHECKING:
-    from ..clients.log_dirs import LogDir
+    from ..clients.admin.log_dirs import LogDir
 
 
 def dirs(
@@ -32,7 +32,7 @@ def dirs(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Show the brokers' log directories: state, sizes, partitions."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     servers = bootstrap_servers(bootstrap)
     for name in topic:

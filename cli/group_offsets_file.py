@@ -23,8 +23,8 @@ from .failure import CommandFailed
 from .output import print_json
 
 if TYPE_CHECKING:
-    from ..clients.group_offsets_admin import CommittedOffset
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.admin.group_offsets_admin import CommittedOffset
+    from ..clients.wire.topic_partition import TopicPartition
 
 VERSION = 1
 STDIN = "-"
@@ -44,7 +44,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
         except UnicodeDecodeError:
             raise CommandFailed(f"{path} is no text; `bradbury groups export` writes one") from None
     rows = _of_json(path, text, group) if text.lstrip().startswith("{") else _of_csv(path, text)
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.wire.topic_partition import TopicPartition
 
     found: dict[TopicPartition, CommittedOffset] = {}
     for number, owner, topic, partition, committed in rows:
@@ -66,7 +66,7 @@ Row = tuple[int, str | None, str, int, "CommittedOffset"]
 
 
 def _of_csv(path: Path, text: str) -> list[Row]:
-    from ..clients.group_offsets_admin import CommittedOffset
+    from ..clients.admin.group_offsets_admin import CommittedOffset
 
     rows: list[Row] = []
     for number, words in enumerate(csv.reader(text.splitlines(), skipinitialspace=True), start=1):
@@ -94,7 +94,7 @@ def _of_csv(path: Path, text: str) -> list[Row]:
 
 
 def _of_json(path: Path, text: str, group: str) -> list[Row]:
-    from ..clients.group_offsets_admin import CommittedOffset
+    from ..clients.admin.group_offsets_admin import CommittedOffset
 
     try:
         document = json.loads(text)

@@ -10,13 +10,13 @@ import typer
 from .failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.admin.admin import Admin
+    from ..clients.wire.topic_partition import TopicPartition
 
 
 def complete_group(incomplete: str) -> list[str]:
     """Group ids for shell completion; none where no cluster answers at once."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
     from .bootstrap_address import bootstrap_servers
 
     try:
@@ -54,7 +54,7 @@ def parse_partitions(
     Raises:
         CommandFailed: no such topic or partition, or no numbers.
     """
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.wire.topic_partition import TopicPartition
 
     counts = {
         one.name: len(one.partitions)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from .failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.admin.admin import Admin
+    from ..clients.wire.topic_partition import TopicPartition
 
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P?(?:(?P<d>\d+)D)?(?:T?(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",

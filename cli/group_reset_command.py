@@ -18,7 +18,7 @@ from .options import AsJson, Bootstrap
 from .output import note, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
 FORMS = (
     "--to-earliest, --to-latest, --to-current, --to-datetime, --by-duration, --to-offset, "
@@ -77,7 +77,7 @@ def reset_offsets(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Show where a group without members would go on, and with --execute set it."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     forms = (to_earliest, to_latest, to_current)
     values = (to_datetime, by_duration, to_offset, shift_by, from_file)

@@ -11,9 +11,9 @@ from .output import note, print_table
 from .progress import progress_bar
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
-    from ..clients.group_admin import GroupDescription, GroupMember
-    from ..clients.group_lag import PartitionLag
+    from ..clients.admin.admin import Admin
+    from ..clients.admin.group_admin import GroupDescription, GroupMember
+    from ..clients.admin.group_lag import PartitionLag
 
 OPTIONAL = ("member", "host", "client")
 """Left out where there is no room; `groups members` has them."""

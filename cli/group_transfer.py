@@ -24,7 +24,7 @@ def export(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Print what groups have committed, as a file for `import` or --from-file."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     names = list(dict.fromkeys(group))
     if as_json and len(names) > 1:
@@ -49,7 +49,7 @@ def import_(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Set what a group has committed to what a file says, exactly. It must have no members."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     offsets = read_offsets(file, group)
     with Admin(bootstrap_servers(bootstrap)) as admin:

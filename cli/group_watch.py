@@ -19,7 +19,7 @@ from .output import make_table, note, print_json_line
 if TYPE_CHECKING:
     from rich.console import Group as Picture
 
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
 
 def watch_groups(

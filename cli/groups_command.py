@@ -50,7 +50,7 @@ def list_groups(
     bootstrap: Bootstrap = None,
 ) -> None:
     """List the groups with their states."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     _check_words(state, STATES, "--state")
     _check_words(kind, TYPES, "--type")
@@ -99,7 +99,7 @@ def describe(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Show where groups are in each partition, and how far behind. All groups if none is named."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     if not watch and (every is not None or count is not None):
         raise UsageError("--every and --count are about --watch; say --watch, too")
@@ -118,7 +118,7 @@ def describe(
 @groups.command()
 def members(group: Groups = [], as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:  # noqa: B006 -- as above
     """Show who is in a group, from where, and what each reads. All groups if none is named."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
         names = group or [one.group_id for one in admin.list_groups()]
@@ -155,7 +155,7 @@ def delete(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Delete groups that have no members, with all they have committed."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Delete {', '.join(group)} with all offsets?", abort=True, err=True)
@@ -172,7 +172,7 @@ def delete_offsets(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Forget what a group has committed for topics that none of its members reads."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
         committed = admin.group_offsets(group)
@@ -196,7 +196,7 @@ def remove_members(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Send members away that will not come back: others get their partitions at once."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     if everyone == bool(instance or member):
         raise UsageError("say --instance ID, --member ID or --all, as `groups members` shows")

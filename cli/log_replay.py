@@ -20,8 +20,8 @@ from .progress import progress_bar
 from .topic_commands import require_topic
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.admin.admin import Admin
+    from ..clients.wire.topic_partition import TopicPartition
 
 PLACE_HELP = "An offset, a time (ISO 8601, or @ and milliseconds), earliest or latest."
 
@@ -67,9 +67,9 @@ def replay(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Copy a topic, or a part of it, into another one."""
-    from ..clients.admin import Admin
-    from ..clients.producer import Producer
-    from ..clients.replay import replay as copy
+    from ..clients.admin.admin import Admin
+    from ..clients.admin.replay import replay as copy
+    from ..clients.producer.producer import Producer
 
     servers = bootstrap_servers(bootstrap)
     target_servers = servers if to_bootstrap is None else bootstrap_servers(to_bootstrap)
@@ -150,7 +150,7 @@ def find_ranges(
     Raises:
         CommandFailed: a place that is none.
     """
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.wire.topic_partition import TopicPartition
 
     keys = [TopicPartition(topic, number) for number in partitions]
     earliest = admin.list_offsets(keys, "earliest")

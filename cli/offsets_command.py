@@ -46,7 +46,7 @@ def get(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Show the offset of each partition at a time, as kafka-get-offsets does."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     at = parse_time(time, "--time")
     servers = bootstrap_servers(bootstrap)

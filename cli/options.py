@@ -45,7 +45,7 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 def complete_topic(incomplete: str) -> list[str]:
     """Topic names for shell completion; none where no cluster answers at once."""
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
     from .bootstrap_address import bootstrap_servers
 
     try:

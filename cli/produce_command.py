@@ -70,7 +70,7 @@ def produce(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Send lines from stdin or files to a topic."""
-    from ..clients.producer import Producer
+    from ..clients.producer.producer import Producer
 
     separator = None if key_separator is None else parse_separator(key_separator)
     for path in files:

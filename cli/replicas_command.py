@@ -16,8 +16,8 @@ from .output import note, print_json, print_table
 from .progress import progress_bar
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.admin.admin import Admin
+    from ..clients.wire.topic_partition import TopicPartition
 
 POLL_SECONDS = 0.2
 SETTLED_POLLS = 10
@@ -173,7 +173,7 @@ def move_directory(
 
 
 def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:
-    from ..clients.topic_partition import TopicPartition
+    from ..clients.wire.topic_partition import TopicPartition
     from ..protocol.errors import UnknownTopicOrPartition
 
     try:
@@ -187,7 +187,7 @@ def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:
 
 
 def _admin(bootstrap: str | None) -> Admin:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     return Admin(bootstrap_servers(bootstrap))
 

@@ -14,8 +14,8 @@ from .options import AsJson, Bootstrap, Topic, complete_topic, parse_pairs
 from .output import note, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin, TopicDescription
-    from ..clients.configs import ConfigEntry
+    from ..clients.admin.admin import Admin, TopicDescription
+    from ..clients.admin.configs import ConfigEntry
 
 topics = App(help="Create, list, describe, change and delete topics.", no_args_is_help=True)
 
@@ -276,7 +276,7 @@ def require_partition(servers: str, topic: str, partition: int | None) -> int:
 
 
 def _admin(bootstrap: str | None) -> Admin:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
     return Admin(bootstrap_servers(bootstrap))
 

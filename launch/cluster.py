@@ -57,7 +57,7 @@ from .actors import (
 )
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Cluster:
 
     def admin(self) -> Admin:
         """An Admin client of this cluster."""
-        from ..clients.admin import Admin
+        from ..clients.admin.admin import Admin
 
         return Admin(bootstrap=self.bootstrap_servers)
 

@@ -30,7 +30,7 @@ from ..actors.node import Node, NodeConfig
 from ..handlers.server_config import ServerConfig
 
 if TYPE_CHECKING:
-    from ..clients.admin import Admin
+    from ..clients.admin.admin import Admin
 
 logger = logging.getLogger("bradbury.local")
 
@@ -84,7 +84,7 @@ class LocalCluster:
 
     def admin(self) -> Admin:
         """An Admin client of this cluster."""
-        from ..clients.admin import Admin
+        from ..clients.admin.admin import Admin
 
         return Admin(bootstrap=self.bootstrap_servers)
 

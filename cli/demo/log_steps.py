@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import ray
 
-from ...clients.producer import Producer
-from ...clients.ray_actors import ConsumerActor
+from ...clients.consumer_group.ray_actors import ConsumerActor
+from ...clients.producer.producer import Producer
 from ..failure import CommandFailed
 from .delivery_check import DeliveryCheck
 from .flights import Flights
 
 if TYPE_CHECKING:
-    from ...clients.admin import Admin
+    from ...clients.admin.admin import Admin
 
 TOPIC = "flights"
 PARTITIONS = 4

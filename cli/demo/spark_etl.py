@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ...clients.admin import Admin
+    from ...clients.admin.admin import Admin
 
 DELAYS = "delays"
 LATE = "late-flights"
@@ -245,7 +245,7 @@ def read_late(bootstrap: str) -> Late:
 
 
 def _read_topic(topic: str, bootstrap: str) -> Iterator[dict[str, Any]]:
-    from ...clients.consumer import Consumer
+    from ...clients.consumer.consumer import Consumer
 
     with Consumer(topic, bootstrap=bootstrap, auto_offset_reset="earliest") as consumer:
         ends = consumer.end_offsets()

@@ -29,8 +29,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast, overload
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from ..admin import Admin
-from ..consumer import Consumer
+from ..admin.admin import Admin
+from ..consumer.consumer import Consumer
 from .consumer_config import RESETS, ConsumerConfig
 from .kafka_stream import KafkaStream
 from .message import Message

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from ..consumer import Consumer
-from ..record_stream import ConsumerRecord
+from ..consumer.consumer import Consumer
+from ..fetch.record_stream import ConsumerRecord
 from .errors import ConsumerTimeoutException
 from .message import Message, MessageAndMetadata
 from .serializer import Decoder

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ...protocol.columns import decode_batches
 from ...protocol.errors import CorruptMessage, KafkaError
 from ...protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, Buffer, read_header, read_size
-from ..kernels import on_records
+from ..wire.kernels import on_records
 from .errors import InvalidMessageSize
 from .message import Message, MessageAndOffset
 

@@ -33,10 +33,10 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ...protocol.schema import Message as WireMessage
-from ..cluster_client import DATA, ClientConfig, ClusterClient
-from ..connection import Address
-from ..fetcher import MAX_VERSION
-from ..io_thread import Steps, wait
+from ..fetch.fetcher import MAX_VERSION
+from ..wire.cluster_client import DATA, ClientConfig, ClusterClient
+from ..wire.connection import Address
+from ..wire.io_thread import Steps, wait
 from .message_set import MessageSet
 
 R = TypeVar("R", bound=WireMessage)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, cast
 
-from ..producer import Producer
-from ..topic_partition import BatchMetadata
+from ..producer.producer import Producer
+from ..wire.topic_partition import BatchMetadata
 from .errors import QueueClosed
 from .producer_config import ProducerConfig
 

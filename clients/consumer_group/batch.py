@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ...protocol.columns_arrow import Int32s
 from ...protocol.columns_loops import loops_for
-from ..topic_partition import TopicPartition
+from ..wire.topic_partition import TopicPartition
 
 Order = Literal["key", "partition"] | None
 

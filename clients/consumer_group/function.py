@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..record_stream import ConsumerRecord
+from ..fetch.record_stream import ConsumerRecord
 from .batch import Span, spans_text
 
 BatchFormat = Literal["arrow", "records"]

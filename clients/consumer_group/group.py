@@ -27,9 +27,9 @@ import ray
 
 from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, InvalidConfig
-from ..admin import Admin
-from ..consumer import Consumer
-from ..topic_partition import TopicPartition
+from ..admin.admin import Admin
+from ..consumer.consumer import Consumer
+from ..wire.topic_partition import TopicPartition
 from .batch import Order
 from .function import BatchFormat, Function
 from .member_config import LANES_PER_WORKER, Guarantee, MemberConfig

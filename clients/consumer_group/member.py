@@ -33,10 +33,10 @@ import pyarrow as pa
 import ray
 
 from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, RequestTimedOut
-from ..cluster_client import is_retriable
-from ..consumer import SCHEMA, Consumer, Wakeup
-from ..rebalance_listener import RebalanceListener
-from ..topic_partition import TopicPartition
+from ..consumer.consumer import SCHEMA, Consumer, Wakeup
+from ..group.rebalance_listener import RebalanceListener
+from ..wire.cluster_client import is_retriable
+from ..wire.topic_partition import TopicPartition
 from .actor_pool import ActorPool
 from .batch import Batch
 from .local_pool import LocalPool, Pool

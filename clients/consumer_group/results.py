@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from ..topic_partition import TopicPartition
+from ..wire.topic_partition import TopicPartition
 from .function import BatchFailed
 from .members import Member, Members
 from .work import Entry, Taken

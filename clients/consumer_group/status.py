@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from rich.table import Table
 
-from ..topic_partition import TopicPartition
+from ..wire.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

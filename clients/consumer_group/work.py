@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..topic_partition import TopicPartition
+from ..wire.topic_partition import TopicPartition
 from .batch import Batch, BatchMaker, Span
 from .dispatcher import Dispatcher
 from .function import Outcome, WorkerDied

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from ...clients.cluster_client import DATA, ClusterClient
-from ...clients.io_thread import Steps, wait
-from ...clients.list_offsets import EARLIEST, LATEST, list_offsets
-from ...clients.topic_partition import TopicPartition
+from ...clients.wire.cluster_client import DATA, ClusterClient
+from ...clients.wire.io_thread import Steps, wait
+from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
+from ...clients.wire.topic_partition import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...clients.topic_partition import TopicPartition
+from ...clients.wire.topic_partition import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

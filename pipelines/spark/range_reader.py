@@ -25,9 +25,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from ...clients.cluster_client import DATA, ClusterClient, is_retriable
-from ...clients.io_thread import Steps, wait
-from ...clients.list_offsets import EARLIEST, LATEST, list_offsets
+from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
+from ...clients.wire.io_thread import Steps, wait
+from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
 from ...protocol.columns import DecodedBatches, decode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ...clients.bootstrap import find_bootstrap
+from ...clients.wire.bootstrap import find_bootstrap
 from ...discovery.ray_connection import (
     AUTH_MODE,
     UpError,

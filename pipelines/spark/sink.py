@@ -34,8 +34,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from ...clients.producer import Producer
-from ...clients.topic_partition import BatchMetadata
+from ...clients.producer.producer import Producer
+from ...clients.wire.topic_partition import BatchMetadata
 from ...protocol.errors import UnknownTopicOrPartition
 from . import worker
 from .arrow import HEADERS

@@ -17,12 +17,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...clients.cluster_client import ClientConfig, ClusterClient
+from ...clients.wire.cluster_client import ClientConfig, ClusterClient
 from ...protocol.columns import kernels_ready, warm_up
 from .options import FetchOptions
 
 if TYPE_CHECKING:
-    from ...clients.producer import Producer
+    from ...clients.producer.producer import Producer
 
 KERNEL_ROWS = 100_000
 """Rows from which loading the compiled decoder (about a second) pays within one task."""
@@ -78,7 +78,7 @@ def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:
     Raises:
         InvalidConfig, ConnectionFailed: as clients.Producer.
     """
-    from ...clients.producer import Producer
+    from ...clients.producer.producer import Producer
 
     key = _producer_key(bootstrap, settings)
     found = _producers.get(key)

@@ -13,7 +13,7 @@ from bradbury import LocalCluster
 from bradbury.cli.failure import CommandFailed
 from bradbury.cli.group_offsets_file import read_offsets
 from bradbury.cli.group_reset import parse_duration
-from bradbury.clients.group_offsets_admin import CommittedOffset
+from bradbury.clients.admin.group_offsets_admin import CommittedOffset
 from bradbury.tests.support.command_line import Command, Outcome
 
 HOUR_MS = 3_600_000

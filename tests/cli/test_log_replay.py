@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
 from bradbury import LocalCluster
-from bradbury.clients.admin import NewTopic
+from bradbury.clients.admin.admin import NewTopic
 from bradbury.tests.support.command_line import Command
 
 Seen = list[tuple[int, int, bytes | None, bytes | None, list | None]]

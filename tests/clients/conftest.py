@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 import bradbury
-from bradbury.clients.cluster_client import ClusterClient
+from bradbury.clients.wire.cluster_client import ClusterClient
 from bradbury.tests.support.group_members import Make, group_of
 
 

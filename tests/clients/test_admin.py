@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import bradbury
-from bradbury.clients.admin import NewTopic as TopicToCreate
+from bradbury.clients.admin.admin import NewTopic as TopicToCreate
 from bradbury.protocol.errors import (
     BrokerNotAvailable,
     ConnectionFailed,

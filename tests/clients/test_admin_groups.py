@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 import bradbury
-from bradbury.clients.group_offsets_admin import CommittedOffset
+from bradbury.clients.admin.group_offsets_admin import CommittedOffset
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     ConnectionFailed,

@@ -15,15 +15,15 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from bradbury.clients.assignors import assign_range, assign_roundrobin
-from bradbury.clients.consumer_protocol import (
+from bradbury.clients.group.assignors import assign_range, assign_roundrobin
+from bradbury.clients.group.consumer_protocol import (
     Member,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from bradbury.clients.topic_partition import TopicPartition
+from bradbury.clients.wire.topic_partition import TopicPartition
 from bradbury.protocol.errors import MalformedRequest
 
 topics = st.sampled_from(["a", "b", "c", "flights"])

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from bradbury.clients.assignor import Assignment, withhold_owned
-from bradbury.clients.assignors import ASSIGNORS
-from bradbury.clients.consumer_protocol import (
+from bradbury.clients.group.assignor import Assignment, withhold_owned
+from bradbury.clients.group.assignors import ASSIGNORS
+from bradbury.clients.group.consumer_protocol import (
     Member,
     encode_cooperative_data,
     encode_sticky_data,
     encode_subscription,
 )
-from bradbury.clients.topic_partition import TopicPartition
+from bradbury.clients.wire.topic_partition import TopicPartition
 from bradbury.tests.support.kafka_jars import require_kafka, run_java
 
 pytestmark = pytest.mark.slow

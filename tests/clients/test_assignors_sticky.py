@@ -22,9 +22,9 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from bradbury.clients.assignor import Assignment, withhold_owned
-from bradbury.clients.assignors import make_assignors
-from bradbury.clients.consumer_protocol import (
+from bradbury.clients.group.assignor import Assignment, withhold_owned
+from bradbury.clients.group.assignors import make_assignors
+from bradbury.clients.group.consumer_protocol import (
     Member,
     decode_assignment,
     decode_sticky_data,
@@ -33,12 +33,12 @@ from bradbury.clients.consumer_protocol import (
     encode_sticky_data,
     encode_subscription,
 )
-from bradbury.clients.sticky_assignor import (
+from bradbury.clients.group.sticky_assignor import (
     CooperativeStickyAssignor,
     StickyAssignor,
     assign_sticky,
 )
-from bradbury.clients.topic_partition import TopicPartition
+from bradbury.clients.wire.topic_partition import TopicPartition
 from bradbury.protocol.errors import InvalidConfig
 
 TOPICS = ["a", "b", "c", "d"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.clients.bootstrap import find_bootstrap, parse_servers
-from bradbury.clients.connection import Address
+from bradbury.clients.wire.bootstrap import find_bootstrap, parse_servers
+from bradbury.clients.wire.connection import Address
 from bradbury.protocol.errors import ConnectionFailed
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bradbury
-from bradbury.clients.consumer import SCHEMA
+from bradbury.clients.consumer.consumer import SCHEMA
 from bradbury.protocol.errors import (
     InvalidConfig,
     InvalidGroupId,

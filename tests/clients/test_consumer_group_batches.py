@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bradbury import TopicPartition
-from bradbury.clients.consumer import SCHEMA
+from bradbury.clients.consumer.consumer import SCHEMA
 from bradbury.clients.consumer_group.batch import BatchMaker, lanes_of_keys
 from bradbury.clients.consumer_group.function import (
     BatchFailed,
@@ -16,7 +16,7 @@ from bradbury.clients.consumer_group.function import (
     portable,
     records_in,
 )
-from bradbury.clients.record_stream import ConsumerRecord
+from bradbury.clients.fetch.record_stream import ConsumerRecord
 
 Row = tuple[str, int, int, bytes | None]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bradbury
-from bradbury.clients.consumer_protocol import Member
+from bradbury.clients.group.consumer_protocol import Member
 from bradbury.protocol.errors import InvalidConfig, OffsetOutOfRange
 from bradbury.tests.support.group_members import (
     SECONDS,

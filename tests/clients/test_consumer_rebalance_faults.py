@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bradbury
-from bradbury.clients.consumer_protocol import (
+from bradbury.clients.group.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,

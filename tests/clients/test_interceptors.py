@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import bradbury
-from bradbury.clients.topic_partition import OffsetRange
+from bradbury.clients.wire.topic_partition import OffsetRange
 from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
 from bradbury.tests.support.group_members import fill
 

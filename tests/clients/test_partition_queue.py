@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bradbury.clients.partition_queue import MAX_EPOCH, Identity, PartitionQueue
-from bradbury.clients.producer_batch import Appended, ProducerBatch
+from bradbury.clients.producer.partition_queue import MAX_EPOCH, Identity, PartitionQueue
+from bradbury.clients.producer.producer_batch import Appended, ProducerBatch
 from bradbury.protocol.columns import encode_batch
 from bradbury.protocol.record_batch import check_batch, read_header
 

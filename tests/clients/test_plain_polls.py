@@ -3,8 +3,8 @@
 import pytest
 
 import bradbury
-from bradbury.clients import record_stream
-from bradbury.clients.topic_partition import TopicPartition
+from bradbury.clients.fetch import record_stream
+from bradbury.clients.wire.topic_partition import TopicPartition
 from bradbury.protocol import columns_loops, columns_plain
 
 COUNT = 400

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from bradbury.clients.produce_request import MAX_VERSION, encode_produce
+from bradbury.clients.producer.produce_request import MAX_VERSION, encode_produce
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.messages.produce import (
     PartitionProduceData,

@@ -102,7 +102,7 @@ def test_the_end_of_the_program_flushes(
 
 def test_the_end_of_the_program_is_not_held_up_for_ever() -> None:
     program = """
-        import sys, bradbury, bradbury.clients.producer_end as end
+        import sys, bradbury, bradbury.clients.producer.producer_end as end
         end.EXIT_SECONDS = 0.5
         producer = bradbury.Producer(sys.argv[1])
         for _ in range(70):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.clients.admin import Admin
+from bradbury.clients.admin.admin import Admin
 from bradbury.protocol.errors import (
     ConnectionFailed,
     RecordListTooLarge,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bradbury.clients.sampled_stats import Average, Meter, SampledStat, tagged
+from bradbury.clients.wire.sampled_stats import Average, Meter, SampledStat, tagged
 
 
 def test_nothing_recorded_is_no_number_and_a_rate_of_none() -> None:

@@ -207,7 +207,7 @@ class AiokafkaMember:
 class BradburyMember:
     def __init__(self, options: argparse.Namespace, lines: Lines) -> None:
         import bradbury
-        from bradbury.clients.rebalance_listener import RebalanceListener
+        from bradbury.clients.group.rebalance_listener import RebalanceListener
 
         member = self
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bradbury.clients.topic_partition import TopicPartition
+from bradbury.clients.wire.topic_partition import TopicPartition
 from bradbury.pipelines.spark.options import (
     EARLIEST,
     LATEST,

@@ -1,0 +1,142 @@
+"""How far a group is behind: in records, and in time.
+
+    lag                     high watermark - committed offset, as Kafka's tools count it
+    first_unread_timestamp  of the record at the committed offset, which is the next to be read;
+                            its age is the lag in time
+
+What always holds: committed offsets are read before the ends of the partitions, so a group that
+keeps up never seems to be ahead.
+
+Not here: members' own positions, which only they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ...protocol.errors import UnknownTopicOrPartition
+from ..wire.cluster_client import ClusterClient
+from ..wire.io_thread import Steps, wait
+from ..wire.list_offsets import EARLIEST, LATEST, list_offsets
+from ..wire.topic_partition import TopicPartition
+from .group_admin import GroupDescription, GroupMember, describe_groups
+from .group_offsets_admin import CommittedOffset, group_offsets
+from .record_times import record_times
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition that a group has committed or has assigned.
+
+    committed: None if nothing is; then so is lag, for where it will start is the members' own rule.
+    log_start_offset, log_end_offset: None if the partition is gone.
+    lag: records; deleted and compacted ones count, as in Kafka's tools.
+    first_unread_timestamp: ms since 1970; None if there is nothing to read, or it was not asked.
+    member: who reads it now.
+    """
+
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    first_unread_timestamp: int | None = None
+    member: GroupMember | None = None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed is None or self.log_end_offset is None:
+            return None
+        return max(0, self.log_end_offset - self.committed.offset)
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """How long the first unread record has been waiting; 0 if there is none."""
+        if self.first_unread_timestamp is not None:
+            return max(0, now_ms - self.first_unread_timestamp)
+        return 0 if self.lag == 0 else None
+
+
+def group_lag(
+    client: ClusterClient, group_ids: Iterable[str], *, times: bool, timeout_ms: int
+) -> Steps[dict[str, list[PartitionLag]]]:
+    """Of every partition that a group committed or has assigned, in order.
+
+    Costs one look-up per coordinator and two per leader, with `times` a fetch more.
+
+    Raises:
+        GroupIdNotFound: there is no such group.
+        RequestTimedOut: a leader or coordinator did not answer in time.
+        KafkaError: a broker refuses.
+    """
+    described = yield from describe_groups(client, group_ids, timeout_ms=timeout_ms)
+    return (yield from lag_of(client, described, times=times, timeout_ms=timeout_ms))
+
+
+def lag_of(
+    client: ClusterClient, described: list[GroupDescription], *, times: bool, timeout_ms: int
+) -> Steps[dict[str, list[PartitionLag]]]:
+    """The same, of groups that were described a moment ago."""
+    names = [group.group_id for group in described]
+    committed = yield from group_offsets(client, names, timeout_ms=timeout_ms)
+    owners = {
+        group.group_id: {key: member for member in group.members for key in member.assignment}
+        for group in described
+    }
+    keys = {key for name in names for key in (*committed[name], *owners[name])}
+    while True:
+        there = yield from _existing(client, keys)
+        try:
+            ends = yield from list_offsets(
+                client, dict.fromkeys(there, LATEST), timeout_ms=timeout_ms
+            )
+            starts = yield from list_offsets(
+                client, dict.fromkeys(there, EARLIEST), timeout_ms=timeout_ms
+            )
+            found = {
+                name: [
+                    PartitionLag(
+                        key.topic,
+                        key.partition,
+                        committed[name].get(key),
+                        starts[key].offset if key in starts else None,
+                        ends[key].offset if key in ends else None,
+                        member=owners[name].get(key),
+                    )
+                    for key in sorted({*committed[name], *owners[name]})
+                ]
+                for name in names
+            }
+            if times:
+                for name in names:
+                    found[name] = yield from _with_times(client, found[name], timeout_ms=timeout_ms)
+        except UnknownTopicOrPartition:
+            continue  # a topic was deleted between two questions; the next look knows
+        return found
+
+
+def _existing(client: ClusterClient, keys: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
+    """A committed offset may outlive its topic, and so may what this client knows of it."""
+    client.want({key.topic for key in keys})
+    view = yield from wait(client.refresh())
+    there = [key for key in keys if key.partition < view.partition_count(key.topic)]
+    for topic in {key.topic for key in keys} - {key.topic for key in there}:
+        client.forget(topic)
+    return sorted(there)
+
+
+def _with_times(
+    client: ClusterClient, lags: list[PartitionLag], *, timeout_ms: int
+) -> Steps[list[PartitionLag]]:
+    offsets = {
+        TopicPartition(one.topic, one.partition): max(
+            one.committed.offset, one.log_start_offset or 0
+        )
+        for one in lags
+        if one.committed is not None and one.lag
+    }
+    times = yield from record_times(client, offsets, timeout_ms=timeout_ms)
+    return [
+        replace(one, first_unread_timestamp=times.get(TopicPartition(one.topic, one.partition)))
+        for one in lags
+    ]

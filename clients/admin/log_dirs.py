@@ -1,0 +1,96 @@
+"""DescribeLogDirs of every broker: which disks hold which partitions, and how full they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...protocol.errors import error_for
+from ...protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ..wire.cluster_client import ClusterClient
+from ..wire.io_thread import Steps, wait
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirPartition:
+    """size: bytes of its segments. offset_lag: how far it is behind; 0 for a leader.
+
+    is_future: it is being moved here from another directory of the same broker.
+    """
+
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One directory of one broker.
+
+    error_code: 0, or why it is offline (KAFKA_STORAGE_ERROR); then nothing else is known.
+    total_bytes, usable_bytes: of the disk it is on; -1 where the broker tells none.
+    """
+
+    broker: int
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+    partitions: tuple[LogDirPartition, ...]
+
+
+def describe_log_dirs(
+    client: ClusterClient, topics: Iterable[str] | None = None
+) -> Steps[list[LogDir]]:
+    """The log directories of every live broker, in order; the partitions of `topics`, or all.
+
+    Raises:
+        UnsupportedVersion: a broker does not speak it.
+        KafkaError: a broker refuses.
+    """
+    wanted = None
+    if topics is not None:
+        wanted = []
+        names = list(topics)
+        client.want(names)
+        yield from wait(client.refresh())  # they may have got partitions since
+        for name in names:
+            view = yield from client.topic(name)
+            numbers = [one.partition for one in view.partitions]
+            wanted.append(DescribableLogDirTopic(topic=name, partitions=numbers))
+    cluster = yield from wait(client.refresh())
+    found: list[LogDir] = []
+    for node_id in sorted(cluster.brokers):
+        request = DescribeLogDirsRequest(topics=wanted)
+        address = cluster.brokers[node_id].address
+        response = yield from wait(client.send(address, request, DescribeLogDirsResponse))
+        if response.error_code:
+            raise error_for(response.error_code, f"broker {node_id}")
+        found += [
+            LogDir(
+                node_id,
+                result.log_dir,
+                result.error_code,
+                result.total_bytes,
+                result.usable_bytes,
+                tuple(
+                    LogDirPartition(
+                        topic.name,
+                        one.partition_index,
+                        one.partition_size,
+                        one.offset_lag,
+                        one.is_future_key,
+                    )
+                    for topic in sorted(result.topics, key=lambda topic: topic.name)
+                    for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+                ),
+            )
+            for result in sorted(response.results, key=lambda result: result.log_dir)
+        ]
+    return found

@@ -1,0 +1,164 @@
+"""A topic's records into another topic: keys, values, headers, timestamps and order are kept.
+
+What always holds:
+    A batch goes as it is, undecoded and still compressed, where that is allowed: it lies whole in
+    the range, has no gaps, and is an ordinary one. The others (at the ends of the range, of
+    transactions, compacted, stamped by the broker) are decoded to columns and encoded again, as are
+    all when records are to be placed by their keys.
+    Records of aborted transactions and control batches do not go.
+    The target's producer is idempotent: a batch that is sent again is there once.
+
+Offsets are new, and so are timestamps if the target says LogAppendTime.
+
+Not here: which offsets and partitions (the caller).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from ...protocol.columns import decode_batches
+from ...protocol.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
+from ..fetch.batch_reader import BatchReader
+from ..fetch.fetch_state import FetchedRecords
+from ..producer.producer import Producer
+from ..wire.topic_partition import BatchMetadata, TopicPartition
+
+MAX_OPEN_SENDS: Final = 64
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """batches: those that went as they are; recoded: those that were decoded first."""
+
+    records: int = 0
+    batches: int = 0
+    recoded: int = 0
+    bytes: int = 0
+
+
+def replay(
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    target: str,
+    producer: Producer,
+    *,
+    bootstrap: str | None = None,
+    partitions: Mapping[int, int] | None,
+    on_progress: Callable[[int], None] = lambda offsets: None,
+) -> ReplayReport:
+    """Copy `ranges` to the topic `target` and return when all is acknowledged.
+
+    Args:
+        ranges: [start, end) by source partition.
+        partitions: source partition -> target partition; None: `producer` places each record anew.
+        on_progress: told by how many offsets the copy has come further.
+
+    Raises:
+        OffsetOutOfRange: a range is not, or no longer, in the source.
+        KafkaError: a broker refuses. What was acknowledged before stays.
+    """
+    report = ReplayReport()
+    sent: deque[Future[BatchMetadata]] = deque()
+    with BatchReader(ranges, bootstrap=bootstrap) as reader:
+        while not reader.is_done:
+            fetched = reader.read()
+            if fetched is None:
+                continue
+            start, end = ranges[fetched.state.topic_partition]
+            position = max(start, fetched.fetch_offset)
+            sent += _send(fetched, (start, end), target, producer, partitions, report)
+            on_progress(min(end, fetched.next_offset) - position)
+            while len(sent) > MAX_OPEN_SENDS:
+                sent.popleft().result()
+    for one in sent:
+        one.result()
+    return report
+
+
+def _send(
+    fetched: FetchedRecords,
+    limits: tuple[int, int],
+    target: str,
+    producer: Producer,
+    partitions: Mapping[int, int] | None,
+    report: ReplayReport,
+) -> list[Future[BatchMetadata]]:
+    """Send what was fetched, runs of batches that may go as they are together."""
+    source = fetched.state.topic_partition
+    partition = None if partitions is None else partitions[source.partition]
+    sent: list[Future[BatchMetadata]] = []
+    ready: list[memoryview] = []
+    records = fetched.records
+    report.bytes += len(records)
+
+    def flush() -> None:
+        if ready and partition is not None:
+            sent.append(producer.send_encoded(target, list(ready), partition=partition))
+            ready.clear()
+
+    def recode(content: memoryview) -> None:
+        flush()
+        while len(content):
+            decoded = decode_batches(
+                content,
+                topic=source.topic,
+                partition=source.partition,
+                fetch_offset=max(limits[0], fetched.fetch_offset),
+                end_offset=limits[1],
+                aborted=fetched.aborted,
+            )
+            if len(decoded):
+                table = decoded.table
+                sent.append(producer.send_batch(target, table, partition=partition))
+            report.records += len(decoded)
+            if not decoded.consumed_bytes:
+                return
+            content = content[decoded.consumed_bytes :]
+
+    headers = list(_headers(records))
+    if partition is None or any(header.is_transactional for _, header in headers):
+        report.recoded += len(headers)
+        recode(records)
+        return sent
+    for position, header in headers:
+        batch = records[position : position + header.size]
+        if header.next_offset <= max(limits[0], fetched.fetch_offset):
+            continue
+        if header.base_offset >= limits[1]:
+            break
+        if _may_go_as_it_is(header, limits):
+            ready.append(batch)
+            report.batches += 1
+            report.records += header.record_count
+        elif not header.is_control:
+            report.recoded += 1
+            recode(batch)
+    flush()
+    return sent
+
+
+def _may_go_as_it_is(header: RecordBatchHeader, limits: tuple[int, int]) -> bool:
+    return (
+        limits[0] <= header.base_offset
+        and header.next_offset <= limits[1]
+        and header.record_count == header.last_offset_delta + 1
+        and not header.is_control
+        and not header.is_log_append_time
+    )
+
+
+def _headers(records: memoryview) -> list[tuple[int, RecordBatchHeader]]:
+    """Of the whole batches."""
+    found = []
+    position = 0
+    while len(records) - position >= HEADER_SIZE:
+        header = read_header(records, position)
+        if position + header.size > len(records):
+            break
+        found.append((position, header))
+        position += header.size
+    return found

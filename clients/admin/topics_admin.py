@@ -1,0 +1,106 @@
+"""CreateTopics, DeleteTopics and CreatePartitions, as steps for Admin.
+
+Who may have changed something and lost the answer is not asked again: the caller is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...protocol.errors import error_for
+from ...protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from ...protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ...protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ..wire.cluster_client import ClusterClient
+from ..wire.io_thread import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. partitions, replication_factor: -1 for the broker's default."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] | None = None
+
+
+def create_topics(
+    client: ClusterClient, topics: Sequence[NewTopic], *, timeout_ms: int
+) -> Steps[None]:
+    """Raises the first refusal; the other topics are made."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                configs=[
+                    CreatableTopicConfig(name=key, value=str(value))
+                    for key, value in (topic.configs or {}).items()
+                ],
+            )
+            for topic in topics
+        ],
+        timeout_ms=timeout_ms,
+    )
+    response = yield from client.send_to_any(request, CreateTopicsResponse, repeatable=False)
+    for result in response.topics:
+        if result.error_code:
+            raise error_for(result.error_code, _text(result.name, result.error_message))
+
+
+def delete_topics(client: ClusterClient, names: Sequence[str], *, timeout_ms: int) -> Steps[None]:
+    """Raises the first refusal; the other topics are gone."""
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in names],
+        topic_names=list(names),
+        timeout_ms=timeout_ms,
+    )
+    response = yield from client.send_to_any(request, DeleteTopicsResponse, repeatable=False)
+    for result in response.responses:
+        if result.error_code:
+            raise error_for(result.error_code, _text(result.name or "", result.error_message))
+
+
+def create_partitions(
+    client: ClusterClient,
+    topic: str,
+    total: int,
+    *,
+    assignments: Iterable[Iterable[int]] | None,
+    validate_only: bool,
+    timeout_ms: int,
+) -> Steps[None]:
+    """See Admin.create_partitions."""
+    assigned = None
+    if assignments is not None:
+        assigned = [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in assignments]
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=topic, count=total, assignments=assigned)],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+    response = yield from client.send_to_any(request, CreatePartitionsResponse, repeatable=False)
+    for result in response.results:
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message)
+
+
+def _text(name: str, message: str | None) -> str | None:
+    return f"{name}: {message}" if message else None

@@ -1,0 +1,507 @@
+"""The consumer: polls whole batches as Arrow tables, alone or as a member of a group.
+
+    consumer = Consumer("flights", group="delays", auto_offset_reset="earliest")
+    table = consumer.poll()  # waits; topic partition offset timestamp key value headers
+    consumer.commit()
+
+What always holds:
+    A position is the offset of the next record that poll or iteration hands out; what was handed
+    out is consumed. A commit stores positions, so after a crash nothing is skipped: what was
+    handed out since the last commit comes again (at least once).
+    Records of one partition come in order, each once between two seeks.
+
+One thread uses a consumer; fetching and heartbeats go on in the background between its calls.
+
+Not here: rebalances (group_member), what a poll does (poll_steps), positions and lag
+(consumer_positions), transactions of a producer.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ...protocol.errors import InvalidConfig, InvalidGroupId
+from ..fetch.fetch_request import FetchConfig
+from ..fetch.fetch_state import StartAt
+from ..fetch.fetcher import Fetcher
+from ..fetch.record_stream import Chunk, ConsumerRecord, RecordStream, records_of
+from ..group.assignor import Assignor
+from ..group.coordinator import Coordinator
+from ..group.group_member import CommitCallback, GivenOffsets, GroupMember, Offsets
+from ..group.membership import GroupMetadata
+from ..group.rebalance_listener import RebalanceListener
+from ..group.subscription import Subscription
+from ..wire.awaitable_future import AwaitableFuture
+from ..wire.cluster_client import ClientConfig, ClusterClient
+from ..wire.interceptors import ConsumerInterceptor, ConsumerInterceptors
+from ..wire.sampled_stats import Metrics
+from ..wire.topic_partition import OffsetAndMetadata, TopicPartition
+from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
+from .consumer_positions import ConsumerPositions, Partition, Wakeup
+from .poll_steps import SCHEMA, PollSteps
+from .positions import PositionFinder
+
+__all__ = ["SCHEMA", "Consumer", "Partition", "Wakeup"]
+
+
+class Consumer(ConsumerPositions):
+    """Reads topics. Not for several threads at once; closes with `close` or `with`.
+
+    Args:
+        topics: with a group, the subscription; without, every partition of them is read, and those
+            that are added later from their beginning, within `metadata_max_age_ms`.
+        pattern: instead of topics: the group's members read every topic whose name it matches.
+        listener: told when partitions come and go.
+        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
+            this process has joined, or the cluster `namespace` that is up on this machine.
+        group: the consumer group whose members share the partitions and the committed offsets.
+        group_instance_id: makes a static member, which keeps its partitions when it restarts.
+        partition_assignment_strategy: how the group shares: names (range, roundrobin, sticky,
+            cooperative-sticky) or Assignors, the best first. If all are cooperative, only what
+            moves is given up in a rebalance.
+        auto_offset_reset: where to read where nothing is committed, or what is committed is gone:
+            "earliest", "latest", "by_duration:PT1H" (what came since an hour ago), or "none" to
+            raise OffsetOutOfRange in poll.
+        isolation_level: "read_uncommitted", or "read_committed" to leave out what is not decided or
+            aborted.
+        enable_auto_commit: commit what was handed out: in poll every `auto_commit_interval_ms`,
+            before partitions are given up, and at close. Only with a group.
+        max_poll_records: most records a poll returns; None for all that have been fetched.
+        fetch_min_bytes, fetch_max_wait_ms: a broker answers when it has so much, or after so long.
+        fetch_max_bytes: most bytes of one answer, and about of what is fetched ahead.
+        max_partition_fetch_bytes: most bytes of one partition in one answer; a larger batch comes
+            nevertheless.
+        session_timeout_ms, heartbeat_interval_ms: the group gives up this member when no heartbeat
+            has come for so long; they are sent in the background.
+        max_poll_interval_ms: the member leaves when nobody has polled for so long, and joins again
+            with the next poll. Also how long a rebalance waits for its members.
+        client_rack: told to the leader of the group, whose strategy may look at it, and to the
+            brokers: with Kafka's rack-aware replica.selector.class they send it to a replica there.
+        allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
+            does that (auto.create.topics.enable). A pattern creates none.
+        interceptors: shown what poll returns, and told of commits; see ConsumerInterceptor.
+
+    Raises:
+        InvalidConfig: settings that contradict one another.
+        InvalidGroupId: the group's name is empty.
+        ConnectionFailed: no cluster is named anywhere, or none answers.
+        UnknownTopicOrPartition: there is no such topic.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+        bootstrap: str | None = None,
+        group: str | None = None,
+        group_instance_id: str | None = None,
+        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] = DEFAULT_STRATEGY,
+        auto_offset_reset: str = "latest",
+        isolation_level: str = "read_uncommitted",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        max_poll_records: int | None = None,
+        fetch_min_bytes: int = 1,
+        fetch_max_wait_ms: int = 500,
+        fetch_max_bytes: int = 50 * 1024 * 1024,
+        max_partition_fetch_bytes: int = 1024 * 1024,
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        client_rack: str | None = None,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        metadata_max_age_ms: int = 300_000,
+        allow_auto_create_topics: bool = False,
+        check_crcs: bool = True,
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        client_id: str = "bradbury-consumer",
+        namespace: str | None = None,
+    ) -> None:
+        config = ConsumerConfig.of(
+            group=group,
+            group_instance_id=group_instance_id,
+            auto_offset_reset=auto_offset_reset,
+            isolation_level_name=isolation_level,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            partition_assignment_strategy=partition_assignment_strategy,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+            max_poll_records=max_poll_records,
+            client_rack=client_rack,
+        )
+        if pattern is not None and (topics or group is None):
+            raise InvalidConfig("a pattern needs a group, and takes the place of topics")
+        self._isolation = config.isolation_level
+        self._request_timeout_ms = request_timeout_ms
+        self._client = client = ClusterClient(
+            bootstrap,
+            namespace=namespace,
+            config=ClientConfig(
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                retry_backoff_ms=retry_backoff_ms,
+                metadata_max_age_ms=metadata_max_age_ms,
+                allow_auto_create_topics=allow_auto_create_topics,
+            ),
+        )
+        # A dropped consumer, or the end of the interpreter, ends the thread; only `close` commits.
+        self._finalizer = weakref.finalize(self, client.drop)
+        finder = PositionFinder(client, reset=config.reset, isolation_level=self._isolation)
+        self._fetcher = Fetcher(
+            client,
+            FetchConfig(
+                min_bytes=fetch_min_bytes,
+                max_wait_ms=fetch_max_wait_ms,
+                max_bytes=fetch_max_bytes,
+                max_partition_bytes=max_partition_fetch_bytes,
+                isolation_level=self._isolation,
+                reset=config.reset,
+                rack=client_rack or "",
+            ),
+            finder.find,
+        )
+        self._interceptors = ConsumerInterceptors.of(interceptors)
+        self._member: GroupMember | None = None
+        if config.group is not None:
+            self._member = GroupMember(
+                client,
+                Coordinator(client, config.group, self._fetcher.notify),
+                self._fetcher,
+                auto_commit_interval_ms=config.auto_commit_interval_ms,
+                interceptors=self._interceptors,
+            )
+            finder.offsets = self._member.offsets
+        self._steps = PollSteps(
+            client,
+            self._fetcher,
+            RecordStream(self._fetcher, check_crcs=check_crcs),
+            self._member,
+            self._interceptors,
+            max_poll_records=max_poll_records,
+        )
+        try:
+            if pattern is not None:
+                self.subscribe(pattern=pattern, listener=listener)
+            elif topics and group is not None:
+                self.subscribe(topics, listener=listener)
+            elif topics:
+                self.assign(
+                    TopicPartition(topic, partition)
+                    for topic in topics
+                    for partition in range(self.partitions_for(topic))
+                )
+                self._steps.read_all_of(topics)
+        except BaseException:
+            client.close()
+            raise
+
+    # --- what to read ------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share the partitions of `topics` with the other members of the group.
+
+        Replaces the subscription, listener or assignment before. Partitions come, and go, in poll.
+
+        Args:
+            topics: names, or a compiled pattern.
+            pattern: every topic whose whole name it matches, now and later.
+
+        Raises:
+            InvalidGroupId: the consumer has no group.
+            InvalidConfig: both are given, or none, or no regular expression.
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        member = self._group("subscribe needs Consumer(group=...); assign works without")
+        if (topics is None) == (pattern is None):
+            raise InvalidConfig("subscribe to topics or to a pattern")
+        wanted = (
+            Subscription.of(topics or ()) if pattern is None else Subscription.matching(pattern)
+        )
+        if not wanted:
+            self.unsubscribe()
+            return
+        for topic in wanted.topics:
+            self.partitions_for(topic)
+        member.subscribe(wanted, listener)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or give up what was assigned; committed first, with auto-commit."""
+        self._check_open()
+        if self._member is not None and self._member.is_subscribed:
+            self._member.leave(
+                tell=not self._member.is_static,
+                reason="the consumer unsubscribed",
+                timeout_ms=self._request_timeout_ms,
+            )
+        else:
+            self._steps.read_all_of(())
+            self._fetcher.assign([], StartAt.COMMITTED)
+
+    def subscription(self) -> list[str]:
+        """The topics of the group that this consumer asks for; of a pattern, those it matches."""
+        if self._member is None:
+            return []
+        return list(self._member.coordinator.subscription.topics_in(self._client.view))
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read exactly these partitions, each from its committed offset or `auto_offset_reset`.
+
+        Those read already keep their position. It has nothing to do with other members.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic or partition.
+            ValueError: the consumer is subscribed.
+        """
+        if self._member is not None and self._member.is_subscribed:
+            raise ValueError("a subscribed consumer is given its partitions; it cannot assign any")
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        for topic, partition in wanted:
+            view = self._run(self._client.topic(topic, partition=partition))
+            count = len(view.partitions)
+            if not 0 <= partition < count:
+                raise ValueError(
+                    f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+                )
+        self._steps.read_all_of(())
+        self._fetcher.assign(wanted, StartAt.COMMITTED)
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Let the next poll begin a rebalance, which a strategy may use to share anew."""
+        self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group now; generation -1 while it is nobody.
+
+        Raises:
+            InvalidGroupId: the consumer has no group.
+        """
+        return self._group("metadata of a group needs Consumer(group=...)").metadata()
+
+    # --- records -----------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> pa.Table:
+        """The records that have been fetched, whole batches; SCHEMA.
+
+        Polls of a group member also join the group and go through rebalances, within the same time:
+        a listener is called, and positions are committed, here.
+
+        Args:
+            timeout_ms: the longest wait for a record; then the table is empty. None: it waits until
+                there is one, through joining the group too; `wakeup` and Ctrl-C end it.
+            max_records: most records to return; `max_poll_records` if None. The rest comes next.
+
+        Raises:
+            ValueError: it would wait for ever, as nothing is subscribed or assigned.
+            OffsetOutOfRange: the position is not in the log, and auto_offset_reset is "none".
+            CorruptMessage: a batch is damaged; seek past it to go on.
+            FencedInstanceId: another consumer has taken this one's group_instance_id.
+            Wakeup: `wakeup` was called.
+            KafkaError: the broker, or the group, refuses.
+        Cost: about 0.1 us a record of 100 bytes.
+        """
+        chunks = self._take(timeout_ms, max_records)
+        for chunk in chunks:
+            chunk.hand_out()
+        return self._steps.table_of(chunks)
+
+    def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
+        """One record after another, until none comes for `timeout_ms`; None: it never ends.
+
+        The position moves with each record, so a commit between two covers what was handed out.
+        """
+        while True:
+            chunks = self._take(timeout_ms, None)
+            if not chunks:
+                return
+            try:
+                for chunk in chunks:
+                    yield from records_of(self._steps.as_shown(chunk))
+            finally:
+                self._steps.put_back(chunks)  # of which, if the caller left early, some is left
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Every record there is and will be; it never ends by itself."""
+        return self.records()
+
+    def metrics(self) -> Metrics:
+        """What was read, how and how fast: Kafka's figures, under its names, by group.
+
+        `metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]`; rates and averages are of
+        the last half to whole minute, times in milliseconds; -1 and NaN where there is nothing yet.
+        Groups: consumer-metrics; consumer-fetch-manager-metrics, also with ",topic=<name>" and
+        ",topic=<name>,partition=<number>"; with a group consumer-coordinator-metrics.
+        Cost: some microseconds, and as many for each partition.
+        """
+        now = time.monotonic()
+        states = self._fetcher.states()
+        polls, connections = self._steps.metrics.figures(now), self._client.metrics.figures(now)
+        found = {
+            "consumer-metrics": polls | connections,
+            **self._fetcher.metrics.figures(now, states, committed_only=bool(self._isolation)),
+        }
+        if self._member is not None:
+            found["consumer-coordinator-metrics"] = self._member.coordinator.metrics.figures(
+                now, assigned_count=len(states)
+            )
+        return found
+
+    # --- committed offsets -------------------------------------------------------------------
+
+    def commit(self, offsets: GivenOffsets | None = None) -> None:
+        """Store positions in the group: those given, or those of everything handed out.
+
+        It waits, and asks again at whichever coordinator, for up to `request_timeout_ms`.
+
+        Args:
+            offsets: by partition, the offset of the next record to be read, with text if you like.
+
+        Raises:
+            InvalidGroupId: the consumer has no group.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
+                member; what it read since the last commit is read again by another.
+            RebalanceInProgress: a poll has joined a rebalance; poll on until that is over, then
+                commit what is left.
+        """
+        member = self._group("committed offsets need Consumer(group=...)")
+        stored = member.positions() if offsets is None else _with_metadata(offsets)
+        steps = member.commit(stored, self._request_timeout_ms)
+        member.await_pending(self._request_timeout_ms / 1000)
+        began_at = time.monotonic()
+        try:
+            self._run(steps)
+        finally:
+            self._steps.metrics.commit_s += time.monotonic() - began_at
+        member.call_back()
+
+    def commit_async(
+        self,
+        offsets: GivenOffsets | None = None,
+        callback: CommitCallback | None = None,
+    ) -> AwaitableFuture[None]:
+        """As `commit`, but without waiting, and sent once: a later commit covers a lost one.
+
+        Args:
+            callback: called with (offsets, error or None) by a later poll, commit or close. Without
+                one a failure is logged.
+
+        Returns:
+            A future for whoever wants to wait after all. It fails with what `commit` would raise.
+
+        Raises:
+            InvalidGroupId: the consumer has no group.
+        """
+        member = self._group("committed offsets need Consumer(group=...)")
+        stored = member.positions() if offsets is None else _with_metadata(offsets)
+        return member.commit_async(stored, callback)
+
+    def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
+        """What the group has stored for these partitions, or all assigned; None for nothing."""
+        found = self.committed_metadata(*partitions)
+        return {key: None if stored is None else stored.offset for key, stored in found.items()}
+
+    def committed_metadata(
+        self, *partitions: Partition
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As `committed`, with the text that was stored beside the offset."""
+        member = self._group("committed offsets need Consumer(group=...)")
+        wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
+        began_at = time.monotonic()
+        try:
+            found = self._run(member.offsets.committed(wanted))
+        finally:
+            self._steps.metrics.committed_s += time.monotonic() - began_at
+        return {partition: found.get(partition) for partition in wanted}
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
+        """Commit (with enable_auto_commit), leave the group, end. Idempotent.
+
+        Args:
+            leave: whether the group hears of it. None: unless this is a static member, which is
+                expected back within `session_timeout_ms`. False suits a planned restart, True a
+                static member that does not come back.
+            timeout_ms: longest wait for the coordinator.
+        """
+        if self._client.closed:
+            return
+        self._woken = False
+        member = self._member
+        try:
+            if member is not None:
+                member.leave(
+                    tell=not member.is_static if leave is None else leave,
+                    reason="the consumer is being closed",
+                    timeout_ms=timeout_ms,
+                )
+                member.call_back()
+        finally:
+            self._client.close()
+            if self._interceptors is not None:
+                self._interceptors.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- how a poll goes ---------------------------------------------------------------------
+
+    def _take(self, timeout_ms: int | None, max_records: int | None) -> list[Chunk]:
+        """What can be handed out, waited for; empty after `timeout_ms`."""
+        self._check_open()
+        steps = self._steps
+        if timeout_ms is None:
+            steps.check_reads_something()
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        steps.metrics.on_poll()
+        while True:
+            self._raise_if_woken()
+            chunks = steps.take(max_records)
+            left_s = steps.longest_wait_s(deadline)
+            if chunks or left_s == 0:
+                steps.metrics.on_polled()
+                return chunks
+            with steps.condition:
+                steps.condition.wait_for(self._may_go_on, left_s)
+
+    def _may_go_on(self) -> bool:
+        return self._woken or self._steps.may_go_on()
+
+    def _group(self, remedy: str) -> GroupMember:
+        self._check_open()
+        if self._member is None:
+            raise InvalidGroupId(remedy)
+        return self._member
+
+
+def _with_metadata(offsets: GivenOffsets) -> Offsets:
+    return {
+        TopicPartition(*partition): (
+            OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
+        )
+        for partition, offset in offsets.items()
+    }

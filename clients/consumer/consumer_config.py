@@ -1,0 +1,88 @@
+"""A consumer's settings, checked: Kafka's names with underscores, and its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ...protocol.errors import InvalidConfig, InvalidGroupId
+from ..fetch.fetch_state import StartPoint
+from ..group.assignor import Assignor
+from ..group.assignors import make_assignors
+from ..group.membership import GroupConfig
+from .positions import parse_reset
+
+_ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
+
+DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
+"""As Kafka's: eager by range, and ready to change over to cooperative-sticky alone (KIP-726)."""
+
+
+def isolation_level(name: str) -> int:
+    """Raises InvalidConfig: no such level."""
+    if name not in _ISOLATION:
+        raise InvalidConfig(f"isolation_level={name!r}: say one of {[*_ISOLATION]}")
+    return _ISOLATION[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """What Consumer's arguments come to, checked as a whole."""
+
+    reset: StartPoint | None
+    isolation_level: int
+    group: GroupConfig | None
+    auto_commit_interval_ms: int | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        group: str | None,
+        group_instance_id: str | None,
+        auto_offset_reset: str,
+        isolation_level_name: str,
+        enable_auto_commit: bool,
+        auto_commit_interval_ms: int,
+        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor],
+        session_timeout_ms: int,
+        heartbeat_interval_ms: int,
+        max_poll_interval_ms: int,
+        max_poll_records: int | None,
+        client_rack: str | None,
+    ) -> ConsumerConfig:
+        """The settings as a whole.
+
+        Raises:
+            InvalidConfig: they contradict one another.
+            InvalidGroupId: the group's name is empty. Kafka's consumer refuses that, too.
+        """
+        reset = parse_reset(auto_offset_reset)
+        level = isolation_level(isolation_level_name)
+        if max_poll_records is not None and max_poll_records < 1:
+            raise InvalidConfig("max_poll_records must be at least 1, or None for all there is")
+        if heartbeat_interval_ms >= session_timeout_ms:
+            raise InvalidConfig("heartbeat_interval_ms must be less than session_timeout_ms")
+        if max_poll_interval_ms < 1 or heartbeat_interval_ms < 1 or auto_commit_interval_ms < 0:
+            raise InvalidConfig("intervals are milliseconds, and at least 1")
+        if group is not None and not group.strip():
+            raise InvalidGroupId("a group has a name; group=None reads without one")
+        if group is None and group_instance_id is not None:
+            raise InvalidConfig("group_instance_id needs a group")
+        if group is None:
+            return cls(reset=reset, isolation_level=level, group=None, auto_commit_interval_ms=None)
+        return cls(
+            reset=reset,
+            isolation_level=level,
+            auto_commit_interval_ms=auto_commit_interval_ms if enable_auto_commit else None,
+            group=GroupConfig(
+                group_id=group,
+                group_instance_id=group_instance_id,
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                assignors=make_assignors(partition_assignment_strategy),
+                client_rack=client_rack,
+            ),
+        )

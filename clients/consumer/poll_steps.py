@@ -1,0 +1,151 @@
+"""What a poll does between two waits: it sees to the group, and takes what has been fetched.
+
+What always holds:
+    A step never waits for a broker. Only a listener of the application's, which it calls, may.
+    What is taken is not handed out yet: positions stay until a chunk's `hand_out`, and what
+    nobody handed out can be put back.
+
+Not here: the waiting, which a thread does in one way (consumer) and a coroutine in another
+(async_consumer).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+
+from ...protocol.columns import decode_batches
+from ..fetch.consumer_metrics import PollMetrics
+from ..fetch.fetch_state import StartAt
+from ..fetch.fetcher import Fetcher
+from ..fetch.record_stream import Chunk, RecordStream
+from ..group.group_member import GroupMember
+from ..wire.cluster_client import ClusterClient
+from ..wire.interceptors import ConsumerInterceptors
+from ..wire.topic_partition import TopicPartition
+
+SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
+"""Of every table that poll returns: topic, partition, offset, timestamp, key, value, headers."""
+
+
+class PollSteps:
+    """Used by the consumer's thread only. member: None without a group."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        fetcher: Fetcher,
+        stream: RecordStream,
+        member: GroupMember | None,
+        interceptors: ConsumerInterceptors | None,
+        *,
+        max_poll_records: int | None,
+    ) -> None:
+        self.condition = fetcher.condition
+        self.metrics = PollMetrics()
+        self._interceptors = interceptors
+        self._max_poll_records = max_poll_records
+        self._client = client
+        self._fetcher = fetcher
+        self._stream = stream
+        self._member = member
+        self._whole_topics: tuple[str, ...] = ()
+        self._view = client.view
+
+    def read_all_of(self, topics: Iterable[str]) -> None:
+        """Read every partition that `topics` ever have, without a group; none for no more of that.
+
+        One that comes later is read from its beginning: none of it is older than this consumer.
+        """
+        self._whole_topics = tuple(topics)
+        if self._whole_topics and self._fetcher.notify not in self._client.on_view:
+            self._client.on_view.append(self._fetcher.notify)
+
+    def take(self, max_records: int | None) -> list[Chunk]:
+        """What can be handed out now, at most so many records, or `max_poll_records` of them.
+
+        Raises:
+            KafkaError: the group does not take this member, or a broker refuses, or what was read
+                is damaged or gone.
+            Exception: whatever a listener, a commit's callback or an own assignor raises.
+        """
+        member = self._member
+        if member is not None:
+            member.see_to()
+            if member.holds_back:
+                return []
+        elif self._whole_topics and self._view is not self._client.view:
+            self._look_for_partitions()
+        chunks = self._stream.take(max_records or self._max_poll_records)
+        if not chunks:
+            error = self._fetcher.take_error()
+            if error is not None:
+                raise error
+        return chunks
+
+    def put_back(self, chunks: list[Chunk]) -> None:
+        """What of them is not handed out yet is taken again first."""
+        self._stream.put_back(chunks)
+
+    def may_go_on(self) -> bool:
+        """Whether `take` may have something to do. Needs the fetcher's condition."""
+        member = self._member
+        if member is not None:
+            if member.needs_attention():
+                return True
+            if member.holds_back:
+                return False
+        elif self._whole_topics and self._view is not self._client.view:
+            return True
+        return self._fetcher.is_ready() or self._stream.is_ready()
+
+    def longest_wait_s(self, deadline: float | None) -> float | None:
+        """How long a poll may wait for `may_go_on`; 0 after `deadline`, None for ever."""
+        longest = None if self._member is None else self._member.longest_wait_s()
+        if deadline is None:
+            return longest
+        left = max(0.0, deadline - time.monotonic())
+        return left if longest is None else min(left, longest)
+
+    def check_reads_something(self) -> None:
+        """Raises ValueError: no record can ever come, as nothing is subscribed or assigned."""
+        subscribed = self._member is not None and self._member.is_subscribed
+        if not subscribed and not self._fetcher.states():
+            raise ValueError(
+                "nothing is subscribed or assigned, so no record will ever come; say topics, "
+                "subscribe or assign first"
+            )
+
+    # --- handing out -------------------------------------------------------------------------
+
+    def table_of(self, chunks: list[Chunk]) -> pa.Table:
+        """All of them, as interceptors leave it."""
+        if not chunks:
+            return SCHEMA.empty_table()
+        return self._shown(pa.concat_tables([chunk.table for chunk in chunks]))
+
+    def all_as_shown(self, chunks: list[Chunk]) -> list[Chunk]:
+        return [self.as_shown(chunk) for chunk in chunks]
+
+    def as_shown(self, chunk: Chunk) -> Chunk:
+        """For records_of. What of it is left is put back as it was."""
+        return chunk._replace(table=self._shown(chunk.table))
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        return table if self._interceptors is None else self._interceptors.on_consume(table)
+
+    def _look_for_partitions(self) -> None:
+        self._view = view = self._client.view
+        known = self._fetcher.states()
+        new = [
+            TopicPartition(topic, partition)
+            for topic in self._whole_topics
+            for partition in range(view.partition_count(topic))
+            if (topic, partition) not in known
+        ]
+        if new:
+            self._fetcher.assign(chain(known, new), StartAt.EARLIEST)

@@ -1,0 +1,274 @@
+"""The clients as Ray actors: a handle that any task can hold, polls that come as Arrow tables.
+
+    consumer = bradbury.ConsumerActor.remote("flights", group="delays")
+    table = ray.get(consumer.poll.remote(max_records=100_000))  # waits; zero-copy from the store
+    ray.get(consumer.commit.remote())
+
+What always holds:
+    One call at a time runs in each actor, in the order the handle made them: an actor is the one
+    thread that its client is for. Only `wakeup`, which ends the one that runs, and `metrics` go
+    past the calls that wait: a poll without a time-out waits for records, and those behind it too.
+    Fetching, heartbeats and sending go on between calls, on the client's own thread, so an actor
+    that nobody calls for a while stays in its group until max_poll_interval_ms.
+    An actor that Ray restarts begins as its constructor says: a consumer of a group goes on at the
+    committed offsets; what `subscribe`, `assign`, `seek` and `pause` have said since is forgotten.
+    A call that was running is not repeated (max_task_retries=0): a poll that was lost with its
+    actor has committed nothing.
+    Listeners, callbacks and strategies are pickled and live in the actor. They cannot call its
+    handle and wait: it is they who are running.
+
+They take no CPU of Ray's for placement (num_cpus=0), since they wait most of the time; say
+`ConsumerActor.options(num_cpus=1)` for one that is to be spread like a task.
+
+Not here: anything that the clients do not do themselves; records one by one, which a call each
+would make slow (poll's table has them); many members as one (consumer_group).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from ...discovery.ray_connection import join_for_clients
+from ..consumer.consumer import Consumer, Partition
+from ..group.group_member import CommitCallback, GivenOffsets
+from ..group.membership import GroupMetadata
+from ..group.rebalance_listener import RebalanceListener
+from ..producer.producer import Content, Headers, Producer
+from ..wire.sampled_stats import Metrics
+from ..wire.topic_partition import (
+    BatchMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RecordMetadata,
+    TopicPartition,
+)
+
+
+class ConsumerProcess:
+    """What runs in a ConsumerActor. Arguments and methods are Consumer's, which see."""
+
+    def __init__(self, *topics: str, **options: Any) -> None:
+        self._consumer = Consumer(*topics, **options)
+
+    # --- what to read ------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        self._consumer.subscribe(topics, pattern=pattern, listener=listener)
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    def subscription(self) -> list[str]:
+        return self._consumer.subscription()
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        self._consumer.assign(partitions)
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._consumer.assignment()
+
+    def partitions_for(self, topic: str) -> int:
+        return self._consumer.partitions_for(topic)
+
+    def pause(self, *partitions: Partition) -> None:
+        self._consumer.pause(*partitions)
+
+    def resume(self, *partitions: Partition) -> None:
+        self._consumer.resume(*partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        return self._consumer.paused()
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        self._consumer.enforce_rebalance(reason)
+
+    def group_metadata(self) -> GroupMetadata:
+        return self._consumer.group_metadata()
+
+    # --- records and positions ---------------------------------------------------------------
+
+    def poll(self, max_records: int | None = None, timeout_ms: int | None = None) -> pa.Table:
+        """Without `timeout_ms` it waits until there is a record, and the calls behind it with it;
+        `wakeup` ends it.
+        """
+        return self._consumer.poll(timeout_ms, max_records=max_records)
+
+    @ray.method(concurrency_group="control")
+    def wakeup(self) -> None:
+        """End the call that runs, or else the next that waits, with Wakeup. It is done at once."""
+        self._consumer.wakeup()
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._consumer.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: Partition) -> None:
+        self._consumer.seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: Partition) -> None:
+        self._consumer.seek_to_end(*partitions)
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+        self._consumer.seek_to_time(timestamp_ms, *partitions)
+
+    def position(self, partition: Partition) -> int:
+        return self._consumer.position(partition)
+
+    def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        return self._consumer.beginning_offsets(*partitions)
+
+    def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        return self._consumer.end_offsets(*partitions)
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[Partition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._consumer.offsets_for_times(timestamps_ms)
+
+    def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        return self._consumer.lag(*partitions)
+
+    def current_lag(self, partition: Partition) -> int | None:
+        return self._consumer.current_lag(partition)
+
+    @ray.method(concurrency_group="control")
+    def metrics(self) -> Metrics:
+        """It is answered at once, also while another call waits."""
+        return self._consumer.metrics()
+
+    # --- committed offsets -------------------------------------------------------------------
+
+    def commit(self, offsets: GivenOffsets | None = None) -> None:
+        self._consumer.commit(offsets)
+
+    def commit_async(
+        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Returns when it is on its way. The callback is called in the actor, by a later call."""
+        self._consumer.commit_async(offsets, callback)
+
+    def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
+        return self._consumer.committed(*partitions)
+
+    def committed_metadata(
+        self, *partitions: Partition
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return self._consumer.committed_metadata(*partitions)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
+        """Commit and leave the group. The actor itself ends with its last handle, or ray.kill."""
+        self._consumer.close(leave=leave, timeout_ms=timeout_ms)
+
+    def __ray_shutdown__(self) -> None:
+        """Ray calls it when the actor ends in order: others get the partitions at once."""
+        self._consumer.close()
+
+
+class ProducerProcess:
+    """What runs in a ProducerActor. Arguments are Producer's, which see.
+
+    `send` returns when the record is in the buffer; failures of such records are raised by the next
+    `flush`. `send_batch` returns when all its records are acknowledged.
+    """
+
+    def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
+        self._producer = Producer(bootstrap, **options)
+        self._failure: Exception | None = None
+
+    def send(
+        self,
+        topic: str,
+        value: Content = None,
+        key: Content = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+        wait: bool = False,
+    ) -> RecordMetadata | None:
+        """Send one record; with `wait`, return where it is once it is acknowledged."""
+        future = self._producer.send(
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+        if wait:
+            return future.result()
+        future.add_done_callback(lambda done: self._note(done.exception()))
+        return None
+
+    def send_batch(self, topic: str, data: Any, **columns: Any) -> BatchMetadata:
+        return self._producer.send_batch(topic, data, **columns).result()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait for everything sent so far.
+
+        Raises:
+            KafkaError, ConnectionFailed: the first failure since the last flush.
+        """
+        self._producer.flush(timeout)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def metrics(self) -> Metrics:
+        return self._producer.metrics()
+
+    def close(self, timeout: float | None = None) -> None:
+        self._producer.close(timeout)
+
+    def __ray_shutdown__(self) -> None:
+        self._producer.close(timeout=10)
+
+    def _note(self, error: Exception | None) -> None:
+        self._failure = self._failure or error
+
+
+class ClientActorClass:
+    """An actor class as `ray.remote` makes it, in the Ray cluster in which the brokers are up.
+
+    In a process that is not connected to Ray, Ray would start another cluster for the first actor;
+    here it joins the one that clients find (see bradbury.connect). Raises UpError if there is none.
+    """
+
+    def __init__(self, actor_class: Any, *, bootstrap_comes_first: bool = False) -> None:
+        self._actor_class = actor_class
+        self._bootstrap_comes_first = bootstrap_comes_first
+
+    def remote(self, *arguments: Any, **options: Any) -> Any:
+        """A handle of a new actor, whose arguments are the client's."""
+        bootstrap = options.get("bootstrap")
+        if arguments and self._bootstrap_comes_first:
+            bootstrap = arguments[0]
+        join_for_clients(bootstrap, options.get("namespace"))
+        return self._actor_class.remote(*arguments, **options)
+
+    def options(self, **options: Any) -> ClientActorClass:
+        """The same with Ray's options for actors, e.g. name, num_cpus, lifetime."""
+        return ClientActorClass(
+            self._actor_class.options(**options), bootstrap_comes_first=self._bootstrap_comes_first
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._actor_class, name)
+
+
+_AS_ACTOR: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
+_CONSUMER: dict[str, Any] = {"concurrency_groups": {"control": 1}, **_AS_ACTOR}
+
+ConsumerActor = ClientActorClass(ray.remote(**_CONSUMER)(ConsumerProcess))
+ProducerActor = ClientActorClass(
+    ray.remote(**_AS_ACTOR)(ProducerProcess), bootstrap_comes_first=True
+)

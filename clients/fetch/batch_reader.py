@@ -1,0 +1,125 @@
+"""Record batches of partitions as they lie in the log, undecoded: for copying, not for looking in.
+
+What always holds:
+    Batches of one partition come in order, whole, and each once.
+    Reading begins and ends at given offsets; the batches at the two ends may reach beyond them.
+
+Not here: what is done with them (replay).
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from ..wire.cluster_client import ClientConfig, ClusterClient
+from ..wire.io_thread import Steps
+from ..wire.topic_partition import TopicPartition
+from .fetch_request import FetchConfig
+from .fetch_state import FetchedRecords, FetchState, Position, StartAt
+from .fetcher import Fetcher
+
+FETCH_BYTES: Final = 16 * 1024 * 1024
+PARTITION_BYTES: Final = 4 * 1024 * 1024
+
+
+class BatchReader:
+    """Used by one thread; closes with `close` or `with`.
+
+    Args:
+        ranges: by partition [start, end): record offsets. Where they are equal nothing is read.
+    """
+
+    def __init__(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        bootstrap: str | None = None,
+        isolation_level: int = 1,
+        namespace: str | None = None,
+    ) -> None:
+        self._ends = {key: end for key, (start, end) in ranges.items() if start < end}
+        self._client = ClusterClient(
+            bootstrap,
+            namespace=namespace,
+            config=ClientConfig(client_id="bradbury-replay"),
+        )
+        self._finalizer = weakref.finalize(self, self._client.close)
+        self._fetcher = Fetcher(
+            self._client,
+            FetchConfig(
+                min_bytes=1,
+                max_wait_ms=500,
+                max_bytes=FETCH_BYTES,
+                max_partition_bytes=PARTITION_BYTES,
+                isolation_level=isolation_level,
+                reset=None,
+            ),
+            _nothing_to_find,
+        )
+        try:
+            for topic in {key.topic for key in self._ends}:
+                self._client.run(self._client.topic(topic), 30_000)
+            with self._fetcher.condition:  # or the fetcher would ask where to begin
+                self._fetcher.assign(self._ends, StartAt.EARLIEST)
+                for key in self._ends:
+                    self._fetcher.seek(key, ranges[key][0])
+        except BaseException:
+            self._finalizer()
+            raise
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every partition was read to its end."""
+        return not self._ends
+
+    def read(self, timeout_ms: int = 1_000) -> FetchedRecords | None:
+        """What was fetched next of some partition; None after `timeout_ms`, or when all is read.
+
+        Raises:
+            OffsetOutOfRange: an offset is not, or no longer, in the log.
+            KafkaError: the broker refuses.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self._ends:
+            fetched = self._fetcher.take()
+            if fetched is not None and fetched.is_current:
+                key = fetched.state.topic_partition
+                fetched.state.position = fetched.next_offset
+                if fetched.next_offset >= self._ends[key]:
+                    del self._ends[key]
+                    self._fetcher.assign(self._ends, StartAt.EARLIEST)
+                return fetched
+            error = self._fetcher.take_error()
+            if error is not None:
+                raise error
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return None
+            with self._fetcher.condition:
+                self._fetcher.condition.wait_for(self._fetcher.is_ready, left_s)
+        return None
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _nothing_to_find(_: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
+    """Every partition begins where it is told."""
+    return {}
+    yield 0.0

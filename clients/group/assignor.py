@@ -1,0 +1,90 @@
+"""What a strategy is that says who reads what in a group, and what a leader does with its answer.
+
+    class Alternate(Assignor):
+        name = "alternate"
+        def assign(self, members, partition_counts): ...
+
+    consumer = Consumer("flights", group="delays", partition_assignment_strategy=[Alternate()])
+
+Source: ConsumerPartitionAssignor.java, CooperativeStickyAssignor.adjustAssignment.
+
+Not here: the strategies that every client has (assignors, sticky_assignor).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from ..wire.topic_partition import TopicPartition
+from .consumer_protocol import Member
+
+Assignment = dict[str, list[TopicPartition]]
+"""Partitions by member id. A member that is left out gets none."""
+
+
+class Assignor(ABC):
+    """One strategy. Each consumer has an instance of its own, which may keep what it learns.
+
+    Everything is called on the consumer's background thread, one call at a time. An exception is
+    raised in the poll that takes part in the rebalance.
+    """
+
+    name: ClassVar[str]
+    """What members of all clients know it by."""
+
+    cooperative: ClassVar[bool] = False
+    """Whether its members keep their partitions during a rebalance (KIP-429).
+
+    `assign` then says the final assignment. What a member would get that another owns still is held
+    back by the leader, and given in the rebalance that follows when it has been given up.
+    """
+
+    @abstractmethod
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+        """Who reads what: each partition of a topic at one member that subscribes to it.
+
+        Args:
+            members: of the whole group, in no particular order.
+            partition_counts: of every topic that any member subscribes to; 0 if it does not exist.
+        """
+
+    def user_data(self, owned: Sequence[TopicPartition]) -> bytes | None:
+        """What this member tells the leader's assignor when it joins: `Member.user_data` there.
+
+        Args:
+            owned: what the member keeps during the rebalance; nothing unless `cooperative`.
+        """
+        return None
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """Called when this member is given `partitions`, by whichever leader."""
+        return  # most strategies need not remember
+
+
+def subscribers_by_topic(members: Iterable[Member]) -> dict[str, list[Member]]:
+    """Topics in order, and the subscribers of each in order. No topic is without subscribers."""
+    found: dict[str, list[Member]] = {}
+    for member in sorted(members, key=lambda member: member.order):
+        for topic in dict.fromkeys(member.topics):
+            found.setdefault(topic, []).append(member)
+    return dict(sorted(found.items()))
+
+
+def withhold_owned(
+    assignment: Mapping[str, list[TopicPartition]], members: Iterable[Member]
+) -> Assignment:
+    """The part of `assignment` that can be had now: nothing that another member still reads.
+
+    What is withheld is nobody's until its owner has given it up and joined again, which begins the
+    rebalance that gives it away.
+    """
+    owners: dict[TopicPartition, set[str]] = {}
+    for member in members:
+        for partition in member.owned:
+            owners.setdefault(partition, set()).add(member.member_id)
+    return {
+        member_id: [one for one in partitions if owners.get(one, {member_id}) == {member_id}]
+        for member_id, partitions in assignment.items()
+    }

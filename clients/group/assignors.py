@@ -1,0 +1,106 @@
+"""The strategies that every Kafka client has, by name, and those of one consumer.
+
+    consumer = Consumer("flights", group="delays", partition_assignment_strategy="roundrobin")
+
+Every member of a group offers its strategies, and the coordinator takes one that all have. A group
+may be led by a client of any kind, so range and roundrobin are the formulas of Kafka, in which all
+clients agree.
+
+Not here: what a strategy is (assignor), the sticky ones (sticky_assignor), the bytes
+(consumer_protocol).
+
+Sources: RangeAssignor.java, RoundRobinAssignor.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle
+from typing import Final
+
+from ...protocol.errors import InvalidConfig
+from ..wire.topic_partition import TopicPartition
+from .assignor import Assignment, Assignor, subscribers_by_topic
+from .consumer_protocol import Member
+from .sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+
+
+def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+    """Each topic in contiguous ranges: the first m of its n subscribers get one partition more.
+
+    Subscribers are in order: static members by instance id, then the others by member id, so that
+    a static member that restarts keeps its range.
+    """
+    assignment: Assignment = {member.member_id: [] for member in members}
+    for topic, subscribers in subscribers_by_topic(members).items():
+        each, more = divmod(partition_counts.get(topic, 0), len(subscribers))
+        start = 0
+        for index, member in enumerate(subscribers):
+            end = start + each + (1 if index < more else 0)
+            assignment[member.member_id] += [
+                TopicPartition(topic, partition) for partition in range(start, end)
+            ]
+            start = end
+    return assignment
+
+
+def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+    """All partitions in order, dealt to the members in order; who does not subscribe is passed."""
+    assignment: Assignment = {member.member_id: [] for member in members}
+    subscribed = {member.member_id: frozenset(member.topics) for member in members}
+    turns = cycle(sorted(members, key=lambda member: member.order))
+    for topic in sorted({topic for member in members for topic in member.topics}):
+        for partition in range(partition_counts.get(topic, 0)):
+            member = next(one for one in turns if topic in subscribed[one.member_id])
+            assignment[member.member_id].append(TopicPartition(topic, partition))
+    return assignment
+
+
+class RangeAssignor(Assignor):
+    """Kafka's first choice: what belongs together by partition number comes together."""
+
+    name = "range"
+
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+        return assign_range(members, partition_counts)
+
+
+class RoundRobinAssignor(Assignor):
+    """Even over all topics together."""
+
+    name = "roundrobin"
+
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+        return assign_roundrobin(members, partition_counts)
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+"""By the name under which members of all clients agree on one."""
+
+
+def make_assignors(strategy: str | Assignor | Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+    """The strategies that one consumer offers, the best first.
+
+    Raises:
+        InvalidConfig: an unknown name, one twice, or none.
+    """
+    wanted = [strategy] if isinstance(strategy, str | Assignor) else list(strategy)
+    assignors = []
+    for one in wanted:
+        if isinstance(one, str):
+            if one not in ASSIGNORS:
+                raise InvalidConfig(
+                    f"partition_assignment_strategy={one!r}: say one of {', '.join(ASSIGNORS)}, "
+                    "or give an Assignor"
+                )
+            one = ASSIGNORS[one]()
+        assignors.append(one)
+    names = [one.name for one in assignors]
+    if not names or len(set(names)) < len(names):
+        raise InvalidConfig(f"partition_assignment_strategy={names}: one or more, each once")
+    return tuple(assignors)

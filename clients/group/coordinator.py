@@ -1,0 +1,270 @@
+"""A consumer's standing in its group: who it is there, and whether it has to join again.
+
+What always holds:
+    A rebalance begins in poll only, on the caller's thread, so that the caller is done with what it
+    was given; its requests then run on the I/O thread, and heartbeats run there between polls.
+    Offsets are committed under the generation they were read in, so a member that the group has
+    given up cannot move its successor's position.
+    A member without a generation (-1) owns nothing: what it reads is lost and maybe another's.
+
+Source: AbstractCoordinator, ConsumerCoordinator in apache/kafka clients/.../consumer/internals.
+
+Not here: the steps of a rebalance (group_join), what the caller's thread does about it
+(group_member), heartbeats, what is read (fetcher).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import (
+    ConnectionFailed,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from ...protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ..fetch.consumer_metrics import GroupMetrics
+from ..wire.cluster_client import ClusterClient
+from ..wire.connection import Address
+from ..wire.coordinator_lookup import CoordinatorLookup
+from ..wire.io_thread import Steps, wait
+from ..wire.topic_partition import TopicPartition
+from .consumer_protocol import NO_GENERATION
+from .group_join import GroupJoin
+from .heartbeats import Heartbeats
+from .membership import GroupConfig, Joined, Membership
+from .subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """`wake` is called, on any thread, whenever poll should look at the group again.
+
+    joined_topics: of the last JoinGroup. led_counts: partition counts that this member, as leader,
+    assigned by; None if it does not lead. unsent_commits: those that look for the coordinator; a
+    join lets them go first.
+    """
+
+    def __init__(
+        self, client: ClusterClient, config: GroupConfig, wake: Callable[[], None]
+    ) -> None:
+        self.config = config
+        self.membership = Membership()
+        self.subscription = Subscription()
+        self.rejoin_needed = False
+        self.joined_topics: tuple[str, ...] = ()
+        self.led_counts: dict[str, int] | None = None
+        self.unsent_commits = 0
+        self.metrics = GroupMetrics()
+        self.heartbeats = Heartbeats(client, self)
+        self._client = client
+        self._wake = wake
+        self._lookup = CoordinatorLookup(client, config.group_id)
+        self._join: Future[Joined | None] | None = None
+        self._joining: GroupJoin | None = None
+        self._failure: KafkaError | None = None
+        self._reason = ""
+        client.on_view.append(self._on_view)
+
+    # --- from the caller's thread ------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Be a member for `subscription` from the next poll on."""
+        self.subscription = subscription
+        self._failure = None
+        self.request_rejoin("the subscription is new")
+
+    @property
+    def generation(self) -> int:
+        return self.membership.generation
+
+    @property
+    def is_joining(self) -> bool:
+        return self._join is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this member has asked to join, and has no assignment yet: a commit would only
+        be answered behind the join, and under a generation that is over then.
+        """
+        join, joining = self._join, self._joining
+        return join is not None and not join.done() and joining is not None and joining.is_sent
+
+    def needs_attention(self) -> bool:
+        """Whether a poll that waits for records should see to the group instead."""
+        if self._join is not None:
+            return self._join.done()
+        return self.rejoin_needed or self._failure is not None
+
+    def raise_failure(self) -> None:
+        """Raises KafkaError: the coordinator refuses this member for good, or refused once."""
+        failure = self._failure
+        if failure is not None:
+            if failure.code != ErrorCode.FENCED_INSTANCE_ID:
+                self._failure = None  # the next poll tries again
+            raise failure
+
+    def start_join(self, owned: tuple[TopicPartition, ...], generation: int) -> None:
+        """Begin a rebalance, keeping `owned`, which was given to this member in `generation`."""
+        self.rejoin_needed = False
+        logger.info("group %r: joining: %s", self.config.group_id, self._reason)
+        self._joining = GroupJoin(
+            self._client, self, owned=owned, generation=generation, reason=self._reason
+        )
+        self._join = self._client.io.spawn(self._run_join(self._joining))
+        self._join.add_done_callback(lambda _: self._wake())
+
+    def take_joined(self) -> Joined | None:
+        """The new assignment, None if what was owned is lost. Only when the join is done.
+
+        Raises:
+            KafkaError: the group does not take this member.
+        """
+        assert self._join is not None
+        join, self._join = self._join, None
+        try:
+            joined = join.result()
+        except BaseException:
+            self.request_rejoin("the last attempt failed")
+            raise
+        if joined is None:
+            self.request_rejoin("this member was given up by the group")
+        return joined
+
+    def commit_membership(self) -> Membership:
+        """As whom offsets are committed: nobody in particular where nothing is subscribed.
+
+        Raises:
+            RebalanceInProgress: as `check_not_waiting`.
+            UnknownMemberId: the group goes on without this member, or it has not joined yet.
+        """
+        if not self.subscription:
+            return Membership()
+        self.check_not_waiting()
+        if self.membership.generation == NO_GENERATION:
+            raise UnknownMemberId(
+                f"group {self.config.group_id!r} goes on without this member: its partitions may "
+                "be another's, and what it read since the last commit is read again"
+            )
+        return self.membership
+
+    def check_not_waiting(self) -> None:
+        """Raises RebalanceInProgress: poll has to end a rebalance first, then it can commit."""
+        if self.is_waiting:
+            raise RebalanceInProgress(
+                f"group {self.config.group_id!r} is rebalancing: poll until that is over, then "
+                "commit what is still assigned"
+            )
+
+    def leave(self, *, tell: bool, reason: str, timeout_ms: int) -> None:
+        """Be no member any more; with `tell` the others need not wait for the session to end."""
+        try:
+            self._client.run(self._leave(tell, reason), timeout_ms)
+        except (KafkaError, ConnectionFailed) as error:
+            logger.info("group %r: not left properly: %s", self.config.group_id, error)
+        self.subscription = Subscription()
+        self.rejoin_needed = False
+        self._join = None
+        self._failure = None
+
+    # --- on the I/O thread -------------------------------------------------------------------
+
+    def find(self) -> Steps[Address]:
+        return self._lookup.find()
+
+    def forget(self) -> None:
+        self._lookup.forget()
+
+    def request_rejoin(self, reason: str) -> None:
+        if not self.rejoin_needed:
+            self._reason = reason
+            self.rejoin_needed = True
+            self._wake()
+
+    def reset(self, *, keep_member_id: bool = False) -> None:
+        """Have no part in the group. A generation that is over does not make the id unknown."""
+        self.heartbeats.stop()
+        self.membership = Membership(self.membership.member_id if keep_member_id else "")
+        self.led_counts = None
+
+    def on_lost(self, *, keep_member_id: bool = False) -> None:
+        """The group goes on without this member; what it read belongs to others now."""
+        self.reset(keep_member_id=keep_member_id)
+        self.request_rejoin("this member was given up by the group")
+
+    def on_fenced(self, error: KafkaError) -> None:
+        """Another consumer has this one's group_instance_id: it must not come back by itself."""
+        self.reset()
+        self.fail(error)
+
+    def fail(self, error: KafkaError) -> None:
+        """Raise `error` in poll."""
+        self._failure = error
+        self._wake()
+
+    def leave_group(self, member_id: str, reason: str) -> Steps[None]:
+        address = self._lookup.address
+        if address is None or not member_id:
+            return
+        request = LeaveGroupRequest(
+            group_id=self.config.group_id,
+            member_id=member_id,
+            members=[
+                MemberIdentity(
+                    member_id=member_id,
+                    group_instance_id=self.config.group_instance_id,
+                    reason=reason,
+                )
+            ],
+        )
+        try:
+            # Not in the group's lane, where a join of this member may be parked.
+            yield from wait(self._client.send(address, request, LeaveGroupResponse))
+        except ConnectionFailed as error:
+            logger.info("group %r: not left properly: %s", self.config.group_id, error)
+
+    def _run_join(self, join: GroupJoin) -> Steps[Joined | None]:
+        self.heartbeats.stop()
+        began_at = time.monotonic()
+        failed = True
+        try:
+            joined = yield from join.run()
+            failed = joined is None
+        finally:
+            if not join.cancelled:
+                self.metrics.on_rebalance(began_at, failed=failed)
+        if joined is not None and not join.cancelled:
+            self.heartbeats.start()
+        return joined
+
+    def _leave(self, tell: bool, reason: str) -> Steps[None]:
+        if self._joining is not None:
+            self._joining.cancelled = True
+        self.heartbeats.stop()
+        if tell:
+            yield from self.leave_group(self.membership.member_id, reason)
+        self.reset()
+
+    def _on_view(self) -> None:
+        """Join again if there is more, or less, to read than when the group last assigned."""
+        if not self.subscription or self.membership.generation == NO_GENERATION:
+            return
+        view = self._client.view
+        if self.subscription.pattern is not None:
+            matched = self.subscription.topics_in(view)
+            if matched != self.joined_topics and (self._join is None or self._join.done()):
+                self.request_rejoin(f"the pattern matches {len(matched)} topics now")
+        for topic, count in (self.led_counts or {}).items():
+            now = view.partition_count(topic)
+            if now != count and (now or self._client.is_gone(topic)):  # 0 may be an error's
+                self.request_rejoin(f"{topic!r} has {now} partitions now")

@@ -1,0 +1,244 @@
+"""The committed offsets of a group: written and read at its coordinator.
+
+What always holds:
+    A commit is refused, here or by the coordinator, when the group has gone on without the member
+    that read; what that says of the membership is noted, so that the next poll joins again.
+    A commit that is not waited for is sent once: a repetition could undo a later one.
+
+Source: ConsumerCoordinator.OffsetCommitResponseHandler, OffsetFetchResponseHandler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import ConnectionFailed, KafkaError, RebalanceInProgress, error_for
+from ...protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ...protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from ..wire.cluster_client import (
+    CONTROL,
+    GROUP,
+    UNKNOWN_TOPIC_GRACE_MS,
+    ClusterClient,
+    is_retriable,
+)
+from ..wire.coordinator_lookup import COORDINATOR_MOVED
+from ..wire.io_thread import Steps, wait
+from ..wire.topic_partition import OffsetAndMetadata, TopicPartition
+from .coordinator import Coordinator
+from .membership import Membership
+
+MAX_VERSION: Final = 9
+"""From 10 on a topic is its id; names work with every broker."""
+
+_MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
+
+class GroupOffsets:
+    """Steps for the I/O thread. on_committed: called there with what has been stored."""
+
+    def __init__(self, client: ClusterClient, coordinator: Coordinator) -> None:
+        self.on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = (
+            None
+        )
+        self._client = client
+        self._coordinator = coordinator
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Membership,
+        timeout_ms: int,
+    ) -> Steps[None]:
+        """Store where the group goes on, at whichever coordinator, for `timeout_ms` at most.
+
+        Args:
+            member: as `Coordinator.commit_membership` said when the offsets were collected.
+
+        Raises:
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
+                member: its partitions are another's.
+            RebalanceInProgress: this member has joined a rebalance; poll has to end it first.
+            KafkaError, ConnectionFailed: the coordinator refuses, or was not reached in time.
+        """
+        waited_ms = 0
+        while True:
+            try:
+                return (yield from self.commit_once(offsets, member))
+            except (KafkaError, ConnectionFailed) as error:
+                unknown = _code(error) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if waited_ms >= min(timeout_ms, UNKNOWN_TOPIC_GRACE_MS if unknown else timeout_ms):
+                    raise
+                waited_ms += self._client.config.retry_backoff_ms
+                yield from self._on_error(error)
+
+    def commit_once(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Membership,
+        *,
+        lane: str = GROUP,
+    ) -> Steps[None]:
+        """Store where the group goes on, or fail with the first reason not to, as `commit`."""
+        if not offsets:
+            return
+        coordinator = self._coordinator
+        coordinator.unsent_commits += 1
+        try:
+            address = yield from coordinator.find()
+        finally:
+            coordinator.unsent_commits -= 1
+        if lane == GROUP:
+            coordinator.check_not_waiting()
+        request = self._commit_request(offsets, member)
+        sent_at = time.monotonic()
+        response = yield from wait(
+            self._client.send(
+                address, request, OffsetCommitResponse, lane=lane, max_version=MAX_VERSION
+            )
+        )
+        coordinator.metrics.on_commit(sent_at)
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                if answer.error_code:
+                    where = f"{topic_answer.name}-{answer.partition_index}"
+                    group_id = self._coordinator.config.group_id
+                    error = _refused(answer.error_code, f"commit of {where}", group_id)
+                    raise self._noted(error, member)
+        if self.on_committed is not None:
+            self.on_committed(offsets)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool = False
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
+        """What is committed; partitions without are left out.
+
+        Raises:
+            KafkaError: the coordinator refuses.
+        """
+        partitions = list(partitions)
+        while True:
+            try:
+                return (yield from self._fetch_once(partitions, require_stable=require_stable))
+            except (KafkaError, ConnectionFailed) as error:
+                yield from self._on_error(error)
+
+    def _on_error(self, error: KafkaError | ConnectionFailed) -> Steps[None]:
+        if not is_retriable(error) or _code(error) == ErrorCode.REBALANCE_IN_PROGRESS:
+            raise error
+        if _code(error) is None or _code(error) in COORDINATOR_MOVED:
+            self._coordinator.forget()
+        yield self._client.config.retry_backoff_ms / 1000
+
+    def _noted(self, error: KafkaError, sent: Membership) -> KafkaError:
+        """What a refusal says of the membership, unless that is another one by now."""
+        coordinator = self._coordinator
+        if not coordinator.subscription:
+            return error
+        if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            coordinator.request_rejoin("a commit was refused: the group is rebalancing")
+        elif error.code in (ErrorCode.FENCED_INSTANCE_ID, *_MEMBER_LOST):
+            fenced = error.code == ErrorCode.FENCED_INSTANCE_ID
+            if coordinator.membership != sent or (coordinator.is_waiting and not fenced):
+                # It is about a membership that is over anyway.
+                if coordinator.is_joining:
+                    return RebalanceInProgress(f"{error}; there is a rebalance: poll, then commit")
+                return error
+            if fenced:
+                coordinator.on_fenced(error)
+            else:
+                coordinator.on_lost(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
+        return error
+
+    def _commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], sent: Membership
+    ) -> OffsetCommitRequest:
+        config = self._coordinator.config
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
+            topics.setdefault(topic, OffsetCommitRequestTopic(name=topic)).partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    committed_metadata=metadata,
+                )
+            )
+        return OffsetCommitRequest(
+            group_id=config.group_id,
+            generation_id_or_member_epoch=sent.generation,
+            member_id=sent.member_id,
+            group_instance_id=config.group_instance_id if sent.member_id else None,
+            topics=list(topics.values()),
+        )
+
+    def _fetch_once(
+        self, partitions: list[TopicPartition], *, require_stable: bool
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
+        address = yield from self._coordinator.find()
+        group_id = self._coordinator.config.group_id
+        indexes: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in partitions:
+            indexes[topic].append(partition)
+        request = OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id=group_id,
+                    topics=[
+                        OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+                        for topic, numbers in indexes.items()
+                    ],
+                )
+            ],
+            group_id=group_id,
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+                for topic, numbers in indexes.items()
+            ],
+            require_stable=require_stable,
+        )
+        response = yield from wait(
+            # Not in the group's lane: in a cooperative group records are read while a join waits.
+            self._client.send(
+                address, request, OffsetFetchResponse, lane=CONTROL, max_version=MAX_VERSION
+            )
+        )
+        group = response.groups[0] if response.groups else response
+        if group.error_code:
+            raise _refused(group.error_code, "offsets", group_id)
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic_answer in group.topics:
+            for answer in topic_answer.partitions:
+                key = TopicPartition(topic_answer.name, answer.partition_index)
+                if answer.error_code:
+                    raise _refused(answer.error_code, f"offset of {key}", group_id)
+                if answer.committed_offset >= 0:
+                    found[key] = OffsetAndMetadata(
+                        answer.committed_offset,
+                        answer.metadata or "",
+                        answer.committed_leader_epoch,
+                    )
+        return found
+
+
+def _code(error: Exception) -> int | None:
+    return error.code if isinstance(error, KafkaError) else None
+
+
+def _refused(code: int, what: str, group_id: str) -> KafkaError:
+    return error_for(code, f"group {group_id!r}, {what}: {error_for(code)}")

@@ -1,0 +1,130 @@
+"""The heartbeats of one generation, on the I/O thread between polls; and both deaths of a member.
+
+A member that does not heartbeat for `session_timeout_ms` is dropped by the coordinator: that is the
+death of a process. A member that heartbeats but does not poll for `max_poll_interval_ms` leaves by
+itself, and its next poll joins again: that is the death of the application's loop (KIP-62). A
+static member does not leave, it only falls silent, so that it may come back within its session.
+
+Source: AbstractCoordinator.HeartbeatThread and HeartbeatResponseHandler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, error_for
+from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..wire.cluster_client import GROUP, ClusterClient
+from ..wire.coordinator_lookup import COORDINATOR_MOVED
+from ..wire.io_thread import Steps, wait
+
+if TYPE_CHECKING:
+    from .coordinator import Coordinator
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeats:
+    """Of one member. `polled` says that its application is alive."""
+
+    def __init__(self, client: ClusterClient, coordinator: Coordinator) -> None:
+        self._client = client
+        self._coordinator = coordinator
+        self._round = 0
+        self._polled_at = time.monotonic()
+
+    def polled(self) -> None:
+        """From any thread."""
+        self._polled_at = time.monotonic()
+
+    def start(self) -> None:
+        self.stop()
+        self._client.io.spawn(self._run(self._round))
+
+    def stop(self) -> None:
+        """In a rebalance the coordinator waits for the member's answers, not for these."""
+        self._round += 1
+
+    def _run(self, round_: int) -> Steps[None]:
+        config = self._coordinator.config
+        beat_at = time.monotonic() + config.heartbeat_interval_ms / 1000
+        while True:
+            dies_at = self._polled_at + config.max_poll_interval_ms / 1000
+            yield max(0.0, min(beat_at, dies_at) - time.monotonic())
+            if round_ != self._round:
+                return
+            now = time.monotonic()
+            if now >= self._polled_at + config.max_poll_interval_ms / 1000:
+                yield from self._die(now)
+                return
+            if now < beat_at:
+                continue
+            beat_at = now + config.heartbeat_interval_ms / 1000
+            yield from self._beat(round_)
+            if round_ != self._round:
+                return
+
+    def _beat(self, round_: int) -> Steps[None]:
+        coordinator = self._coordinator
+        config, membership = coordinator.config, coordinator.membership
+        try:
+            address = yield from coordinator.find()
+            sent_at = time.monotonic()
+            response = yield from wait(
+                self._client.send(
+                    address,
+                    HeartbeatRequest(
+                        group_id=config.group_id,
+                        generation_id=membership.generation,
+                        member_id=membership.member_id,
+                        group_instance_id=config.group_instance_id,
+                    ),
+                    HeartbeatResponse,
+                    lane=GROUP,
+                    timeout_ms=min(
+                        config.session_timeout_ms, self._client.config.request_timeout_ms
+                    ),
+                )
+            )
+        except (KafkaError, ConnectionFailed) as error:
+            logger.info("group %r: heartbeat failed: %s", config.group_id, error)
+            coordinator.forget()
+            yield self._client.config.retry_backoff_ms / 1000
+            return
+        coordinator.metrics.on_heartbeat(sent_at)
+        if round_ == self._round and response.error_code:
+            self._on_error(error_for(response.error_code))
+
+    def _on_error(self, error: KafkaError) -> None:
+        coordinator = self._coordinator
+        group_id = coordinator.config.group_id
+        if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            coordinator.request_rejoin("the group is rebalancing")
+        elif error.code in COORDINATOR_MOVED:
+            coordinator.forget()
+        elif isinstance(error, FencedInstanceId):
+            coordinator.on_fenced(error)
+        elif error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            logger.info("group %r: %s", group_id, error)
+            coordinator.on_lost(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
+        elif not error.retriable:
+            coordinator.fail(error_for(error.code, f"group {group_id!r}, heartbeat: {error}"))
+
+    def _die(self, now: float) -> Steps[None]:
+        config = self._coordinator.config
+        idle_ms = (now - self._polled_at) * 1000
+        logger.warning(
+            "group %r: no poll for %d ms (max_poll_interval_ms=%d), so this member %s; "
+            "poll more often or ask for fewer records at a time",
+            config.group_id,
+            idle_ms,
+            config.max_poll_interval_ms,
+            "leaves" if config.group_instance_id is None else "falls silent",
+        )
+        if config.group_instance_id is None:
+            member_id = self._coordinator.membership.member_id
+            yield from self._coordinator.leave_group(member_id, "the consumer does not poll")
+        self._coordinator.on_lost()

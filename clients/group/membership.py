@@ -1,0 +1,63 @@
+"""Who a consumer is to its group, and what it asks of the group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..wire.topic_partition import TopicPartition
+from .assignor import Assignor
+from .consumer_protocol import NO_GENERATION
+
+PROTOCOL_TYPE: Final = "consumer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """assignors: offered in this order. client_rack: told to the leader of the group."""
+
+    group_id: str
+    group_instance_id: str | None
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    assignors: tuple[Assignor, ...]
+    client_rack: str | None
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether partitions are kept during a rebalance: only if every strategy allows it, for
+        any of them may be chosen. So a group changes over in two rolling restarts (KIP-429).
+        """
+        return all(assignor.cooperative for assignor in self.assignors)
+
+    @property
+    def join_timeout_ms(self) -> int:
+        """The coordinator answers when all have come, or its rebalance time-out is over."""
+        return self.max_poll_interval_ms + 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who this member is to the coordinator. generation -1: it has no part in the group now."""
+
+    member_id: str = ""
+    generation: int = NO_GENERATION
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """What says who a consumer is, to whoever commits on its behalf (KIP-447)."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The end of a rebalance. partitions: all that this member is to read now."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int

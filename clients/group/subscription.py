@@ -1,0 +1,61 @@
+"""What a member of a group asks for: topics by name, or every topic that a pattern matches.
+
+    Subscription.of(["flights", "gates"])
+    Subscription.of(re.compile(r"flights-.*"))
+
+A pattern has to match the whole name, as in Java's client. It is matched again with every new view
+of the cluster, so a new topic joins after `metadata_max_age_ms` at the latest. Topics that the
+cluster keeps for itself are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from ...protocol.errors import InvalidConfig
+from ..wire.metadata import ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """topics: in order, each once; empty with a pattern. Neither: nothing is subscribed."""
+
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def of(cls, wanted: str | Iterable[str] | re.Pattern[str]) -> Self:
+        if isinstance(wanted, re.Pattern):
+            return cls(pattern=wanted)
+        return cls(tuple(sorted({wanted} if isinstance(wanted, str) else set(wanted))))
+
+    @classmethod
+    def matching(cls, pattern: str | re.Pattern[str]) -> Self:
+        """Raises InvalidConfig: no regular expression."""
+        try:
+            return cls(pattern=re.compile(pattern))
+        except re.error as error:
+            raise InvalidConfig(f"pattern={pattern!r}: {error}") from None
+
+    def __bool__(self) -> bool:
+        return bool(self.topics) or self.pattern is not None
+
+    def covers(self, topic: str) -> bool:
+        if self.pattern is None:
+            return topic in self.topics
+        return self.pattern.fullmatch(topic) is not None
+
+    def topics_in(self, view: ClusterView) -> tuple[str, ...]:
+        """The topics to join for: those named, known or not; or those in `view` that match."""
+        if self.pattern is None:
+            return self.topics
+        return tuple(
+            sorted(
+                topic.name
+                for topic in view.topics.values()
+                if topic.partitions and not topic.is_internal and self.covers(topic.name)
+            )
+        )

@@ -1,0 +1,340 @@
+"""The producer for coroutines: the same accumulator, sender and thread, and nothing that blocks.
+
+    async with bradbury.AsyncProducer() as producer:
+        future = await producer.send("flights", b"{}", key=b"UA1545")    # it is in the buffer
+        metadata = await future                                          # it is in the log
+        metadata = await producer.send_and_wait("flights", b"{}")        # both
+
+What always holds:
+    The loop's thread neither waits for room, brokers or locks that are held while others work, nor
+    encodes: records that `send` has collected are encoded by the client's own thread, tables by
+    threads of this producer's.
+    A coroutine that is cancelled while it waits for room has sent nothing; one that is cancelled
+    later, or while it waits for the acknowledgement, has sent its record.
+
+For the loop it was started in; asyncio's own or uvloop. Not here: transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar
+
+from ...protocol.errors import KafkaError, RequestTimedOut
+from ..wire.awaitable_future import AwaitableFuture
+from ..wire.interceptors import Content, Headers, ProducerRecord
+from ..wire.loop_waiter import LoopWaiter
+from ..wire.sampled_stats import Metrics
+from ..wire.topic_partition import BatchMetadata, RecordMetadata
+from .accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
+from .deliveries import RecordFuture
+from .producer import Producer
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+YIELD_RECORDS: Final = 200
+"""So many records, about a millisecond, are taken before others on the loop have their turn."""
+
+TABLE_THREADS: Final = 4
+
+
+class AsyncProducer:
+    """Sends records to topics. Arguments are those of Producer; `start` it, or use `async with`.
+
+    Raises:
+        TypeError: there is no such argument. What `start` raises is what Producer raises.
+    """
+
+    def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
+        inspect.signature(Producer).bind(bootstrap, **options)
+        self._make = functools.partial(_LoopProducer, bootstrap, **options)
+        self._producer: _LoopProducer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._senders = asyncio.Lock()
+        self._since_yield = 0
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def start(self) -> Self:
+        """Find the cluster. Repeated it does nothing.
+
+        Raises:
+            InvalidConfig, ConnectionFailed: as Producer.
+        """
+        if self._producer is None:
+            producer = await self._in_thread(self._make)
+            self._loop = asyncio.get_running_loop()
+            producer.accumulator.loop_thread = get_ident()
+            self._waiter = LoopWaiter(producer.accumulator.condition, self._loop)
+            self._producer = producer
+        return self
+
+    async def send(
+        self,
+        topic: str,
+        value: Content = None,
+        key: Content = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordFuture:
+        """Take one record; awaited again, the future that comes back says where it is.
+
+        Arguments and exceptions are those of Producer.send.
+        """
+        producer = self._started()
+        pairs = _pairs(headers)
+        if producer.interceptors is not None:
+            shown = ProducerRecord(topic, value, key, partition, timestamp_ms, pairs)
+            topic, value, key, partition, timestamp_ms, headers = producer.interceptors.on_send(
+                shown
+            )
+            pairs = _pairs(headers)
+        try:
+            await self._prepare(producer, topic, _size(value, key, pairs), partition or 0)
+        except Exception as error:
+            producer.on_not_sent(topic, 1, error)
+            raise
+        return producer.send(
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=pairs
+        )
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Content = None,
+        key: Content = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait until it is acknowledged.
+
+        Raises:
+            KafkaError, ConnectionFailed: it was not delivered, and why; and as Producer.send.
+        """
+        return await (
+            await self.send(
+                topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            )
+        )
+
+    async def send_batch(
+        self, topic: str, data: Any, **columns: Any
+    ) -> AwaitableFuture[BatchMetadata]:
+        """Send many records, as Producer.send_batch; awaited again, the future says where they are.
+
+        They are encoded, and room is waited for, in a thread. One that is cancelled goes on there.
+        """
+        producer = self._started()
+        return await self._in_thread(producer.send_batch, topic, data, **columns)
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions `topic` has.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return await self._in_thread(self._started().partitions_for, topic)
+
+    def metrics(self) -> Metrics:
+        """As Producer.metrics."""
+        return self._started().metrics()
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 -- as Producer
+        """Wait until everything sent so far is acknowledged or failed, at most `timeout` seconds.
+
+        Failures are in the futures; it raises none of them.
+
+        Raises:
+            RequestTimedOut: some are still open.
+        """
+        producer = self._started()
+        await producer.drain_all()
+        waiting = producer.accumulator.incomplete()
+
+        def are_done() -> bool:
+            while waiting and waiting[-1].is_done():
+                waiting.pop()
+            return not waiting
+
+        if not await self._waiter.wait_for(are_done, timeout):
+            count = sum(batch.record_count for batch in waiting if not batch.is_done())
+            raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 -- as Producer
+        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent."""
+        producer = self._producer
+        if producer is None or producer.closed:
+            return
+        try:
+            await self.flush(timeout)
+        except RequestTimedOut:
+            pass  # what is left fails now, and says why
+        finally:
+            await asyncio.to_thread(producer.close, 0)
+            if self._threads is not None:
+                self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- waiting -----------------------------------------------------------------------------
+
+    def _started(self) -> _LoopProducer:
+        producer = self._producer
+        if producer is None:
+            raise KafkaError("the producer is not started: await start(), or use `async with`")
+        if producer.closed:
+            raise KafkaError("the producer is closed")
+        if asyncio.get_running_loop() is not self._loop:
+            raise KafkaError("an AsyncProducer is for the event loop that it was started in")
+        return producer
+
+    async def _prepare(
+        self, producer: _LoopProducer, topic: str, size: int, partition: int
+    ) -> None:
+        """Wait for what Producer.send would wait for: the topic's partitions, whoever encodes what
+        was sent before, and room.
+        """
+        buffer = producer.accumulator.topics.get(topic)
+        if buffer is None:
+            await self._in_thread(producer.partitions_for, topic)
+        elif partition >= buffer.partition_count:
+            await self._in_thread(producer.look_for, topic, partition)
+        self._since_yield += 1
+        if self._since_yield >= YIELD_RECORDS:
+            self._since_yield = 0
+            await asyncio.sleep(0)
+        accumulator = producer.accumulator
+        if accumulator.is_behind(topic):
+            await self._waiter.wait_for(lambda: not accumulator.is_behind(topic))
+        if self._senders.locked() or not producer.accumulator.has_room(size):
+            await self._wait_for_room(producer, size)
+
+    async def _wait_for_room(self, producer: _LoopProducer, size: int) -> None:
+        """One after another, in the order in which they came."""
+        accumulator = producer.accumulator
+        try:
+            async with asyncio.timeout(producer.max_block_ms / 1000), self._senders:
+                with accumulator.waiting():
+                    await self._waiter.wait_for(lambda: accumulator.has_room(size))
+        except TimeoutError:
+            raise accumulator.no_room(size) from None
+
+    async def _in_thread(
+        self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """In one of this producer's own: tables may wait long for room, and others need theirs."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(TABLE_THREADS, "bradbury-async-producer")
+        call = functools.partial(function, *arguments, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _pairs(headers: Headers | None) -> list[tuple[str, bytes | None]] | None:
+    if headers is None:
+        return None
+    return [*(headers.items() if isinstance(headers, Mapping) else headers)]
+
+
+def _size(value: Content, key: Content, headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    """About what Producer.send accounts for; that one says what is wrong with them."""
+    size = RECORD_OVERHEAD
+    for content in (value, key):
+        size += len(content) if isinstance(content, Sized) else 0
+    for name, content in headers or ():
+        size += len(name) + len(content or b"") + 8
+    return size
+
+
+class _LoopAccumulator(Accumulator):
+    """On the loop's thread it neither waits for room, which AsyncProducer has awaited, nor encodes.
+
+    loop_thread: its id. drain_later: has a topic drained on another thread.
+    """
+
+    loop_thread = -1
+    drain_later: Callable[[TopicBuffer], None]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._asked: set[str] = set()
+
+    def hold_locked(self, size: int) -> None:
+        if get_ident() == self.loop_thread:
+            self.hold_anyway(size)
+        else:
+            super().hold_locked(size)
+
+    def is_behind(self, topic: str) -> bool:
+        """Whether two batches have been collected that nobody has begun to encode."""
+        if topic not in self._asked:
+            return False
+        run = self.topics[topic].run
+        return run is not None and run.size >= 2 * self.batch_size and self.closed is None
+
+    def drain(self, topic: TopicBuffer, *, wait: bool = True) -> bool:
+        if get_ident() != self.loop_thread:
+            self._asked.discard(topic.name)  # before it is drained: what comes from here on asks
+            return super().drain(topic, wait=wait)
+        if topic.name not in self._asked:
+            self._asked.add(topic.name)
+            self.drain_later(topic)
+        return True
+
+
+class _LoopProducer(Producer):
+    """Used on the loop's thread for single records, on others for tables."""
+
+    _accumulator_class = _LoopAccumulator
+    accumulator: _LoopAccumulator
+
+    def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
+        super().__init__(bootstrap, **options)
+        assert isinstance(self._accumulator, _LoopAccumulator)
+        self.accumulator = self._accumulator
+        self.accumulator.drain_later = self._sender.drain_soon
+        self.max_block_ms = self._max_block_ms
+        self.interceptors = self._interceptors
+        self._record_interceptors = None  # AsyncProducer shows records, before anything is awaited
+
+    @property
+    def closed(self) -> bool:
+        return self._client.closed
+
+    def look_for(self, topic: str, partition: int) -> None:
+        """Ask the brokers whether there is such a partition by now, if it is not known."""
+        super()._count_partitions(topic, partition)
+
+    def _count_partitions(self, topic: str, partition: int) -> int:
+        """The loop does not wait: AsyncProducer has looked for it."""
+        if get_ident() == self.accumulator.loop_thread:
+            return self._client.view.partition_count(topic)
+        return super()._count_partitions(topic, partition)
+
+    def on_not_sent(self, topic: str, count: int, error: Exception) -> None:
+        self._on_not_sent(topic, count, error)
+
+    async def drain_all(self) -> None:
+        """Have everything that was collected encoded and on its way."""
+        await self._client.io.spawn(self._sender.drain_all())
+
+
+__all__: Sequence[str] = ["AsyncProducer"]

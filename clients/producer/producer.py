@@ -1,0 +1,473 @@
+"""The producer: records in, futures out. Columns all the way from a flush on.
+
+    producer = Producer("localhost:9092")
+    producer.send("flights", key=b"UA1545", value=b"{}").result().offset
+    producer.send_batch("flights", table).result().ranges
+
+What always holds:
+    Records that one thread sends to one partition are appended in that order, once each
+    (idempotent, the default), through lost connections and restarted brokers.
+    Every future ends: with where the record is, or with why it was given up and whether it may be
+    there nevertheless.
+
+Not here: transactions.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from time import time_ns
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from ...protocol.compression import CompressionType
+from ...protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
+from ...protocol.record_batch import Buffer
+from ..wire.awaitable_future import AwaitableFuture
+from ..wire.cluster_client import ClientConfig, ClusterClient
+from ..wire.interceptors import (
+    Content,
+    Headers,
+    ProducerInterceptor,
+    ProducerInterceptors,
+    ProducerRecord,
+)
+from ..wire.sampled_stats import Metrics
+from ..wire.topic_partition import BatchMetadata
+from . import producer_end
+from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
+from .deliveries import HeaderPairs, RecordFuture, TableDelivery
+from .producer_batch import producer_copy
+from .producer_columns import columns_of, pieces_of, tables_of
+from .producer_metrics import ProducerMetrics
+from .sender import Sender, SenderConfig
+
+_ACKS: Final[dict[object, int]] = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
+
+
+class Producer:
+    """Sends records to topics. Usable from any number of threads; closes with `close` or `with`.
+
+    Args:
+        bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
+            this process has joined, or the cluster `namespace` that is up on this machine.
+        acks: "all", 1 or 0.
+        enable_idempotence: None means: if acks is "all". Each record is appended once, in order.
+        linger_ms: how long `send` waits for more records before a run is encoded.
+        batch_size: most bytes of a record batch before compression.
+        buffer_memory: most bytes of records not acknowledged yet; `send` blocks beyond it.
+        max_block_ms: how long it blocks, and how long a topic is waited for.
+        max_request_size: most bytes of one record, and of one request unless a batch is larger.
+        compression_type: none, gzip, snappy, lz4 or zstd.
+        partitioner: "murmur2", as Java and kafka-python place keys; or your own
+            (key, number of partitions) -> partition, called once a record.
+        delivery_timeout_ms: from `send` until a record is given up. It bounds the retries.
+        request_timeout_ms: without an answer for so long a connection is given up.
+        max_in_flight: open requests per connection; at most 5 when idempotent.
+        allow_auto_create_topics: whether sending to a topic that is not there may create it, where
+            the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name
+            would make a topic.
+        interceptors: told of what is sent and acknowledged; see ProducerInterceptor.
+
+    Raises:
+        InvalidConfig: settings that contradict one another.
+        ConnectionFailed: no cluster is named anywhere.
+    """
+
+    _accumulator_class = Accumulator
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        acks: Literal["all"] | int = "all",
+        enable_idempotence: bool | None = None,
+        linger_ms: int = 5,
+        batch_size: int = 256 * 1024,
+        buffer_memory: int = 64 * 1024 * 1024,
+        max_block_ms: int = 60_000,
+        max_request_size: int = 1024 * 1024,
+        compression_type: str = "none",
+        partitioner: str | Partitioner = "murmur2",
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        metadata_max_age_ms: int = 300_000,
+        max_in_flight: int = 5,
+        allow_auto_create_topics: bool = False,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        client_id: str = "bradbury-producer",
+        namespace: str | None = None,
+    ) -> None:
+        if acks not in _ACKS:
+            raise InvalidConfig(f'acks={acks!r}: say "all", 1 or 0')
+        if enable_idempotence is None:
+            enable_idempotence = _ACKS[acks] == -1 and max_in_flight <= 5
+        if enable_idempotence and (_ACKS[acks] != -1 or max_in_flight > 5):
+            raise InvalidConfig('an idempotent producer needs acks="all" and max_in_flight <= 5')
+        if delivery_timeout_ms < linger_ms + request_timeout_ms:
+            raise InvalidConfig("delivery_timeout_ms is less than linger_ms + request_timeout_ms")
+        if isinstance(partitioner, str) and partitioner != "murmur2":
+            raise InvalidConfig(f'partitioner={partitioner!r}: say "murmur2" or give a function')
+        for name, value in (
+            ("batch_size", batch_size),
+            ("buffer_memory", buffer_memory),
+            ("max_request_size", max_request_size),
+            ("max_in_flight", max_in_flight),
+        ):
+            if value < 1:
+                raise InvalidConfig(f"{name} must be at least 1, not {value}")
+        codec = CompressionType.from_name(compression_type)
+        self._max_request_size = max_request_size
+        self._max_block_ms = max_block_ms
+        self._client = ClusterClient(
+            bootstrap,
+            namespace=namespace,
+            config=ClientConfig(
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                retry_backoff_ms=retry_backoff_ms,
+                metadata_max_age_ms=metadata_max_age_ms,
+                allow_auto_create_topics=allow_auto_create_topics,
+            ),
+        )
+        self._interceptors = ProducerInterceptors.of(interceptors)
+        self._record_interceptors = self._interceptors
+        self._metrics = metrics = ProducerMetrics(delivery_timeout_ms / 1000)
+        self._sender = Sender(
+            self._client,
+            SenderConfig(
+                acks=_ACKS[acks],
+                idempotent=enable_idempotence,
+                max_in_flight=max_in_flight,
+                max_request_size=max_request_size,
+                linger_ms=linger_ms,
+                delivery_timeout_ms=delivery_timeout_ms,
+                codec=codec,
+            ),
+            metrics,
+            self._interceptors,
+        )
+        client = self._client
+        self._accumulator = self._sender.accumulator = self._accumulator_class(
+            buffer_memory=buffer_memory,
+            batch_size=min(batch_size, max_request_size),
+            max_request_size=max_request_size,
+            max_block_ms=max_block_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            codec=codec,
+            partitioner=None if isinstance(partitioner, str) else partitioner,
+            view=lambda: client.view,
+            deliver=self._sender.deliver,
+            on_failed=self._sender.on_failed,
+            metrics=metrics,
+        )
+        self._topics = self._accumulator.topics
+        self._condition = self._accumulator.condition
+        producer_end.watch(self._sender)
+        self._finalizer = weakref.finalize(self, producer_end.on_dropped, self._sender)
+        self._finalizer.atexit = False  # the end of the interpreter is for producer_end, too
+
+    def send(
+        self,
+        topic: str,
+        value: Content = None,
+        key: Content = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordFuture:
+        """Send one record; it leaves with others after `linger_ms` or when there are enough.
+
+        Args:
+            value, key: text is encoded as UTF-8. A None value is a tombstone.
+            partition: overrides the partitioner.
+            timestamp_ms: milliseconds since 1970; None for now.
+
+        Raises:
+            MessageTooLarge: larger than `max_request_size`.
+            RequestTimedOut: no room in the buffer within `max_block_ms`.
+            UnknownTopicOrPartition: there is no such topic.
+        Cost: about 2 us; it blocks only for room, and once per topic for its partitions.
+        """
+        if self._record_interceptors is not None:
+            topic, value, key, partition, timestamp_ms, headers = self._record_interceptors.on_send(
+                ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            )
+        try:
+            if type(value) is not bytes and value is not None:
+                value = _bytes_of(value, "value")
+            if type(key) is not bytes and key is not None:
+                key = _bytes_of(key, "key")
+            size = RECORD_OVERHEAD
+            if value is not None:
+                size += len(value)
+            if key is not None:
+                size += len(key)
+            pairs = None if headers is None else _header_pairs(headers)
+            if pairs:
+                size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
+            if size > self._max_request_size:
+                raise MessageTooLarge(
+                    f"a record of about {size} bytes is larger than max_request_size="
+                    f"{self._max_request_size}; raise that here, and max.message.bytes of the topic"
+                )
+            buffer = self._topics.get(topic) or self._open_topic(topic)
+            if partition is not None:
+                self._check_partition(buffer, partition)
+            if timestamp_ms is None:
+                timestamp_ms = time_ns() // 1_000_000
+            accumulator = self._accumulator
+            begun = False
+            with self._condition:
+                accumulator.hold_locked(size)
+                run = buffer.run
+                if run is None:
+                    run = accumulator.new_run(buffer)
+                    begun = True
+                row = len(run.values)
+                run.values.append(value)
+                run.keys.append(key)
+                run.timestamps.append(timestamp_ms)
+                if key is not None:
+                    run.has_keys = True
+                if run.headers is not None or pairs:
+                    if run.headers is None:
+                        run.headers = [None] * row
+                    run.headers.append(pairs)
+                if run.partitions is not None or partition is not None:
+                    if run.partitions is None:
+                        run.partitions = [-1] * row
+                    run.partitions.append(-1 if partition is None else partition)
+                run.size += size
+                full = run.size >= accumulator.batch_size
+            if full:
+                accumulator.drain(buffer)
+            elif begun:
+                self._sender.linger(buffer)
+            return RecordFuture(run, row)
+        except Exception as error:
+            self._on_not_sent(topic, 1, error)
+            raise
+
+    def send_batch(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str = "key",
+        value: str = "value",
+        partition: int | str | None = None,
+        timestamp: str = "timestamp",
+        headers: str = "headers",
+    ) -> AwaitableFuture[BatchMetadata]:
+        """Send many records: no Python runs per record.
+
+        Args:
+            data: a pyarrow Table or RecordBatch, or a list of values or of (key, value) pairs.
+            key, value, timestamp, headers: the columns to take; only `value` must be there. Keys
+                and values are binary or string. Timestamps are Arrow timestamps or milliseconds;
+                now where the column is missing.
+            partition: one partition for all, or the column that has it; None: the partitioner.
+
+        Returns:
+            A future that is done when all are acknowledged, or fails with the first failure. Then
+            some may have been appended.
+
+        Raises:
+            ValueError: a column is missing or of another type; a partition does not exist.
+            RequestTimedOut, UnknownTopicOrPartition: as `send`.
+        Cost: about 0.2 us a record of 100 bytes, on the caller's thread. It blocks for room.
+        """
+        accumulator = self._accumulator
+        delivery = TableDelivery(topic)
+        try:
+            buffer = self._topics.get(topic) or self._open_topic(topic)
+            if isinstance(partition, int):
+                self._check_partition(buffer, partition)
+            piece_bytes = min(
+                accumulator.batch_size * buffer.partition_count, accumulator.buffer_memory // 4 or 1
+            )
+            for table in tables_of(data, key=key, value=value):
+                if self._interceptors is not None:
+                    table = self._interceptors.on_send_batch(topic, table)
+                delivery.add(table.num_rows)
+                columns = columns_of(
+                    table,
+                    key=key,
+                    value=value,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=headers,
+                    now_ms=int(time.time() * 1000),
+                )
+                for piece in pieces_of(columns, piece_bytes):
+                    accumulator.hold(piece.size)
+                    accumulator.send_columns(buffer, piece, delivery)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._on_not_sent(topic, delivery.unplaced_count, error)
+            delivery.seal(error if isinstance(error, Exception) else None)
+            raise
+        delivery.seal()
+        return delivery.future
+
+    def send_encoded(
+        self, topic: str, batches: Sequence[Buffer], *, partition: int
+    ) -> AwaitableFuture[BatchMetadata]:
+        """Send whole record batches as they are, compressed or not; they are copied, not decoded.
+
+        Args:
+            batches: of magic 2, without gaps between their offsets, CreateTime, no control batches.
+                Their offsets, producer and sequences are replaced.
+
+        Returns:
+            As `send_batch`.
+
+        Raises:
+            ValueError: such a batch cannot be sent by a producer; the partition does not exist.
+            RequestTimedOut, UnknownTopicOrPartition: as `send`.
+        """
+        buffer = self._topics.get(topic) or self._open_topic(topic)
+        self._check_partition(buffer, partition)
+        copies = [producer_copy(batch) for batch in batches]
+        delivery = TableDelivery(topic)
+        delivery.add(sum(header.record_count for header, _ in copies))
+        try:
+            for header, batch in copies:
+                self._accumulator.hold(len(batch))
+                self._accumulator.send_encoded(
+                    buffer, partition, batch, header.record_count, delivery
+                )
+        except BaseException as error:
+            delivery.seal(error if isinstance(error, Exception) else None)
+            raise
+        delivery.seal()
+        return delivery.future
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions `topic` has.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return (self._topics.get(topic) or self._open_topic(topic)).partition_count
+
+    def metrics(self) -> Metrics:
+        """What was sent, how and how fast: Kafka's figures, under its names, by group.
+
+        `metrics()["producer-metrics"]["record-send-total"]`; rates and averages are of the last
+        half to whole minute, times in milliseconds. Groups: producer-metrics, and
+        "producer-topic-metrics,topic=<name>". Cost: some microseconds.
+        """
+        now = time.monotonic()
+        held, size = self._accumulator.held_bytes, self._accumulator.buffer_memory
+        found = self._metrics.figures(now)
+        found["producer-metrics"] |= {
+            "buffer-total-bytes": size,
+            "buffer-available-bytes": max(0, size - held),
+            **self._client.figures(now),
+        }
+        return found
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is acknowledged or failed, at most `timeout` seconds.
+
+        Failures are in the futures; it raises none of them.
+
+        Raises:
+            RequestTimedOut: some are still open.
+        """
+        for buffer in list(self._topics.values()):
+            self._accumulator.drain(buffer)
+        waiting = self._accumulator.incomplete()
+        began = time.monotonic()
+        with self._condition:
+            done = self._condition.wait_for(
+                lambda: all(batch.is_done() for batch in waiting), timeout
+            )
+            self._metrics.flush_s += time.monotonic() - began
+            if not done:
+                count = sum(batch.record_count for batch in waiting if not batch.is_done())
+                raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent."""
+        if self._client.closed:
+            return
+        error = KafkaError("the producer is closed")
+        try:
+            self.flush(timeout)
+        except RequestTimedOut as reason:
+            error = RequestTimedOut(f"the producer was closed: {reason}")
+        finally:
+            with self._condition:
+                self._accumulator.closed = error
+                self._condition.notify_all()
+            self._sender.abort(error)
+            producer_end.unwatch(self._sender)
+            self._client.close()
+            if self._interceptors is not None:
+                self._interceptors.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_topic(self, topic: str) -> TopicBuffer:
+        return self._accumulator.open_topic(topic, self._count_partitions(topic, 0))
+
+    def _count_partitions(self, topic: str, partition: int) -> int:
+        """How many there are; the brokers are asked if `partition` is not one that is known."""
+        if self._client.closed:
+            raise self._accumulator.closed or KafkaError("the producer is closed")
+        timeout_ms, began = self._max_block_ms, time.monotonic()
+        steps = self._client.topic(topic, partition=partition, timeout_ms=timeout_ms)
+        try:
+            view = self._client.run(steps, timeout_ms)
+        except RequestTimedOut:
+            raise RequestTimedOut(
+                f"topic {topic!r}: no broker has told its partitions within "
+                f"max_block_ms={timeout_ms}; see whether the brokers are up, or raise it"
+            ) from None
+        finally:
+            self._metrics.metadata_wait_s += time.monotonic() - began
+        return len(view.partitions)
+
+    def _on_not_sent(self, topic: str, count: int, error: Exception) -> None:
+        if self._interceptors is not None:
+            self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
+
+    def _check_partition(self, buffer: TopicBuffer, partition: int) -> None:
+        if not 0 <= partition < buffer.partition_count:
+            count = self._count_partitions(buffer.name, partition)
+            if not 0 <= partition < count:
+                raise ValueError(
+                    f"topic {buffer.name!r} has partitions 0 to {count - 1}, not {partition}"
+                )
+
+
+def _bytes_of(content: bytearray | memoryview | str | bytes, name: str) -> bytes:
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"a {name} is bytes, str or None, not {type(content).__name__}")
+
+
+def _header_pairs(headers: Headers) -> HeaderPairs:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, content) for name, content in pairs]
+
+
+__all__: Sequence[str] = ["Content", "Headers", "Producer"]

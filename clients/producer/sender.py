@@ -1,0 +1,486 @@
+"""The producer's side on the I/O thread: what is ready goes to its leader, what failed goes again.
+
+What always holds:
+    A batch has one outcome: appended, or failed for good; till then it is in a partition's queue.
+    At most `max_in_flight` requests are open per connection, and at most one batch of a partition
+    in each (Kafka allows no more).
+    A batch whose fate is unknown (connection lost, timed out) is sent again under its old sequence
+    until its delivery time is over; then its failure says that it may be there.
+
+Source: Sender, TransactionManager in apache/kafka clients/.../producer/internals.
+
+Not here: order and sequences (partition_queue), encoding (accumulator).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from ...protocol.columns import decode_batches, encode_batches
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut, error_for
+from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ...protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from ...protocol.record_batch import Buffer
+from ..wire.cluster_client import DATA, ClusterClient, is_retriable
+from ..wire.connection import Connection
+from ..wire.interceptors import ProducerInterceptors
+from ..wire.io_thread import Steps, Timer
+from ..wire.metadata import ClusterView
+from ..wire.topic_partition import BatchMetadata, OffsetRange, TopicPartition
+from .accumulator import Accumulator, TopicBuffer
+from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
+from .produce_request import MAX_VERSION, MIN_VERSION, encode_produce
+from .producer_batch import Appended, ProducerBatch
+from .producer_metrics import ProducerMetrics
+
+logger = logging.getLogger(__name__)
+
+_NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
+
+_STALE_VIEW: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+"""For the topic's max.message.bytes, or its segment.bytes: checked before anything is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderConfig:
+    """acks: 0, 1 or -1 (all)."""
+
+    acks: int
+    idempotent: bool
+    max_in_flight: int
+    max_request_size: int
+    linger_ms: int
+    delivery_timeout_ms: int
+    codec: int
+
+
+class Sender:
+    """`deliver`, `linger` and `abort` may come from any thread; the rest is the I/O thread's."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        config: SenderConfig,
+        metrics: ProducerMetrics,
+        interceptors: ProducerInterceptors | None,
+    ) -> None:
+        self.accumulator: Accumulator | None = None
+        self.client = client
+        self._config = config
+        self._metrics = metrics
+        self._interceptors = interceptors
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._identity: Identity | None = None
+        self._identifying: Future[None] | None = None
+        self._refreshing = False
+        self._pumping = False
+        self._timer: Timer | None = None
+        self._retired: Callable[[], None] | None = None
+        client.on_view.append(self._pump_soon)
+
+    # --- from any thread ---------------------------------------------------------------------
+
+    def deliver(self, batches: list[ProducerBatch]) -> None:
+        """Send `batches`, each partition's in this order."""
+        self.client.io.call_soon(lambda: self._enqueue(batches))
+
+    def linger(self, topic: TopicBuffer) -> None:
+        """The open run of `topic` has begun: encode it when linger_ms are over."""
+        self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
+
+    def on_failed(self, topic: str, count: int, error: Exception) -> None:
+        """Records of `topic` could not be encoded."""
+        self._metrics.on_error(topic, count)
+        if self._interceptors is not None:
+            self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
+
+    def drain_soon(self, topic: TopicBuffer) -> None:
+        """Encode the open run of `topic` on the I/O thread."""
+        self.client.io.call_soon(lambda: self._drain(topic))
+
+    def drain_all(self) -> Steps[None]:
+        """Steps that end when everything collected before is encoded."""
+        assert self.accumulator is not None
+        for topic in list(self.accumulator.topics.values()):
+            while not self.accumulator.drain(topic, wait=False):
+                yield 0.001
+
+    def abort(self, error: Exception) -> None:
+        """Fail all that is not acknowledged yet."""
+        self.client.io.call_soon(lambda: self._abort(error))
+
+    def is_idle(self) -> bool:
+        """Whether everything that was sent has its outcome."""
+        return self.accumulator is None or not self.accumulator.held_bytes
+
+    def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
+        """Nothing more will be sent: deliver what there is, then close the client."""
+        self.client.io.call_soon(lambda: self._retire(on_end))
+
+    # --- readiness ---------------------------------------------------------------------------
+
+    def _enqueue(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            key = TopicPartition(batch.topic, batch.partition)
+            queue = self._queues.get(key)
+            if queue is None:
+                limit = MAX_IN_FLIGHT if self._config.idempotent else self._config.max_in_flight
+                queue = self._queues[key] = PartitionQueue(*key, max_in_flight=limit)
+            queue.add(batch)
+            self._active[key] = queue
+        self._pump_soon()
+
+    def _drain_in(self, topic: TopicBuffer, delay_s: float) -> None:
+        self.client.io.call_later(delay_s, lambda: self._drain(topic))
+
+    def _drain(self, topic: TopicBuffer) -> None:
+        assert self.accumulator is not None
+        if not self.accumulator.drain(topic, wait=False):
+            self._drain_in(topic, 0.001)  # a caller is encoding; never wait for it here
+        elif self._retired is not None:
+            self._end_if_idle()
+
+    def _retire(self, on_end: Callable[[], None]) -> None:
+        assert self.accumulator is not None
+        self._retired = on_end
+        for topic in list(self.accumulator.topics.values()):
+            self._drain(topic)
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._retired is not None and self.is_idle():
+            on_end, self._retired = self._retired, None
+            self.client.close()
+            on_end()
+
+    def _pump_soon(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self.client.io.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if not self._active:
+            return
+        now = time.monotonic()
+        self._expire(now)
+        while self._send_round(now):
+            pass
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        """Wake for the next retry or the next delivery time-out, whichever comes first."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        times = [queue.ready[0].deadline for queue in self._active.values() if queue.ready]
+        times += [queue.retry_at for queue in self._active.values() if queue.retry_at > now]
+        if times:
+            delay_s = max(0.001, min(times) - now)
+            self._timer = self.client.io.call_later(delay_s, self._pump_soon)
+
+    def _send_round(self, now: float) -> bool:
+        """One request to each leader that has something ready; whether any was sent."""
+        requests: dict[Connection, list[tuple[PartitionQueue, int]]] = {}
+        sizes: dict[Connection, int] = {}
+        stale = False
+        for key, queue in list(self._active.items()):
+            if not queue.ready and not queue.in_flight:
+                del self._active[key]
+                continue
+            if not queue.can_send(now) or not self._has_identity(queue):
+                continue
+            leader = self.client.view.leader(*key)
+            if leader is None:
+                queue.retry_at = now + self.client.config.retry_backoff_ms / 1000
+                stale = True
+                continue
+            connection = self.client.connection(leader.address, DATA)
+            size = len(queue.ready[0].data)
+            total = sizes.get(connection, 0)
+            full = total and total + size > self._config.max_request_size
+            if full or connection.in_flight_count >= self._config.max_in_flight:
+                continue
+            sizes[connection] = total + size
+            requests.setdefault(connection, []).append((queue, size))
+        for connection, parts in requests.items():
+            self._send(connection, [queue for queue, _ in parts])
+        if stale:
+            self._refresh()
+        return bool(requests)
+
+    def _has_identity(self, queue: PartitionQueue) -> bool:
+        if not self._config.idempotent or not queue.needs_identity():
+            return True
+        if self._identity is not None and (
+            queue.identity is None or queue.identity.producer_id != self._identity.producer_id
+        ):
+            return True
+        if self._identifying is None:
+            self._identifying = self.client.io.spawn(self._identify())
+        return False
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def _send(self, connection: Connection, queues: list[PartitionQueue]) -> None:
+        identity = self._identity if self._config.idempotent else None
+        batches: dict[tuple[str, int], ProducerBatch] = {}
+        topics: dict[str, list[tuple[int, Buffer]]] = {}
+        for queue in queues:
+            batch = queue.take(identity)
+            key = TopicPartition(queue.topic, queue.partition)
+            batches[key] = batch
+            topics.setdefault(queue.topic, []).append((queue.partition, batch.data))
+            self._active[key] = self._active.pop(key)  # the others go first next time
+        timeout_ms = self.client.config.request_timeout_ms
+        future = connection.request(
+            ProduceRequest(),
+            ProduceResponse,
+            timeout_ms=timeout_ms,
+            min_version=MIN_VERSION,
+            max_version=MAX_VERSION,
+            encode=lambda version: encode_produce(
+                version, topics, acks=self._config.acks, timeout_ms=timeout_ms
+            ),
+            expect_response=self._config.acks != 0,
+        )
+        sent_at = time.monotonic()
+        self._metrics.on_send(batches.values(), sent_at)
+        future.add_done_callback(lambda done: self._on_response(done, batches, sent_at))
+
+    def _on_response(
+        self,
+        future: Future[ProduceResponse],
+        batches: dict[tuple[str, int], ProducerBatch],
+        sent_at: float,
+    ) -> None:
+        error = future.exception()
+        if error is None and self._config.acks != 0:
+            now = time.monotonic()
+            self._metrics.on_response(now - sent_at, future.result().throttle_time_ms, now)
+        batches = {key: batch for key, batch in batches.items() if batch.outcome is None}
+        if error is not None:
+            for batch in batches.values():
+                assert isinstance(error, Exception)
+                self._on_error(batch, error)
+            if isinstance(error, ConnectionFailed):
+                self._refresh()
+        elif self._config.acks == 0:
+            for batch in batches.values():
+                self._done(batch, Appended(-1, -1))
+        else:
+            self._on_answers(future.result(), batches)
+        self._pump_soon()
+
+    def _on_answers(
+        self, response: ProduceResponse, batches: dict[tuple[str, int], ProducerBatch]
+    ) -> None:
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                batch = batches.pop((topic.name, answer.index), None)
+                if batch is not None:
+                    self._on_answer(batch, answer)
+        for batch in batches.values():
+            self._on_error(batch, ConnectionFailed("the broker's answer leaves out the partition"))
+
+    def _on_answer(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._done(batch, Appended(answer.base_offset, answer.log_append_time_ms))
+            return
+        texts = [one.batch_index_error_message for one in answer.record_errors]
+        text = answer.error_message or next(filter(None, texts), None)
+        error = error_for(code, f"{batch.topic}-{batch.partition}: {text or error_for(code)}")
+        queue = self._queues[TopicPartition(batch.topic, batch.partition)]
+        if code in _TOO_LARGE and batch.record_count > 1:
+            self._split(queue, batch)
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
+            self._on_out_of_order(queue, batch, error)
+        elif code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            queue.on_refused(batch, retry_at=self._retry_at())
+        else:
+            self._on_error(batch, error)
+
+    def _on_out_of_order(
+        self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError
+    ) -> None:
+        """Expected after a failure before it. Alone it means that the broker lost records."""
+        if not queue.is_first(batch):
+            queue.on_retry(batch, retry_at=0.0)
+        elif queue.gap:
+            queue.on_refused(batch, retry_at=0.0)
+        else:
+            self._fail(batch, error)
+
+    def _on_error(self, batch: ProducerBatch, error: Exception) -> None:
+        batch.last_error = error
+        if isinstance(error, KafkaError) and error.code in _STALE_VIEW:
+            self._refresh()
+        if not is_retriable(error):
+            self._fail(batch, error)
+        elif time.monotonic() >= batch.deadline:
+            self._fail(batch, self._timed_out(batch))
+        else:
+            queue = self._queues[TopicPartition(batch.topic, batch.partition)]
+            self._metrics.on_retry(batch)
+            queue.on_retry(batch, retry_at=self._retry_at())
+
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Halve a batch that the topic's max.message.bytes or segment.bytes refuses; the broker has
+        none of it.
+        """
+        assert self.accumulator is not None
+        half = batch.record_count // 2
+        columns = decode_batches(batch.data, topic="", partition=0, fetch_offset=0)
+        parts = []
+        for start, end in ((0, half), (half, batch.record_count)):
+            length = end - start
+            encoded = encode_batches(
+                columns.keys.slice(start, length),
+                columns.values.slice(start, length),
+                columns.timestamps[start:end],
+                None if columns.headers is None else columns.headers.slice(start, length),
+                codec=self._config.codec,
+            )[0]
+            parts.append(
+                ProducerBatch(
+                    batch.topic,
+                    batch.partition,
+                    encoded.batch,
+                    batch.rows[start:end],
+                    batch.delivery,
+                    memory=batch.memory * length // batch.record_count,
+                    deadline=batch.deadline,
+                )
+            )
+        parts[0].memory += batch.memory - sum(part.memory for part in parts)
+        batch.delivery.on_split(batch, parts)
+        batch.parts = parts
+        self.accumulator.on_split(batch)
+        self._metrics.on_split()
+        queue.on_split(batch, parts)
+
+    # --- outcomes ----------------------------------------------------------------------------
+
+    def _done(self, batch: ProducerBatch, outcome: Appended) -> None:
+        self._queues[TopicPartition(batch.topic, batch.partition)].on_done(batch)
+        self._tell(batch, outcome)
+
+    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
+        self._queues[TopicPartition(batch.topic, batch.partition)].on_failed(batch)
+        logger.warning("%d records are not delivered: %s", batch.record_count, error)
+        self._metrics.on_error(batch.topic, batch.record_count)
+        self._tell(batch, error)
+
+    def _tell(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+        assert self.accumulator is not None
+        if self._interceptors is not None:
+            self._tell_interceptors(batch, outcome)
+        batch.outcome = outcome
+        batch.data = _NOTHING
+        self.accumulator.on_done(batch)
+        batch.delivery.on_done(batch, outcome)
+        if self._retired is not None:
+            self._end_if_idle()
+
+    def _tell_interceptors(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+        count, start, error = batch.record_count, -1, None
+        if isinstance(outcome, Exception):
+            error = outcome
+        else:
+            start = outcome.base_offset
+        span = OffsetRange(batch.partition, start, -1 if start < 0 else start + count)
+        assert self._interceptors is not None
+        self._interceptors.on_acknowledgement(BatchMetadata(batch.topic, count, (span,)), error)
+
+    def _expire(self, now: float) -> None:
+        """Give up what waited too long. What is in flight first gets its answer or time-out."""
+        for queue in self._active.values():
+            for batch in [batch for batch in queue.ready if batch.deadline <= now]:
+                self._fail(batch, self._timed_out(batch))
+
+    def _timed_out(self, batch: ProducerBatch) -> RequestTimedOut:
+        fate = "it may have been appended" if batch.base_sequence >= 0 else "it was never sent"
+        return RequestTimedOut(
+            f"{batch.topic}-{batch.partition}: not acknowledged within "
+            f"delivery_timeout_ms={self._config.delivery_timeout_ms}; {fate}; "
+            f"last reason: {batch.last_error or 'no leader is known'}"
+        )
+
+    def _abort(self, error: Exception) -> None:
+        for queue in self._queues.values():
+            for batch in [*queue.in_flight, *queue.ready]:
+                self._fail(batch, error)
+        self._active.clear()
+
+    # --- what sending needs ------------------------------------------------------------------
+
+    def _retry_at(self) -> float:
+        return time.monotonic() + self.client.config.retry_backoff_ms / 1000
+
+    def _refresh(self) -> None:
+        if not self._refreshing and not self.client.closed:
+            self._refreshing = True
+            self.client.refresh().add_done_callback(self._on_refreshed)
+
+    def _on_refreshed(self, future: Future[ClusterView]) -> None:
+        self._refreshing = False
+        error = future.exception()
+        if isinstance(error, Exception):
+            self._note(self._active.values(), error)
+        self._pump_soon()
+
+    def _note(self, queues: Iterable[PartitionQueue], error: Exception) -> None:
+        """Why nothing moves, for the text of a later time-out."""
+        for queue in queues:
+            for batch in queue.ready:
+                batch.last_error = batch.last_error or error
+
+    def _identify(self) -> Steps[None]:
+        """Get a producer id, for as long as there are batches that wait for it."""
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT
+        )
+        try:
+            while any(queue.ready for queue in self._active.values()):
+                try:
+                    response = yield from self.client.send_to_any(request, InitProducerIdResponse)
+                    if response.error_code:
+                        raise error_for(response.error_code)
+                except (KafkaError, ConnectionFailed) as error:
+                    self._note(self._active.values(), error)
+                    if not is_retriable(error):
+                        self._abort(error)
+                        return
+                    yield self.client.config.retry_backoff_ms / 1000
+                else:
+                    self._identity = Identity(response.producer_id, response.producer_epoch)
+                    return
+        finally:
+            self._identifying = None
+            self._pump_soon()
+
+
+_NOTHING: Final = memoryview(b"")

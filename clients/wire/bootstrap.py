@@ -1,0 +1,41 @@
+"""Where the cluster is, as addresses to connect to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...discovery.bootstrap import find_servers
+from ...discovery.state_file import default_namespace
+from .connection import Address
+
+DEFAULT_PORT: Final = 9092
+
+
+def find_bootstrap(bootstrap: str | None, *, namespace: str | None = None) -> list[Address]:
+    """The addresses to ask first; where they come from: discovery/bootstrap.py.
+
+    Raises:
+        ConnectionFailed: nothing says where there is a cluster.
+        ValueError: what says so is no list of addresses.
+    """
+    return parse_servers(find_servers(bootstrap, namespace or default_namespace()))
+
+
+def parse_servers(servers: str) -> list[Address]:
+    """The addresses in "host:port,host:port"; an IPv6 host is in brackets; the port may be missing.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    addresses = []
+    for server in filter(None, (part.strip() for part in servers.split(","))):
+        host, colon, port = server.rpartition(":")
+        if not colon or server.endswith("]"):
+            host, port = server, str(DEFAULT_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f'{server!r} is no address; say bootstrap="host:port,host:port"')
+        addresses.append(Address(host, int(port)))
+    if not addresses:
+        raise ValueError('no address given; say bootstrap="host:port,host:port"')
+    return addresses

@@ -1,0 +1,418 @@
+"""One socket to one broker: version negotiation, pipelined requests, answers in order.
+
+    on the wire   int32 size, header, body (protocol/header.py), both ways
+
+What always holds:
+    Answers come in the order of the requests (Kafka promises it), so a correlation id that is not
+    the oldest one's, like a frame that lies, ends the connection: nothing after it can be trusted.
+    When the connection ends for whatever reason, every unanswered request fails with
+    ConnectionFailed; whether the broker acted on it is unknown.
+    A request's version is the highest both sides know (KIP-35), chosen before it is encoded.
+
+A frame is received straight into one buffer of its announced size, which the size limit bounds, and
+record data leaves through sendmsg beside its headers: neither direction joins or copies records.
+
+Not here: which broker, whether to retry. Everything runs on the client's I/O thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from ...protocol.codec import read_message, write_message
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import ConnectionFailed, MalformedRequest, UnsupportedVersion, error_for
+from ...protocol.header import (
+    close_frame,
+    has_flexible_response_header,
+    skip_tags,
+    write_request_header,
+)
+from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.record_batch import Buffer
+from ...protocol.schema import Message
+from .connection_metrics import ConnectionMetrics
+from .io_thread import READ, WRITE, IoThread, Timer
+
+R = TypeVar("R", bound=Message)
+
+SOFTWARE_NAME: Final = "bradbury"
+SOFTWARE_VERSION: Final = "0.1.0"
+MAX_RESPONSE_BYTES: Final = 512 * 1024 * 1024
+_BUFFERS_PER_SEND: Final = 64  # far below IOV_MAX
+_IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK)
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+Encoder = Callable[[int], Sequence[Buffer]]
+"""encode(version) -> the buffers of a body, for requests that are not built by the codec."""
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    response: type[Message]
+    version: int
+    future: Future[Any]
+    deadline: float
+
+
+class Connection:
+    """Connects at once, in the background; requests may be handed over right away."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        address: Address,
+        *,
+        client_id: str,
+        connect_timeout_ms: int = 10_000,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        receive_buffer_bytes: int | None = None,
+        metrics: ConnectionMetrics | None = None,
+    ) -> None:
+        self.address = address
+        self.failure: ConnectionFailed | None = None
+        self._io = io
+        self._client_id = client_id
+        self._max_response_bytes = max_response_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._correlation_ids = itertools.count(1)
+        self._versions: dict[int, tuple[int, int]] | None = None
+        self._early: list[tuple[Future[Any], Callable[[], None]]] = []
+        self._waiting: deque[_Waiting] = deque()
+        self._out: deque[memoryview] = deque()
+        self._size = memoryview(bytearray(4))
+        self._frame: memoryview | None = None
+        self._received = 0
+        self._socket: socket.socket | None = None
+        self._connected = False
+        self._metrics = metrics or ConnectionMetrics()
+        self._connect_timeout_ms = connect_timeout_ms
+        self._deadline_timer: Timer | None = None
+        self._timer_at = 0.0
+        self._connect_timer = io.call_later(connect_timeout_ms / 1000, self._on_connect_timeout)
+        self._connect()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests may have been sent: versions are negotiated."""
+        return self._versions is not None
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._waiting) + len(self._early)
+
+    def request(
+        self,
+        message: Message,
+        response: type[R],
+        *,
+        timeout_ms: int,
+        min_version: int = 0,
+        max_version: int | None = None,
+        encode: Encoder | None = None,
+        expect_response: bool = True,
+    ) -> Future[R]:
+        """Send one request; the future has the decoded answer.
+
+        Args:
+            timeout_ms: when it passes without an answer the connection is closed, as in Kafka's
+                clients: later answers can only come after this one.
+            min_version, max_version: narrower limits than the message class has.
+            encode: gives the body's buffers instead of the codec (Produce).
+            expect_response: False for Produce with acks=0, which has no answer: the future is done,
+                with an empty response, once the bytes are queued.
+
+        Failures of the future: ConnectionFailed, UnsupportedVersion.
+        """
+        future: Future[R] = Future()
+
+        def send() -> None:
+            try:
+                version = self._pick_version(type(message), min_version, max_version)
+            except UnsupportedVersion as error:
+                future.set_exception(error)
+                return
+            body = encode(version) if encode else [write_message(message, version)]
+            self._send(
+                message, version, body, response if expect_response else None, future, timeout_ms
+            )
+            if not expect_response and not future.done():
+                future.set_result(response())
+
+        if self.failure is not None:
+            future.set_exception(self.failure)
+        elif self._versions is None:
+            self._early.append((future, send))
+        else:
+            send()
+        return future
+
+    def close(self, reason: str = "closed by this client") -> None:
+        """End the connection. Every unanswered request fails with ConnectionFailed(`reason`)."""
+        if self.failure is not None:
+            return
+        self.failure = ConnectionFailed(f"{self.address}: {reason}")
+        self._connect_timer.cancel()
+        if self._connected:
+            self._metrics.on_closed()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        if self._socket is not None:
+            self._io.unwatch(self._socket)
+            self._socket.close()
+        failed = [waiting.future for waiting in self._waiting]
+        failed += [future for future, _ in self._early]
+        self._waiting.clear()
+        self._early.clear()
+        self._out.clear()
+        self._frame = None
+        for future in failed:
+            future.set_exception(self.failure)
+
+    # --- connecting --------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        try:
+            # Blocks for a name that is not in the hosts file; the nodes of a Ray cluster are IPs.
+            family, kind, protocol, _, target = socket.getaddrinfo(
+                *self.address, type=socket.SOCK_STREAM
+            )[0]
+            self._socket = socket.socket(family, kind, protocol)
+            self._socket.setblocking(False)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._receive_buffer_bytes is not None:  # now: connecting fixes the window's scale
+                self._socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes
+                )
+            result = self._socket.connect_ex(target)
+        except OSError as error:
+            self.close(f"cannot connect: {error}")
+            return
+        if result in (0, *_IN_PROGRESS):
+            self._io.watch(self._socket, WRITE, self._on_ready)
+        else:
+            self.close(f"cannot connect: {os.strerror(result)}")
+
+    def _on_connect_timeout(self) -> None:
+        self.close(f"no connection within {self._connect_timeout_ms} ms")
+
+    def _on_connected(self) -> None:
+        assert self._socket is not None
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self.close(f"cannot connect: {os.strerror(error)}")
+            return
+        self._connected = True
+        self._metrics.on_created()
+        self._io.watch(self._socket, READ, self._on_ready)
+        self._negotiate(ApiVersionsRequest.VERSIONS[1])
+
+    def _negotiate(self, version: int) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
+        answer: Future[ApiVersionsResponse] = Future()
+        body = [write_message(request, version)]
+        answer.add_done_callback(lambda done: self._on_versions(done, version))
+        self._send(request, version, body, ApiVersionsResponse, answer, self._connect_timeout_ms)
+
+    def _on_versions(self, answer: Future[ApiVersionsResponse], version: int) -> None:
+        if answer.exception() is not None:
+            return  # the connection is closed, and says why
+        response = answer.result()
+        theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            highest = theirs.get(ApiVersionsRequest.API_KEY, (0, 0))[1]
+            self._negotiate(max(0, min(highest, version - 1)))
+            return
+        if response.error_code:
+            self.close(f"version negotiation failed: {error_for(response.error_code)}")
+            return
+        self._connect_timer.cancel()
+        self._versions = theirs
+        early, self._early = self._early, []
+        for future, send in early:
+            if self.failure is not None:
+                future.set_exception(self.failure)
+            else:
+                send()
+
+    def _pick_version(self, cls: type[Message], min_version: int, max_version: int | None) -> int:
+        assert self._versions is not None
+        first, last = cls.VERSIONS
+        first = max(first, min_version)
+        if max_version is not None:
+            last = min(last, max_version)
+        name = cls.__name__.removesuffix("Request")
+        theirs = self._versions.get(cls.API_KEY)
+        if theirs is None:
+            raise UnsupportedVersion(f"the broker at {self.address} does not offer {name}")
+        version = min(last, theirs[1])
+        if version < max(first, theirs[0]):
+            raise UnsupportedVersion(
+                f"{name}: the broker at {self.address} speaks versions {theirs[0]} to {theirs[1]}, "
+                f"this client {first} to {last}; upgrade the older of the two"
+            )
+        return version
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def _send(
+        self,
+        message: Message,
+        version: int,
+        body: Sequence[Buffer],
+        response: type[Message] | None,
+        future: Future[Any],
+        timeout_ms: int,
+    ) -> None:
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        flexible = version >= message.FLEXIBLE
+        header = write_request_header(
+            message.API_KEY, version, correlation_id, self._client_id, flexible=flexible
+        )
+        body_size = sum(len(buffer) for buffer in body)
+        close_frame(header, extra=body_size)
+        now = time.monotonic()
+        self._metrics.on_request(len(header) + body_size, now)
+        if response is not None:
+            deadline = now + timeout_ms / 1000
+            self._waiting.append(_Waiting(correlation_id, response, version, future, deadline))
+            self._set_deadline()
+        self._out.append(memoryview(header))
+        self._out += [memoryview(buffer) for buffer in body if len(buffer)]
+        self._flush()
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        try:
+            while self._out:
+                sent = self._socket.sendmsg(list(itertools.islice(self._out, _BUFFERS_PER_SEND)))
+                while sent:
+                    size = len(self._out[0])
+                    if sent < size:
+                        self._out[0] = self._out[0][sent:]
+                        break
+                    self._out.popleft()
+                    sent -= size
+        except BlockingIOError:
+            self._io.watch(self._socket, READ | WRITE, self._on_ready)
+        except OSError as error:
+            # Not at once: the caller still holds the request that this would fail.
+            reason = f"connection lost while sending: {error}"
+            self._io.call_soon(lambda: self.close(reason))
+        else:
+            self._io.watch(self._socket, READ, self._on_ready)
+
+    def _set_deadline(self) -> None:
+        """See to it that the timer fires no later than the oldest request's deadline.
+
+        The oldest decides: later ones can only be answered after it. A timer that fires early is
+        set again then, so a stream of requests costs no timer each.
+        """
+        deadline = self._waiting[0].deadline
+        if self._deadline_timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._deadline_timer.cancel()
+        self._timer_at = deadline
+        self._deadline_timer = self._io.call_later(
+            max(0.0, deadline - time.monotonic()), self._on_deadline
+        )
+
+    def _on_deadline(self) -> None:
+        self._deadline_timer = None
+        if not self._waiting:
+            return
+        if self._waiting[0].deadline <= time.monotonic():
+            name = self._waiting[0].response.__name__.removesuffix("Response")
+            self.close(f"no answer to {name} in time")
+        else:
+            self._set_deadline()
+
+    # --- receiving ---------------------------------------------------------------------------
+
+    def _on_ready(self, events: int) -> None:
+        if not self._connected:
+            self._on_connected()
+            return
+        if events & READ:
+            try:
+                self._receive()
+            except OSError as error:
+                self.close(f"connection lost: {error}")
+        if events & WRITE and self.failure is None:
+            self._flush()
+
+    def _receive(self) -> None:
+        """Take what the kernel has, up to the end of one frame: other sockets want their turn."""
+        assert self._socket is not None
+        while self.failure is None:
+            target = self._size if self._frame is None else self._frame
+            try:
+                count = self._socket.recv_into(target[self._received :])
+            except BlockingIOError:
+                return
+            if count == 0:
+                self.close("the broker closed the connection")
+                return
+            self._received += count
+            if self._received < len(target):
+                continue
+            self._received = 0
+            if self._frame is not None:
+                frame, self._frame = self._frame, None
+                self._on_frame(frame)
+                return
+            size = int.from_bytes(self._size, "big", signed=True)
+            if not 4 <= size <= self._max_response_bytes:
+                self.close(f"an answer of {size} bytes; is this a Kafka port?")
+                return
+            self._frame = np.empty(size, dtype=np.uint8).data
+
+    def _on_frame(self, frame: memoryview) -> None:
+        self._metrics.on_response(len(frame) + 4)
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+            self.close(f"an answer nobody asked for (correlation id {correlation_id})")
+            return
+        waiting = self._waiting[0]
+        try:
+            response = _read_response(waiting.response, waiting.version, frame)
+        except MalformedRequest as error:
+            self.close(f"the answer cannot be read: {error}")
+            return
+        self._waiting.popleft()
+        if self._waiting:
+            self._set_deadline()
+        waiting.future.set_result(response)
+
+
+def _read_response(cls: type[R], version: int, frame: memoryview) -> R:
+    position = 4
+    if has_flexible_response_header(cls.API_KEY, version, cls.FLEXIBLE):
+        position = skip_tags(frame, position)
+    if (
+        cls is ApiVersionsResponse
+        and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
+    ):
+        version = 0  # that answer has the oldest layout, whatever was asked (KIP-511)
+    return read_message(cls, version, frame, position)

@@ -1,0 +1,59 @@
+"""Where the coordinator of one group is: asked for when it is needed, until there is one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import error_for
+from ...protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from .cluster_client import ClusterClient
+from .connection import Address
+from .io_thread import Steps
+
+COORDINATOR_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""After which it is looked for again."""
+
+
+class CoordinatorLookup:
+    """Used on the I/O thread. `address` is None while the coordinator is not known."""
+
+    def __init__(self, client: ClusterClient, group_id: str) -> None:
+        self.address: Address | None = None
+        self._client = client
+        self._group_id = group_id
+
+    def find(self) -> Steps[Address]:
+        """The coordinator, however long there is none.
+
+        Raises:
+            KafkaError: a broker refuses for good.
+            ConnectionFailed: no broker answers.
+        """
+        while self.address is None:
+            request = FindCoordinatorRequest(
+                key=self._group_id, key_type=0, coordinator_keys=[self._group_id]
+            )
+            response = yield from self._client.send_to_any(request, FindCoordinatorResponse)
+            found = response.coordinators[0] if response.coordinators else response
+            if not found.error_code:
+                self.address = Address(found.host, found.port)
+                break
+            error = error_for(found.error_code, found.error_message)
+            if not error.retriable:
+                raise error
+            yield self._client.config.retry_backoff_ms / 1000
+        return self.address
+
+    def forget(self) -> None:
+        """It has moved, or does not answer."""
+        self.address = None
