@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 import bradbury
 from bradbury.protocol.errors import ConnectionFailed, KafkaError
 
-from .history import Lines, write_log, write_plan
+from .history import Lines, who_has_read, write_log, write_plan
 from .offsets_topic import read_log
 from .processes import JAVA, Occupant, Seat, end_all
 
@@ -160,6 +160,7 @@ class Soak:
                     if one.leaving or not one.is_running:
                         one.end()
                         self._start(one)
+                self._until_all_have_read()
                 producer.finish()
                 self.outcome.produced = producer.acknowledged
                 self._settle(admin, producer.ends)
@@ -244,6 +245,15 @@ class Soak:
             pass  # it was restarted since we asked
 
     # --- peace -----------------------------------------------------------------------------------
+
+    def _until_all_have_read(self) -> None:
+        """Or nothing is shown about who came late: a busy machine takes its time to start a client."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            if all(who_has_read(self._folder, one.names) for one in self.occupants):
+                return
+            self._look_after_members()
+            time.sleep(0.5)
 
     def _settle(self, admin: bradbury.Admin, ends: Counter[int]) -> None:
         """Until every group has committed all there is."""

@@ -14,7 +14,7 @@ live to write, it did not do. A last line that was cut off by a kill is no line.
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,11 +144,7 @@ def read_history(folder: Path) -> History:
     history = History(plan["partitions"], tuple(sorted(set(groups.values()))))
     for line in read_lines(folder / "produced.jsonl"):
         history.acknowledged.append(Acknowledged(**line))
-    for process, group in groups.items():
-        if (path := folder / f"{process}.jsonl").is_file():
-            _read_member(history, path, process, group)
-        if (path := folder / f"{process}.out").is_file():
-            _read_java(history, path, process, group)
+    _read_members(history, folder, groups)
     for line in read_lines(folder / "log.jsonl"):
         kind = line.pop("record")
         if kind == "commit":
@@ -157,6 +153,21 @@ def read_history(folder: Path) -> History:
             owners = {member: frozenset(owned) for member, owned in line.pop("owners").items()}
             history.log.append(Generation(owners=owners, **line))
     return history
+
+
+def who_has_read(folder: Path, processes: Iterable[str]) -> set[str]:
+    """Those of the members that have been given a record by now."""
+    history = History(0, ())
+    _read_members(history, folder, dict.fromkeys(processes, ""))
+    return {one.process for one in history.seen}
+
+
+def _read_members(history: History, folder: Path, groups: Mapping[str, str]) -> None:
+    for process, group in groups.items():
+        if (path := folder / f"{process}.jsonl").is_file():
+            _read_member(history, path, process, group)
+        if (path := folder / f"{process}.out").is_file():
+            _read_java(history, path, process, group)
 
 
 def _read_member(history: History, path: Path, process: str, group: str) -> None:
