@@ -30,12 +30,13 @@ from time import perf_counter
 from typing import Final
 
 from ..handlers.context import Node
-from ..handlers.dispatch import Chunks, PeerError, check_header, dispatch
+from ..handlers.dispatch import Chunks, NotServed, PeerError, check_header, dispatch
 from ..handlers.request_metrics import RequestTrace
 from ..protocol.fetch_response import FileSlice
 from .line_limit import LineLimit
 from .node_metrics import NodeMetrics
 from .page_cache import bring_in, is_resident
+from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 
 MAX_PIPELINED = 128
@@ -66,6 +67,7 @@ class Shared:
     memory: RequestMemory
     metrics: NodeMetrics
     lines: LineLimit
+    refusals: RefusalDelay
     on_close: Callable[[Connection], None]
 
 
@@ -97,6 +99,7 @@ class Connection:
         self._scratch = memoryview(shared.scratch)
         self._rest = bytearray()
         self._is_halted = False
+        self._is_turned_away = False
         self._resuming = False
         self._is_first = True
         # A long frame, behind the four bytes of its length.
@@ -174,6 +177,14 @@ class Connection:
 
     def _fail(self, error: BaseException) -> None:
         """A request failed: by the peer's fault, or by ours."""
+        if isinstance(error, NotServed) and (
+            seconds := self._shared.refusals.seconds(self.address)
+        ):
+            # Not read from meanwhile; what it was promised before still goes out.
+            self._is_turned_away = True
+            self._regulate()
+            self._loop.call_later(seconds, self.close, str(error), "malformed")
+            return
         if isinstance(error, PeerError):
             self.close(str(error), "malformed")
             return
@@ -406,10 +417,10 @@ class Connection:
             return
         self._account()
         full = self._is_full()
-        if self._is_halted and not full and not self._resuming:
+        if self._is_halted and not (full or self._resuming or self._is_turned_away):
             self._resuming = True
             self._loop.call_soon(self._handle_rest)
-        may_read = not (full or self._is_halted or self._paused_at)
+        may_read = not (full or self._is_halted or self._paused_at or self._is_turned_away)
         if self._reading and not may_read:
             self._loop.remove_reader(self._fd)
             self._reading = False

@@ -37,6 +37,7 @@ from ..cluster.metadata_records import (
 )
 from ..cluster.metadata_snapshot import SnapshotPolicy, encode_snapshot, end_of
 from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
+from ..cluster.poll_times import PollTimes
 from ..cluster.voter import Promise
 from ..cluster.voter_change import VoterChange
 from ..handlers.config_rules import ServerConfigRules
@@ -118,6 +119,7 @@ class Controller:
         self._writing = asyncio.Lock()
         self._news = asyncio.Event()
         self._applied: dict[int, int] = {}
+        self._polls = PollTimes()
         self._progress = asyncio.Event()
         # A question is a heartbeat, too: several in a session.
         self._poll_seconds = min(POLL_SECONDS, server.broker.broker_session_timeout_ms / 3000)
@@ -192,6 +194,7 @@ class Controller:
             self._log = None
         self._changes.clear()
         self._applied.clear()
+        self._polls.clear()
 
     async def _find_voter(self, directory_id: str) -> Voter | None:
         return await voter_survey.find(self._find_voters, directory_id)
@@ -477,6 +480,8 @@ class Controller:
     async def _hear(self, node_id: int, incarnation: str, applied: int) -> None:
         node = controller_state.check_session(self._image, node_id, incarnation)
         self._sessions.on_contact(node_id, now_ms=_clock_ms())
+        has_all = applied >= self._image.offset
+        self._polls.on_poll(node_id, has_all=has_all, now_ms=self._now_ms())
         if self._applied.get(node_id) != applied:
             self._applied[node_id] = applied
             self._progress.set()
@@ -553,9 +558,8 @@ class Controller:
     async def quorum(self) -> QuorumState:
         """See handlers.context.Controller."""
         self._require_active()
-        return QuorumState(
-            self._me.epoch, self._image.offset, dict(self.voters), dict(self._applied)
-        )
+        applied, polls = dict(self._applied), self._polls.of_all()
+        return QuorumState(self._me.epoch, self._image.offset, dict(self.voters), applied, polls)
 
     def health(self) -> ClusterHealth:
         """How the partitions are, as far as the controller knows."""

@@ -26,6 +26,7 @@ from ..handlers.context import Node
 from .connection import SCRATCH_SIZE, Connection, Shared
 from .line_limit import LineLimit
 from .node_metrics import NodeMetrics
+from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 
 BUFFER_SECONDS = 5.0
@@ -64,6 +65,7 @@ class Listener:
             memory=self.memory,
             metrics=node.metrics,
             lines=self._lines,
+            refusals=RefusalDelay(),
             on_close=self._forget,
         )
         self._timer: asyncio.TimerHandle | None = None

@@ -14,6 +14,7 @@ from uuid import UUID
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.metadata_image import MetadataImage, NodeImage
+from ..cluster.poll_times import PollTime
 from ..cluster.voter_change import VoterChange
 from ..groups.group_config import GroupCoordinatorConfig
 from .fetch_session import FetchSessionCache
@@ -27,12 +28,16 @@ T = TypeVar("T")
 
 
 class QuorumState(NamedTuple):
-    """Of the metadata log: voters by directory id, nodes by id, each with how far it is."""
+    """Of the metadata log: voters by directory id, nodes by id, each with how far it is.
+
+    polls: when each node has asked for news.
+    """
 
     epoch: int
     high_watermark: int
     voters: dict[str, int]
     applied: dict[int, int]
+    polls: dict[int, PollTime]
 
 
 class Controller(Protocol):

@@ -3,7 +3,8 @@
 The controller is no Kafka node here, and tools look for the leader among the voters: the first of
 those that are farthest stands for it, or lags would be counted from a voter that was away. A voter
 is shown as the node whose directory it is; observers are the other nodes, which apply the metadata.
-Times of fetches are not known: the controller sends to the voters.
+A node fetches by asking for news, which it does every two seconds or more often; as in Kafka the
+times of the leader are those of the question.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from ..cluster.poll_times import PollTime
 from ..cluster.topic_name import METADATA_TOPIC
 from ..protocol.errors import InvalidTopicException, KafkaError
 from ..protocol.messages.describe_quorum import (
@@ -66,28 +68,34 @@ def _answer(
     nodes = context.node.image.nodes.values()
     voting = {node.node_id: node for node in nodes if node.metadata_directory_id in state.voters}
     owners = {node.metadata_directory_id: node_id for node_id, node in voting.items()}
+    leader_id, now_ms = _leader(owners, state), context.node.now_ms()
+
+    def replica(node_id: int, directory_id: str, log_end_offset: int) -> ReplicaState:
+        last_ms, caught_up_ms = state.polls.get(node_id, PollTime())
+        if node_id == leader_id != NOBODY:
+            last_ms = caught_up_ms = now_ms
+        return ReplicaState(
+            replica_id=node_id,
+            replica_directory_id=_uuid(directory_id),
+            log_end_offset=log_end_offset,
+            last_fetch_timestamp=last_ms,
+            last_caught_up_timestamp=caught_up_ms,
+        )
+
     return PartitionDataResponse(
         partition_index=0,
         error_message=None,
-        leader_id=_leader(owners, state),
+        leader_id=leader_id,
         leader_epoch=state.epoch,
         high_watermark=state.high_watermark,
         current_voters=[
-            ReplicaState(
-                replica_id=node_id,
-                replica_directory_id=_uuid(directory_id),
-                log_end_offset=state.voters[directory_id],
-            )
+            replica(node_id, directory_id, state.voters[directory_id])
             for node_id, directory_id in sorted(
                 (owners.get(directory_id, NOBODY), directory_id) for directory_id in state.voters
             )
         ],
         observers=[
-            ReplicaState(
-                replica_id=node.node_id,
-                replica_directory_id=_uuid(node.metadata_directory_id),
-                log_end_offset=state.applied.get(node.node_id, -1),
-            )
+            replica(node.node_id, node.metadata_directory_id, state.applied.get(node.node_id, -1))
             for node in nodes
             if node.node_id not in voting and not node.fenced
         ],

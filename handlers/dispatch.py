@@ -66,6 +66,10 @@ class PeerError(Exception):
     """The peer cannot be answered. One line for the log; the connection is closed."""
 
 
+class NotServed(PeerError):
+    """It asked for an API or a version that ApiVersions does not name."""
+
+
 def check_header(start: memoryview) -> bool:
     """Look at the first four bytes of a long frame that is still coming. Is it a Produce?
 
@@ -210,11 +214,11 @@ def _supported(header: RequestHeader) -> Api | None:
     """The table's row; None for a version of ApiVersions that we can talk a client out of."""
     api = APIS.get(header.api_key)
     if api is None:
-        raise PeerError(f"sent API key {header.api_key}, which is not served here")
+        raise NotServed(f"sent API key {header.api_key}, which is not served here")
     if not api.lowest <= header.api_version <= api.highest:
         if header.api_key == API_VERSIONS_KEY:
             return None
-        raise PeerError(
+        raise NotServed(
             f"sent {api.name} version {header.api_version}; served are {api.lowest}-{api.highest}"
         )
     return api

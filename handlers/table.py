@@ -123,7 +123,7 @@ def _respond_to_api_versions(request: Any, context: RequestContext) -> Any:
 
 _ROWS = [
     _row(0, 13, produce_messages.ProduceRequest, produce.handle),
-    _row(0, 17, fetch_messages.FetchRequest, fetch.handle),
+    _row(0, 18, fetch_messages.FetchRequest, fetch.handle),
     _row(0, 10, list_offsets_messages.ListOffsetsRequest, list_offsets.handle),
     _row(0, 13, metadata_messages.MetadataRequest, metadata.handle),
     _row(2, 9, offset_commit_messages.OffsetCommitRequest, offset_commit.handle),

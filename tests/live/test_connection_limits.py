@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 import bradbury
+from bradbury.actors import refusal_delay
 from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from bradbury.protocol.messages.create_topics import (
@@ -371,3 +372,33 @@ def test_a_request_whose_peer_is_gone_at_once_leaves_no_warning(
                 assert other.is_closed_by_peer()
         gc.collect()
     assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
+
+
+def test_who_keeps_asking_for_what_is_not_served_is_closed_later_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka's ReplicaVerificationTool came 3,000 times a second, as it does not ask first."""
+    monkeypatch.setattr(refusal_delay, "FIRST_SECONDS", 3600.0)
+    monkeypatch.setattr(refusal_delay, "LONGEST_SECONDS", 3600.0)
+    with cluster_with() as cluster:
+        fetch = RawClient(cluster.bootstrap_servers).frame(FetchRequest(), 17)
+        fetch[6:8] = (99).to_bytes(2, "big")
+
+        def ask() -> RawClient:
+            client = RawClient(cluster.bootstrap_servers)
+            client.socket.sendall(fetch)
+            return client
+
+        for _ in range(refusal_delay.AT_ONCE):
+            assert ask().is_closed_by_peer()
+        waiting = [ask() for _ in range(3)]
+        with RawClient(cluster.bootstrap_servers) as other:
+            assert other.call(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
+        for client in waiting:
+            # Nor is it read from: what else it sends is not answered.
+            client.send(ApiVersionsRequest(), 0)
+            client.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.socket.recv(1)
+            client.socket.setblocking(True)
+    assert all(client.is_closed_by_peer() for client in waiting)

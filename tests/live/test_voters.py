@@ -1,5 +1,6 @@
 """Voters of the metadata as Kafka's tools change them: AddRaftVoter, RemoveRaftVoter, DescribeQuorum."""
 
+import time
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -97,3 +98,28 @@ def test_what_makes_no_sense_is_refused(cluster: bradbury.LocalCluster) -> None:
         )
         assert remove(client, node_id, UUID(int=5)) == ErrorCode.VOTER_NOT_FOUND
         assert remove(client, 99, directory_id) == ErrorCode.VOTER_NOT_FOUND
+
+
+def test_the_quorum_says_when_each_node_asked_and_when_it_had_everything(
+    cluster: bradbury.LocalCluster,
+) -> None:
+    began_ms = time.time_ns() // 1_000_000 - 60_000
+    with RawClient(cluster.bootstrap_servers) as client:
+        before = quorum(client)
+        with cluster.admin() as admin:
+            admin.create_topic("something-new")
+
+        def newest(partition: PartitionDataResponse) -> dict[int, tuple[int, int]]:
+            return {
+                each.replica_id: (each.last_fetch_timestamp, each.last_caught_up_timestamp)
+                for each in (*partition.current_voters, *partition.observers)
+            }
+
+        was = newest(before)
+        assert len(was) == 4
+        assert all(began_ms < caught_up <= last for last, caught_up in was.values())
+        # Every node asks again and again, and has all there is then.
+        waiting = set(was)
+        while waiting:
+            now = newest(quorum(client))
+            waiting = {node for node in waiting if not min(now[node]) > max(was[node])}

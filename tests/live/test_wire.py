@@ -117,7 +117,7 @@ def test_produce_stamps_offsets_at_every_version(client: RawClient, version: int
     assert offsets == [0, 2]
 
 
-@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("version", range(4, 19))
 def test_fetch_gives_the_stored_bytes_at_every_version(client: RawClient, version: int) -> None:
     topic = make_topic(client)
     sent = batch(b"a", b"b")

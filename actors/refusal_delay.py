@@ -1,0 +1,40 @@
+"""How long a connection stays open that asked for an API or version that is not served here.
+
+A client that did not look at ApiVersions takes the closed connection for a fault of the network,
+connects anew and asks again, thousands of times a second. So the first few of an address are closed
+at once, which whoever tries versions from above needs, and those that follow are closed later and
+later: to the client a slow peer, to us one connection a second. The address is forgotten after a
+minute without such a request.
+
+The delay is Kafka's idea for failed authentications (connection.failed.authentication.delay.ms).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+AT_ONCE = 20
+FIRST_SECONDS = 0.01
+LONGEST_SECONDS = 1.0
+FORGOTTEN_SECONDS = 60.0
+MOST_ADDRESSES = 10_000
+
+
+class RefusalDelay:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: dict[str, tuple[int, float]] = {}
+        """By address: how many, and when the last one came. The oldest address is the first."""
+
+    def seconds(self, address: str) -> float:
+        """For one more of this address; 0: close it at once."""
+        now = self._clock()
+        count, last = self._counts.pop(address, (0, now))
+        count = 1 if now - last > FORGOTTEN_SECONDS else count + 1
+        self._counts[address] = count, now
+        if len(self._counts) > MOST_ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        if count <= AT_ONCE:
+            return 0.0
+        return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** min(count - AT_ONCE - 1, 20)))
