@@ -66,6 +66,8 @@ class ClassicGroup(Rebalance):
     ) -> None:
         super().__init__(group_id, config, memory, counters)
         self._before_rename: dict[str, Member] = {}
+        self.is_written = False
+        """The log has a commit or a generation of it, and no deletion behind that."""
 
     # --- JoinGroup -------------------------------------------------------------------------------
 
@@ -499,7 +501,12 @@ class ClassicGroup(Rebalance):
     @property
     def is_forgettable(self) -> bool:
         """Nothing about it was ever written, and nobody has a member id of it."""
-        return self.state is GroupState.EMPTY and self.generation == 0 and not self.members.pending
+        return (
+            self.state is GroupState.EMPTY
+            and self.generation == 0
+            and not self.is_written
+            and not self.members.pending
+        )
 
     def restore(self, value: GroupMetadataValue) -> None:
         """Become what the log says, whatever it was: only while a coordinator loads."""

@@ -158,23 +158,22 @@ class CommittedOffsets:
         response, records = OffsetDeleteResponse(), list[OffsetRecord]()
         offsets = self._groups.get(request.group_id)
         for topic in request.topics:
-            error = ErrorCode.NONE
-            partitions = [partition.partition_index for partition in topic.partitions]
-            if not is_known(topic.name, 0):
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif is_subscribed(topic.name):
-                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif offsets is not None:
-                records += offsets.tombstones_of(topic.name, set(partitions))
-            response.topics.append(
-                OffsetDeleteResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetDeleteResponsePartition(partition_index=index, error_code=error)
-                        for index in partitions
-                    ],
+            subscribed = is_subscribed(topic.name)
+            answers, gone = [], set()
+            for index in (partition.partition_index for partition in topic.partitions):
+                error = ErrorCode.NONE
+                if not is_known(topic.name, index):
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif subscribed:
+                    error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                else:
+                    gone.add(index)
+                answers.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
                 )
-            )
+            if offsets is not None:
+                records += offsets.tombstones_of(topic.name, gone)
+            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
         return response, records
 
     # --- the log ---------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ class GroupCoordinator:
     def on_offset_delete(
         self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
     ) -> list[Effect]:
-        """Offsets of topics that no member is subscribed to; asks is_known about partition 0."""
+        """Offsets of partitions that are there, in topics that no member is subscribed to."""
         group = self.groups.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
@@ -290,7 +290,8 @@ class GroupCoordinator:
         effects += group.on_deleted(now_ms=now_ms)
         offsets = self._state.offsets.of(group_id)
         records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
-        if group.generation:
+        if group.is_written or group.generation:
+            # Without a generation, too: else its offsets' tombstones would leave an empty group.
             records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
         return records
 

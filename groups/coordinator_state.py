@@ -5,8 +5,9 @@ live alike. The groups themselves are soft state that is written down at each st
 `apply` of a group's record rebuilds the group while loading, and changes nothing afterwards,
 because the living group is ahead of its log.
 
-What always holds: a group is here exactly while it has members, ids given out, a generation, or
-offsets. Decides nothing; coordinator.py does.
+What always holds: a group is here exactly while it has members, ids given out, or something in the
+log that no deletion of the group has taken back: a group whose last offset was deleted is there,
+empty, as in Kafka. Decides nothing; coordinator.py does.
 Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java (replay).
 """
 
@@ -55,15 +56,18 @@ class CoordinatorState:
             case OffsetRecord(key, value):
                 self.offsets.apply(entry)
                 if value is not None:
-                    self.make_group(key.group)
+                    self.make_group(key.group).is_written = True
                     self.newest_ms = max(self.newest_ms, value.commit_timestamp)
                 else:
                     self.forget_if_nothing(key.group)
             case GroupRecord(key, value):
+                is_written = value is not None
                 if self.is_loading:
                     value = value or GroupMetadataValue()
                     self.make_group(key.group).restore(value)
                     self.newest_ms = max(self.newest_ms, value.current_state_timestamp)
+                if key.group in self.groups:
+                    self.groups[key.group].is_written = is_written
                 self.forget_if_nothing(key.group)
             case TransactionalOffset(_, record):
                 self.offsets.apply_pending(entry)
@@ -81,6 +85,7 @@ class CoordinatorState:
                 self.make_group(key.group).restore(value)
             else:
                 group.continue_from(value.generation)
+            self.groups[key.group].is_written = True
             self.forget_if_nothing(key.group)
 
     def forget_if_nothing(self, group_id: str) -> None:

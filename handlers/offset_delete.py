@@ -1,7 +1,7 @@
 """OffsetDelete (API key 47): single committed offsets of a group go (KIP-496).
 
-Of a group with members only those in topics that no member is subscribed to. Whether a topic exists
-is asked, not whether the partition does: offsets of partitions that are gone can be deleted.
+Of a group with members only those in topics that no member is subscribed to. A group
+whose last offset goes stays, empty, until it is deleted or its retention is over.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from .group_request import answer_or, shard_of
 def handle(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    topics = context.node.image.topics
+    image = context.node.image
+
+    def is_known(topic: str, partition: int) -> bool:
+        return image.partition(topic, partition) is not None
 
     def ask() -> Awaitable[OffsetDeleteResponse]:
-        return shard_of(request.group_id, context).delete_offsets(
-            request, is_known=lambda topic, _: topic in topics
-        )
+        return shard_of(request.group_id, context).delete_offsets(request, is_known=is_known)
 
     return answer_or(ask, _refuse)
 

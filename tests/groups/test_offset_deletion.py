@@ -87,11 +87,20 @@ def test_a_deletion_that_cannot_be_stored_changes_nothing() -> None:
     assert driver.all_offsets() == {P0: 1}
 
 
-def test_a_group_whose_last_offset_is_deleted_and_that_never_had_members_is_gone() -> None:
+def test_a_group_whose_last_offset_is_deleted_and_that_never_had_members_is_empty() -> None:
     driver = GroupDriver()
     driver.commit({P0: 1})
     driver.delete_offsets(P0)
+    for some in (driver, driver.failed_over()):
+        assert some.state == "Empty"
+        assert some.deleted(some.delete("orders")) == [0]
+        assert some.failed_over().state == "none"
+    # Left alone it goes with the next look for offsets that are too old.
+    driver.commit({P0: 1})
+    driver.delete_offsets(P0)
+    driver.advance(600_000)
     assert driver.state == "none"
+    assert driver.failed_over().state == "none"
 
 
 def test_the_offsets_of_a_deleted_topic_go_in_every_group_also_those_on_their_way() -> None:
@@ -144,4 +153,4 @@ def test_very_many_tombstones_go_in_batches_that_a_log_takes(way: str, group: st
     assert request is None or not driver.is_parked(request)
     for some in (driver, driver.failed_over()):
         assert some.all_offsets(group) == {}
-        assert group not in some.coordinator.groups
+        assert (group in some.coordinator.groups) == (way in ("topic", "offsets"))
