@@ -24,6 +24,7 @@ from ..protocol.errors import (
 from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
 from .metadata_image import MetadataImage
 from .metadata_records import ConfigRecord, MetadataRecord
+from .topic_name import check_topic_name
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -140,6 +141,9 @@ def _value_after(
 def configs_of(image: MetadataImage, resource_type: int, name: str) -> Mapping[str, str]:
     """What was set for a resource. Raises UnknownTopicOrPartition, BrokerIdNotRegistered."""
     if resource_type == TOPIC:
+        if not name:
+            raise InvalidRequest("settings of topics belong to one topic; defaults are a broker's")
+        check_topic_name(name)
         topic = image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")

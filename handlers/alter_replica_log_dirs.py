@@ -7,7 +7,7 @@ under two directories goes to the last one.
 from __future__ import annotations
 
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import KafkaError
+from ..protocol.errors import KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -30,6 +30,8 @@ async def handle(
     for (topic, partition), path in paths.items():
         code = ErrorCode.NONE
         try:
+            if context.node.image.partition(topic, partition) is None:
+                raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
             await context.node.log_dirs.move(topic, partition, path)
         except KafkaError as error:
             code = error.code

@@ -2,6 +2,7 @@
 
 The answer's header is always v0 and an unknown request version is answered in the v0 layout with
 error UNSUPPORTED_VERSION and our range of this API, so that a newer client can try again (KIP-511).
+Features are in every answer, as tagged fields, with the metadata offset that they are of (KIP-584).
 """
 
 from __future__ import annotations
@@ -9,9 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..cluster.features import FEATURES
 from ..protocol.codec import write_message
 from ..protocol.error_code import ErrorCode
-from ..protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ..protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from .context import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -29,7 +37,16 @@ def respond(
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges
-        ]
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=level, max_version=level)
+            for name, level in FEATURES.items()
+        ],
+        finalized_features_epoch=max(context.node.image.offset - 1, 0),
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ],
     )
 
 

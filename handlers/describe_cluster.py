@@ -31,7 +31,6 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             ),
             error_message="this is a broker; ask with endpoint type 1",
             endpoint_type=BROKERS,
-            cluster_id=image.cluster_id,
         )
     nodes = image.nodes.values() if request.include_fenced_brokers else image.live_nodes()
     return DescribeClusterResponse(

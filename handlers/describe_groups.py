@@ -14,13 +14,11 @@ from ..protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from .authorized_operations import GROUP_OPERATIONS
 from .context import RequestContext
 from .group_request import shard_of
 
 FIRST_WITH_NOT_FOUND = 6
-READ, DELETE, DESCRIBE = 3, 6, 8
-ALL_OPERATIONS = 1 << READ | 1 << DELETE | 1 << DESCRIBE
-"""A bit field of Kafka's AclOperation codes."""
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
@@ -28,7 +26,7 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeG
     for group_id in request.groups:
         group = _describe(group_id, context)
         if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = ALL_OPERATIONS
+            group.authorized_operations = GROUP_OPERATIONS
         response.groups.append(group)
     return response
 

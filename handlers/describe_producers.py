@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..cluster.topic_name import check_topic_name
 from ..protocol.errors import KafkaError
 from ..protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -32,6 +33,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Descri
 def _describe(topic: str, partition: int, context: RequestContext) -> PartitionResponse:
     answer = PartitionResponse(partition_index=partition)
     try:
+        check_topic_name(topic)
         producers = context.node.partitions.leader_of(topic, partition).active_producers()
     except KafkaError as error:
         answer.error_code = error.code

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ..cluster.poll_times import PollTime
 from ..cluster.topic_name import METADATA_TOPIC
-from ..protocol.errors import InvalidTopicException, KafkaError
+from ..protocol.errors import KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -61,7 +61,7 @@ def _answer(
     topic: str, partition: int, state: QuorumState, context: RequestContext
 ) -> PartitionDataResponse:
     if (topic, partition) != (METADATA_TOPIC, 0):
-        error = InvalidTopicException(f"{topic}-{partition} is not the metadata log")
+        error = UnknownTopicOrPartition(f"{topic}-{partition} is not the metadata log")
         return PartitionDataResponse(
             partition_index=partition, error_code=error.code, error_message=str(error)
         )

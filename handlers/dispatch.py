@@ -37,7 +37,7 @@ from ..protocol.schema import Message, Struct
 from .api_versions import respond_to_unknown_version
 from .context import Node, RequestContext
 from .fetch_answer import FetchAnswer
-from .produce import CloseConnection, as_response
+from .produce import CloseConnection, as_response, without_repeats
 from .request_metrics import RequestTrace
 from .request_parts import PARTS, is_long, join, split
 from .table import APIS, Api
@@ -150,13 +150,15 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
 
 
 async def _in_parts(
-    request: Message, api: Api, context: RequestContext, trace: RequestTrace
+    request: Any, api: Api, context: RequestContext, trace: RequestTrace
 ) -> Chunks | None:
     """Handle a long request bit by bit; between two bits the other connections have their turn.
 
     The next request of this connection waits until the last bit is begun, so order is kept. What
     a part waits for (an fsync, another actor) is waited for at the end.
     """
+    if api.key == PRODUCE_KEY:
+        request = without_repeats(request)
     answers = []
     for part in split(api.key, request):
         answer = _call(api, part, context)

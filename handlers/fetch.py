@@ -31,6 +31,7 @@ from ..protocol.errors import (
     KafkaError,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    UnknownLeaderEpoch,
     UnknownTopicId,
     UnsupportedCompressionType,
 )
@@ -52,8 +53,10 @@ from .fetch_session import (
 from .replica_port import LeaderReplica
 
 READ_COMMITTED = 1
+ISOLATION_LEVELS = (0, READ_COMMITTED)
 FIRST_WITH_RACK = 11
 FIRST_WITH_ZSTD = 10
+NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -71,6 +74,8 @@ class _Reading:
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, context)
     epoch = request.session_epoch
     if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
         return _handle_incremental(request, context)
@@ -90,6 +95,21 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awai
     if epoch == FINAL_EPOCH:
         return waiting or reading.answer
     return _begin_session(request, context, reading, waiting)
+
+
+def _refuse(request: FetchRequest, code: ErrorCode, context: RequestContext) -> FetchAnswer:
+    """The whole request; clients of the versions without topic ids look at each partition."""
+    topics: list[FetchedTopic] = []
+    if context.api_version < FIRST_WITH_TOPIC_IDS:
+        topics = [
+            FetchedTopic(
+                topic.topic,
+                topic.topic_id,
+                [FetchedPartition(each.partition, code, aborted=()) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    return FetchAnswer(topics, [], code)
 
 
 async def _handle_old(
@@ -380,7 +400,7 @@ def _read(
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
         is_follower = _is_follower(request)
         if is_follower:
-            diverging = replica.on_follower_fetch(_follower_fetch(request, wanted, context))
+            diverging = _on_follower_fetch(replica, request, wanted, context)
         else:
             diverging = _truncated(replica, wanted)
         if diverging is not None:
@@ -423,6 +443,7 @@ def _read(
         return FetchedPartition(
             wanted.partition,
             error.code,
+            aborted=() if error.code in NOWHERE else None,
             current_leader=_current_leader(topic, wanted.partition, error, context),
         )
     if is_follower:
@@ -445,7 +466,7 @@ def _replica(
 ) -> LeaderReplica:
     """The leader here; or a follower, for a consumer that knows of such (KIP-392)."""
     partitions = context.node.partitions
-    epoch = wanted.current_leader_epoch
+    epoch = max(wanted.current_leader_epoch, -1)
     try:
         return partitions.leader_of(topic, wanted.partition, current_leader_epoch=epoch)
     except NotLeaderOrFollower:
@@ -485,6 +506,18 @@ def _nearest(
         if node is not None and not node.fenced and node.rack == request.rack_id:
             return node_id
     return None
+
+
+def _on_follower_fetch(
+    replica: LeaderReplica, request: FetchRequest, wanted: FetchPartition, context: RequestContext
+) -> tuple[int, int] | None:
+    """One that says no epoch cannot be told that it knows a newer one than we do."""
+    try:
+        return replica.on_follower_fetch(_follower_fetch(request, wanted, context))
+    except UnknownLeaderEpoch as error:
+        if wanted.current_leader_epoch >= 0:
+            raise
+        raise NotLeaderOrFollower(str(error)) from None
 
 
 def _follower_fetch(

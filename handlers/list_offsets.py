@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     InvalidRequest,
     KafkaError,
@@ -55,6 +56,8 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         for topic in request.topics
         for partition in topic.partitions
     ]
+    if request.isolation_level not in (0, READ_COMMITTED):
+        return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     repeated = {pair for pair, count in Counter(asked).items() if count > 1}
     topics = []
     for topic in request.topics:
@@ -66,6 +69,27 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=list(answers)))
     return ListOffsetsResponse(topics=topics)
+
+
+def _refuse(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=code,
+                        offset=-1,
+                        timestamp=-1,
+                        leader_epoch=-1,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 async def _answer(

@@ -102,7 +102,7 @@ def _respond(request: MetadataRequest, context: RequestContext) -> MetadataRespo
         topics = [_describe(topic, image, context.api_version) for topic in unique.values()]
     if request.include_topic_authorized_operations:
         for topic in topics:
-            if not topic.error_code:
+            if topic.name is not None:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=[

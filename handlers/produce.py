@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 from ..cluster.topic_name import INTERNAL_TOPICS
 from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
-    CorruptMessage,
     InvalidRecord,
     InvalidTopicException,
     KafkaError,
@@ -80,6 +81,8 @@ def handle(
     acks = request.acks
     if acks not in (-1, 0, 1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        request = without_repeats(request)
     acks_all = acks == ACKS_ALL
     outcomes: list[tuple[str | None, Outcome]] = []
     for topic in request.topic_data:
@@ -106,6 +109,29 @@ def handle(
                 log_start_offset,
             )
     return _answer(request, outcomes, context)
+
+
+def without_repeats(request: ProduceRequest) -> ProduceRequest:
+    """The last batch alone of a partition that stands in the request more than once, as in Kafka.
+
+    No client sends such a thing: a partition of a request has one batch.
+    """
+    last: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    count = 0
+    for topic in request.topic_data:
+        partitions = last.setdefault((topic.name, topic.topic_id), {})
+        count += len(topic.partition_data)
+        for data in topic.partition_data:
+            partitions[data.index] = data
+    if len(last) == len(request.topic_data) and count == sum(map(len, last.values())):
+        return request
+    return replace(
+        request,
+        topic_data=[
+            TopicProduceData(name=name, topic_id=topic_id, partition_data=list(found.values()))
+            for (name, topic_id), found in last.items()
+        ],
+    )
 
 
 def _answer(
@@ -200,13 +226,13 @@ def _one_batch(records: Buffer | None, version: int) -> memoryview:
             "a produce request has exactly one record batch per partition, not none"
         )
     if len(records) < HEADER_SIZE:
-        raise CorruptMessage(f"{len(records)} bytes are no record batch")
+        raise InvalidRecord(f"{len(records)} bytes are no record batch")
     batch = memoryview(records)
     if batch[16] != MAGIC:
         raise InvalidRecord(f"record batch of magic {batch[16]}; this version carries magic 2")
     _, size = read_size(batch)
     if size < HEADER_SIZE or size > len(batch):
-        raise CorruptMessage(f"a batch of {size} bytes in {len(batch)}")
+        raise InvalidRecord(f"a batch of {size} bytes in {len(batch)}")
     if len(batch) - size >= HEADER_SIZE:
         raise InvalidRecord("a produce request has exactly one record batch per partition")
     if version < 7 and batch[22] & 0x07 == ZSTD:

@@ -1,13 +1,15 @@
-"""UpdateFeatures (API key 57): there is no feature whose level could be changed (KIP-584).
+"""UpdateFeatures (API key 57): the level of a feature cannot be changed (KIP-584).
 
-ApiVersions names none, and each that is asked for is refused by its name. As in Apache Kafka the
-first error is that of the whole request; up to version 1 each feature has its own, too.
+Which there are: cluster/features. A request for the level that is there is carried out, and any
+other is refused by the feature's name. As in Apache Kafka the first error is that of the request.
 """
 
 from __future__ import annotations
 
+from ..cluster.features import FEATURES
 from ..protocol.error_code import ErrorCode
 from ..protocol.messages.update_features import (
+    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -15,19 +17,23 @@ from ..protocol.messages.update_features import (
 from .context import RequestContext
 
 
-def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    results = [
-        UpdatableFeatureResult(
-            feature=each.feature,
-            error_code=ErrorCode.INVALID_UPDATE_VERSION,
-            error_message=f"there is no feature {each.feature!r} whose level can be changed",
-        )
-        for each in request.feature_updates
-    ]
-    if not results:
-        return UpdateFeaturesResponse(error_message=None)
-    if context.api_version < 2:
-        return UpdateFeaturesResponse(error_message=None, results=results)
+def handle(request: UpdateFeaturesRequest, _context: RequestContext) -> UpdateFeaturesResponse:
+    for each in request.feature_updates:
+        if FEATURES.get(each.feature) != each.max_version_level:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=_why(each)
+            )
     return UpdateFeaturesResponse(
-        error_code=results[0].error_code, error_message=results[0].error_message
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=each.feature, error_message=None)
+            for each in request.feature_updates
+        ],
     )
+
+
+def _why(asked: FeatureUpdateKey) -> str:
+    level = FEATURES.get(asked.feature)
+    if level is None:
+        return f"there is no feature {asked.feature!r} whose level can be changed"
+    return f"{asked.feature} is at level {level} and cannot be changed"

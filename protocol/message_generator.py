@@ -22,8 +22,38 @@ FOLDER = Path(__file__).parent
 # Every API that a handler or a client of ours speaks. Adding one here is the first step of adding
 # an API (docs/adding-an-api.md).
 API_KEYS = (
-    *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 37),
-    *(42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 64, 74, 75, 80, 81),
+    *(
+        0,
+        1,
+        2,
+        3,
+        8,
+        9,
+        10,
+        11,
+        12,
+        13,
+        14,
+        15,
+        16,
+        17,
+        18,
+        19,
+        20,
+        21,
+        22,
+        23,
+        29,
+        30,
+        31,
+        32,
+        33,
+        34,
+        35,
+        36,
+        37,
+    ),
+    *(33, 34, 35, 36, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 64, 74, 75, 80, 81),
 )
 
 # kio begins where Kafka 4 does; the layouts before it are those of Kafka 3.9:

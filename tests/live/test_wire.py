@@ -220,14 +220,15 @@ def damaged(records: bytes, position: int, value: int) -> bytes:
     ("records", "code"),
     [
         (b"", ErrorCode.INVALID_RECORD),
-        (b"short", ErrorCode.CORRUPT_MESSAGE),
+        (b"short", ErrorCode.INVALID_RECORD),
+        (batch(b"a")[:-1], ErrorCode.INVALID_RECORD),
         (batch(b"a") + batch(b"b"), ErrorCode.INVALID_RECORD),
         (damaged(batch(b"a"), 16, 1), ErrorCode.INVALID_RECORD),
         (damaged(batch(b"a"), 68, 0xFF), ErrorCode.CORRUPT_MESSAGE),
         (damaged(batch(b"a"), 60, 9), ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a", base_offset=5), ErrorCode.INVALID_RECORD),
     ],
-    ids=["none", "short", "two", "old magic", "crc", "count", "offset"],
+    ids=["none", "short", "cut", "two", "old magic", "crc", "count", "offset"],
 )
 def test_a_bad_batch_gets_kafkas_code_and_is_not_appended(
     client: RawClient, records: bytes, code: ErrorCode

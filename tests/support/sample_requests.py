@@ -289,7 +289,9 @@ def _alter_replica_log_dirs(s: Sample, version: int) -> Message:
 
 
 def _create_partitions(s: Sample, version: int) -> Message:
-    topic = make("create_partitions", "CreatePartitionsTopic", name=s.topic, count=5)
+    topic = make(
+        "create_partitions", "CreatePartitionsTopic", name=s.topic, count=5, assignments=None
+    )
     return make(
         "create_partitions",
         "CreatePartitionsRequest",
@@ -323,9 +325,37 @@ def _describe_quorum(s: Sample, version: int) -> Message:
     part = make("describe_quorum", "PartitionData", partition_index=0)
     topics = [
         make("describe_quorum", "TopicData", topic_name=name, partitions=[part])
-        for name in ("__cluster_metadata", s.topic)
+        for name in ("__cluster_metadata",)
     ]
     return make("describe_quorum", "DescribeQuorumRequest", topics=topics)
+
+
+def _create_acls(s: Sample, version: int) -> Message:
+    rule = make(
+        "create_acls",
+        "AclCreation",
+        resource_type=2,
+        resource_name=s.topic,
+        principal="User:somebody",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    return make("create_acls", "CreateAclsRequest", creations=[rule])
+
+
+def _delete_acls(s: Sample, version: int) -> Message:
+    one = make(
+        "delete_acls",
+        "DeleteAclsFilter",
+        resource_type_filter=2,
+        resource_name_filter=s.topic,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    return make("delete_acls", "DeleteAclsRequest", filters=[one])
 
 
 def _update_features(s: Sample, version: int) -> Message:
@@ -370,6 +400,7 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     ),
     15: lambda s, v: make("describe_groups", "DescribeGroupsRequest", groups=[s.group, "nobody"]),
     16: lambda s, v: make("list_groups", "ListGroupsRequest"),
+    17: lambda s, v: make("sasl_handshake", "SaslHandshakeRequest", mechanism="PLAIN"),
     18: lambda s, v: make(
         "api_versions",
         "ApiVersionsRequest",
@@ -381,10 +412,23 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     21: _delete_records,
     22: lambda s, v: make("init_producer_id", "InitProducerIdRequest", transactional_id=None),
     23: _offset_for_leader_epoch,
+    29: lambda s, v: make(
+        "describe_acls",
+        "DescribeAclsRequest",
+        resource_type_filter=2,
+        resource_name_filter=s.topic,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    ),
+    30: _create_acls,
+    31: _delete_acls,
     32: _describe_configs,
     33: _configs("alter_configs", "AlterConfigsRequest"),
     34: _alter_replica_log_dirs,
     35: _describe_log_dirs,
+    36: lambda s, v: make("sasl_authenticate", "SaslAuthenticateRequest", auth_bytes=b"\0a\0b"),
     37: _create_partitions,
     42: lambda s, v: make("delete_groups", "DeleteGroupsRequest", groups_names=["nobody"]),
     43: _elect_leaders,

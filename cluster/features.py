@@ -1,0 +1,20 @@
+"""The features of Kafka that all nodes of a cluster agree on, and at which level they are here.
+
+Each node of a cluster has the same level, which cannot be changed: a cluster has it from its first
+start. What is not there at all (group.version, transaction.version, share.version) is not named, so
+that clients do without.
+Source: apache/kafka server-common/.../common/{MetadataVersion,KRaftVersion,Feature}.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+FEATURES: Mapping[str, int] = MappingProxyType(
+    {
+        "metadata.version": 27,  # 4.1-IV1, whose APIs and records' meaning are those of 4.1
+        "kraft.version": 1,  # voters are records and can be changed (KIP-853)
+        "eligible.leader.replicas.version": 1,  # KIP-966
+    }
+)
