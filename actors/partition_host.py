@@ -40,6 +40,7 @@ from ..protocol.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
+from ..replication.alter_partition_manager import AlterPartitionManager
 from ..storage.file_system import FileSystem
 from ..storage.log_config import LogConfig
 from ..storage.log_directories import LogDirectories
@@ -47,9 +48,9 @@ from ..storage.log_directory import LogDirectory
 from ..storage.partition_directory import DELETE_SUFFIX
 from ..storage.partition_log import PartitionLog
 from ..storage.storage_failure import DirectoryHealth
+from .alter_partition_sender import AlterPartitionSender
 from .carry_through import until_thread_ends
 from .conversion_queue import ConversionPool
-from .insync_manager import InsyncManager
 from .log_cleaner import LogCleaner
 from .partition_logs import MAKE_AT_ONCE, PartitionLogs, Wanted
 from .partition_upkeep import PartitionUpkeep
@@ -57,6 +58,7 @@ from .replica import Replica
 from .replica_fetcher import Followed, ReplicaFetcher, ReplicaFetchers
 from .replica_mover import ReplicaMover
 from .replication_throttle import ReplicationThrottle
+from .step_driver import StepDriver
 
 logger = logging.getLogger("bradbury.partitions")
 
@@ -108,7 +110,9 @@ class PartitionHost:
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
         self._mover: ReplicaMover | None = None
-        self._insync: InsyncManager | None = None
+        self._driver = StepDriver()
+        self._insync = AlterPartitionManager(self, self._driver.effects)
+        self._insync_sender: AlterPartitionSender | None = None
         self._telling: set[asyncio.Task[None]] = set()
         self.throttle = ReplicationThrottle(
             self._replicas,
@@ -162,8 +166,8 @@ class PartitionHost:
         self._node_id = node_id
         self._suspect = suspect
         self.logs.begin()
-        self._insync = InsyncManager(self, controller, monotonic_ms=_monotonic_ms)
-        self._insync.start()
+        self._insync_sender = AlterPartitionSender(controller, self._driver)
+        self._driver.tick_when_due(self._insync)
         self._upkeep = PartitionUpkeep(
             self.directories,
             self._replicas,
@@ -194,8 +198,9 @@ class PartitionHost:
     async def close(self) -> None:
         """Flush everything, write the checkpoints and the clean marks."""
         await self.fetchers.close()
-        if self._insync is not None:
-            await self._insync.close()
+        self._driver.close()
+        if self._insync_sender is not None:
+            await self._insync_sender.close()
         if self._mover is not None:
             await self._mover.close()
         if self.cleaner is not None:
@@ -298,8 +303,9 @@ class PartitionHost:
             self._act_on(each)
             if number % MAKE_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        if self._insync is not None and image.nodes is not before.nodes:
+        if image.nodes is not before.nodes:
             self._insync.look_at_all()
+            self._driver.carry_out()
         await self.fetchers.close_empty()
         await self.logs.set_strays_aside()
 
@@ -425,7 +431,6 @@ class PartitionHost:
 
     def _add_replica(self, wanted: Wanted, log: PartitionLog) -> None:
         topic = wanted.topic
-        assert self._insync is not None, "start() comes first"
         self._offline.pop(wanted.key, None)
         self._replicas[wanted.key] = Replica(
             topic.name,
@@ -440,8 +445,12 @@ class PartitionHost:
             fsyncs=self.fsyncs,
             node_id=self._node_id,
             monotonic_ms=_monotonic_ms,
-            on_insync_work=self._insync.look_at,
+            on_insync_work=self._on_insync_work,
         )
+
+    def _on_insync_work(self, replica: Replica) -> None:
+        self._insync.look_at(replica)
+        self._driver.carry_out()
 
     async def _remove(self, topic: TopicImage, indexes: Iterable[int]) -> None:
         """These partitions are not placed on this node any more; their records go."""
@@ -541,7 +550,7 @@ class PartitionHost:
     def on_closed(self, peer: str) -> None:
         """A follower that leads nothing is missed by nobody else, and acks=all waits for it."""
         node_id = self._followers.pop(peer, None)
-        if node_id is not None and self._insync is not None:
+        if node_id is not None and self._insync_sender is not None:
             self.on_unreachable(node_id)
 
     def truncate(self, replica: Replica, offset: int) -> None:

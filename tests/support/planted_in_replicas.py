@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 from bradbury.cluster import partition_change, reassignment
 from bradbury.cluster.follower_state import Truncate
 from bradbury.cluster.leader_state import LeaderState
 from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.storage.log_directory import LogDirectory
 from bradbury.storage.log_upkeep import LogUpkeep
 from bradbury.storage.partition_log import PartitionLog
@@ -19,8 +19,7 @@ from bradbury.storage.producer_state import ProducerState
 from . import simulated_clients, simulated_fetcher
 from .fault_registry import Patch, fault
 from .simulated_fetcher import Fetcher
-from .simulated_network import LOST
-from .simulated_node import SimulatedInsync, SimulatedNode
+from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
 
 # --- the leader ----------------------------------------------------------------------------------
@@ -107,31 +106,15 @@ def shrinks_before_the_controller_agrees(patch: Patch) -> None:
 )
 def a_lost_answer_counts_as_no(patch: Patch) -> None:
     """A proposal of which nothing was heard is forgotten, though it may have been accepted."""
-    original = SimulatedInsync._ask
+    original = AlterPartitionManager.on_failed
 
-    def ask(insync: SimulatedInsync, proposals: Any) -> None:
-        call = insync._node.cluster.network.call
+    def on_failed(manager: AlterPartitionManager, error: Exception, now_ms: int) -> None:
+        original(manager, error, now_ms)
+        unanswered, manager._unanswered = manager._unanswered, []
+        for replica, _ in unanswered:
+            replica.on_isr_refused()
 
-        def forgetting(source: Any, target: Any, handle: Any, answer: Any, **rest: Any) -> None:
-            def arrive(result: Any) -> None:
-                if result is LOST:
-                    for replica, _ in proposals:
-                        replica.on_isr_refused()
-                    insync._is_asking = False
-                    insync._look()
-                else:
-                    answer(result)
-
-            call(source, target, handle, arrive, **rest)
-
-        with mock.patch.object(type(insync._node.cluster.network), "call", _method(forgetting)):
-            original(insync, proposals)
-
-    patch(SimulatedInsync, "_ask", ask)
-
-
-def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, *arguments, **rest: function(*arguments, **rest)
+    patch(AlterPartitionManager, "on_failed", on_failed)
 
 
 @fault(late=0.2, ordered=False, repeat=0.05, kinds=("kill", "pause"), fault_every_ms=150)

@@ -1,5 +1,5 @@
 """A node of the simulation: its disk, its process, its replicas; composed as actors/node,
-actors/partition_host and actors/insync_manager are.
+actors/partition_host are.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from bradbury.cluster import alter_partition
-from bradbury.cluster.alter_partition import AlterPartition, Insync, PartitionState, ProposedIsr
+from bradbury.cluster.alter_partition import ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.protocol.errors import (
+    ConnectionFailed,
     FencedLeaderEpoch,
     KafkaError,
     NotLeaderOrFollower,
@@ -21,11 +21,14 @@ from bradbury.protocol.errors import (
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
+from bradbury.replication.alter_partition_manager import AlterPartitionManager
+from bradbury.replication.effects import SendAlterPartition
 from bradbury.storage.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.log_directory import LogDirectory
 
 from .simulated_controller import MetadataUpdate, Registered
 from .simulated_disk import SimulatedDisk
+from .simulated_driver import SimulatedDriver
 from .simulated_fetcher import Fetcher, Followed
 from .simulated_groups import SimulatedGroups
 from .simulated_network import LOST, Process
@@ -65,8 +68,14 @@ class SimulatedNode:
         self._controller_epoch = -1
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[PartitionId, int] = {}
-        self.insync = SimulatedInsync(self)
+        self._begin_steps()
         self.groups = SimulatedGroups(self)
+
+    def _begin_steps(self) -> None:
+        self.driver = SimulatedDriver(self.process)
+        self.driver.on(SendAlterPartition, self._send_alter_partition)
+        self.insync = AlterPartitionManager(Leading(self), self.driver.effects)
+        self._proposed: dict[PartitionId, ProposedIsr] = {}
 
     @property
     def broker_epoch(self) -> int:
@@ -82,7 +91,8 @@ class SimulatedNode:
         self.image = MetadataImage()
         self.replicas, self._fetchers, self._leaders = {}, {}, {}
         self._controller_epoch = -1
-        self.insync = SimulatedInsync(self)
+        self._begin_steps()
+        self.driver.tick_when_due(self.insync)
         self.groups = SimulatedGroups(self)
         directory = LogDirectory.open(self.disk, DATA, directory_id=self.voter.directory_id)
         directory.assign_identity(cluster_id="simulated", node_id=self.node_id)
@@ -230,6 +240,39 @@ class SimulatedNode:
         else:
             self._poll()
 
+    def _send_alter_partition(self, effect: SendAlterPartition) -> None:
+        step = effect.step
+        for proposed in effect.request.partitions:
+            self._note_proposal(proposed)
+        controller = self.cluster.controller_for(self)
+
+        def answered(result: Any) -> None:
+            if isinstance(result, tuple):
+                step.on_answer(result, self.clock.now_ms)
+            else:
+                error = result if isinstance(result, KafkaError) else ConnectionFailed("lost")
+                step.on_failed(error, self.clock.now_ms)
+            self.driver.carry_out()
+            self.driver.tick_when_due(step)
+
+        self.cluster.network.call(
+            self.process,
+            controller.process,
+            lambda answer: controller.change(effect.request, answer),
+            answered,
+            timeout_ms=CONTROLLER_MS,
+            what="alter",
+        )
+
+    def _note_proposal(self, proposed: ProposedIsr) -> None:
+        """Told to the faults once, however often it is sent."""
+        topic = self.image.topic_by_id(proposed.topic_id)
+        partition_id = (topic.name if topic else "", proposed.partition)
+        replica = self.replicas.get(partition_id)
+        if self._proposed.get(partition_id) != proposed and replica and replica.leader:
+            self._proposed[partition_id] = proposed
+            self.cluster.on_proposal(replica, proposed.isr)
+
     # --- following the metadata ------------------------------------------------------------------
 
     def _drop(self, partition_id: PartitionId) -> None:
@@ -296,6 +339,7 @@ class SimulatedNode:
                 self._act_on(partition_id, state)
             if image.nodes is not before.nodes:
                 self.insync.look_at_all()
+                self.driver.carry_out()
             then()
 
         if begun:
@@ -391,120 +435,21 @@ class SimulatedNode:
         self.cluster.on_truncated(self)
 
 
-class SimulatedInsync:
-    """As actors/insync_manager: one AlterPartition at a time, repeated until it is answered."""
+class Leading:
+    """A node, as its AlterPartition manager sees it."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
-        self._candidates: dict[SimulatedReplica, None] = {}
-        self._is_asking = False
-        self._sweep_at = 0
-        self._is_waiting = False
+        self.node_id = node.node_id
+        self.lag_time_max_ms = node.cluster.swarm.lag_ms
 
-    def look_at(self, replica: SimulatedReplica) -> None:
-        self._candidates[replica] = None
-        self._wake(0)
+    @property
+    def image(self) -> MetadataImage:
+        return self._node.image
 
-    def look_at_all(self) -> None:
-        self._sweep_at = 0
-        self._wake(0)
-
-    def _wake(self, delay_ms: int) -> None:
-        if not self._is_waiting and not self._is_asking:
-            self._is_waiting = True
-            self._node.process.after(delay_ms, self._look)
-
-    def _look(self) -> None:
-        self._is_waiting = False
-        if self._is_asking:
-            return
-        node = self._node
-        found, self._candidates = list(self._candidates), {}
-        if node.clock.now_ms >= self._sweep_at:
-            self._sweep_at = node.clock.now_ms + node.cluster.swarm.lag_ms // 2
-            node.process.after(node.cluster.swarm.lag_ms // 2, lambda: self._wake(0))
-            found = list(node.replicas.values())
-        proposals = self._proposals(found)
-        if proposals:
-            self._is_asking = True
-            self._ask(proposals)
-
-    def _proposals(
-        self, replicas: list[SimulatedReplica]
-    ) -> list[tuple[SimulatedReplica, ProposedIsr]]:
-        node, image = self._node, self._node.image
-
-        def is_eligible(node_id: int, broker_epoch: int) -> bool:
-            known = image.nodes.get(node_id)
-            return known is not None and not known.fenced and broker_epoch in (-1, known.epoch)
-
-        found = []
-        for replica in replicas:
-            leader = replica.leader
-            topic = image.topics.get(replica.partition_id[0])
-            if leader is None or topic is None or not leader.followers:
-                continue
-            isr = leader.propose(
-                now_ms=node.clock.now_ms,
-                lag_time_max_ms=node.cluster.swarm.lag_ms,
-                is_eligible=is_eligible,
-            )
-            if isr is None:
-                continue
-            node.cluster.on_proposal(replica, isr)
-            proposed = ProposedIsr(
-                topic.topic_id,
-                replica.partition_id[1],
-                leader.leader_epoch,
-                leader.partition_epoch,
-                tuple(Insync(*each) for each in isr),
-            )
-            found.append((replica, proposed))
-        return found
-
-    def _ask(self, proposals: list[tuple[SimulatedReplica, ProposedIsr]]) -> None:
-        node = self._node
-        request = AlterPartition(
-            node_id=node.node_id,
-            broker_epoch=node.broker_epoch,
-            partitions=tuple(proposed for _, proposed in proposals),
-        )
-        controller = node.cluster.controller_for(node)
-
-        def answered(result: Any) -> None:
-            if not isinstance(result, tuple):  # lost, or an error for all of them
-                node.process.after(RETRY_MS, lambda: self._ask(proposals))
-                return
-            again = [
-                (replica, proposed)
-                for (replica, proposed), answer in zip(proposals, result, strict=True)
-                if not self._settle(replica, proposed, answer)
-            ]
-            if again:
-                node.process.after(RETRY_MS, lambda: self._ask(again))
-                return
-            self._is_asking = False
-            self._look()
-
-        node.cluster.network.call(
-            node.process,
-            controller.process,
-            lambda answer: controller.change(request, answer),
-            answered,
-            timeout_ms=CONTROLLER_MS,
-            what="alter",
-        )
-
-    def _settle(
-        self, replica: SimulatedReplica, proposed: ProposedIsr, answer: PartitionState
-    ) -> bool:
-        verdict = alter_partition.verdict_on(replica.leader, proposed, answer)
-        if verdict is alter_partition.Verdict.ADOPT:
-            assert answer.partition is not None
-            replica.on_isr(answer.partition.isr, answer.partition.partition_epoch)
-        elif verdict is alter_partition.Verdict.GO_BACK:
-            replica.on_isr_refused()
-        return verdict is not alter_partition.Verdict.ASK_AGAIN
+    @property
+    def replicas(self) -> list[SimulatedReplica]:
+        return list(self._node.replicas.values())
 
 
 def is_error(result: object) -> bool:

@@ -85,6 +85,7 @@ class SimulatedReplica:
     def __init__(self, node: SimulatedNode, partition_id: PartitionId, log: PartitionLog) -> None:
         self.node = node
         self.partition_id = partition_id
+        self.topic, self.partition = partition_id
         self.log = log
         self.leader: LeaderState | None = None
         self._uncommitted: deque[Uncommitted] = deque()
@@ -192,6 +193,7 @@ class SimulatedReplica:
             self._commit()
         if heard.may_join:
             self.node.insync.look_at(self)
+            self.node.driver.carry_out()
         return heard.diverging
 
     def _advance(self) -> None:

@@ -91,7 +91,7 @@ class ThreeNodes:
                 node._following.cancel()
             host = node.host
             await host.fetchers.close()
-            await host._insync.close()
+            host._driver.close()
             await host._upkeep.stop()
             await host.cleaner.stop()
             for replica in host.replicas:
