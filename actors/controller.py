@@ -40,6 +40,7 @@ from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insyn
 from ..cluster.poll_times import PollTimes
 from ..cluster.voter import Promise
 from ..cluster.voter_change import VoterChange
+from ..controller.voter_requests import DescribeVoter, FormatVoter, VoterState
 from ..handlers.config_rules import ServerConfigRules
 from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
@@ -55,9 +56,9 @@ from ..protocol.record_batch import stamp
 from ..protocol.records import encode_records
 from . import voter_survey
 from .carry_through import carry_through, within
-from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded, Voter
+from .metadata_log import ANSWER_SECONDS, MetadataLog, Superseded
 from .peer_connection import is_port_closed
-from .voter_host import VoterState
+from .voter_host import Voter
 
 logger = logging.getLogger("bradbury.controller")
 
@@ -211,7 +212,7 @@ class Controller:
             # In order of name: of two who format at once the second is refused by the first voter.
             for voter, state in formation.holders.values():
                 if not state.is_voter:
-                    await voter.format(cluster_id, formation.voters)
+                    await voter.ask(FormatVoter(cluster_id, formation.voters))
             holders = {name: voter for name, (voter, _) in formation.holders.items()}
             await self._lead(cluster_id, formation.voters, holders)
         except (ConnectionFailed, InconsistentClusterId) as error:
@@ -224,7 +225,7 @@ class Controller:
     ) -> None:
         """Take the next epoch with the voters' promise, adopt the best log, open the epoch."""
         states = await asyncio.gather(
-            *(within(ANSWER_SECONDS, voter.state()) for voter in holders.values()),
+            *(within(ANSWER_SECONDS, voter.ask(DescribeVoter())) for voter in holders.values()),
             return_exceptions=True,
         )
         known = [state for state in states if isinstance(state, VoterState)]
@@ -413,8 +414,8 @@ class Controller:
         voter = await self._find_voter(name)
         if voter is None:
             raise RequestTimedOut("its broker does not answer; try again")
-        if not (await voter.state()).is_voter:
-            await voter.format(self._image.cluster_id, self._image.voters)
+        if not (await voter.ask(DescribeVoter())).is_voter:
+            await voter.ask(FormatVoter(self._image.cluster_id, self._image.voters))
         log.catch_up(name)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:

@@ -20,8 +20,9 @@ from ..cluster.candidacy import Candidacy
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.metadata_image import MetadataImage
-from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..cluster.voter import CommittedEntryLost, Promise
 from ..cluster.voter_change import VoterChange
+from ..controller.voter_requests import DescribeVoter, VoterRequest
 from ..handlers.context import QuorumState
 from ..protocol.errors import (
     ConnectionFailed,
@@ -30,7 +31,6 @@ from ..protocol.errors import (
 )
 from .carry_through import within
 from .controller import MetadataUpdate, Registered
-from .voter_host import AppendAnswer, InstallAnswer, VoterState
 
 A = TypeVar("A")
 CONTROLLER = "controller"
@@ -172,7 +172,7 @@ class ControllerHandle:
             handle = ray.get_actor(name, namespace=self._namespace)
         except ValueError:
             raise ConnectionFailed(f"there is no actor {name!r}") from None
-        state = await VoterHandle(handle).state()
+        state = await VoterHandle(handle).ask(DescribeVoter())
         return state.promise
 
     async def register(self, request: NodeRegistration) -> Registered:
@@ -267,42 +267,11 @@ def find_voters(namespace: str) -> list[VoterHandle]:
 
 
 class VoterHandle:
-    """Implements metadata_log.Voter over a BrokerActor."""
+    """Implements voter_host.Voter over a BrokerActor."""
 
     def __init__(self, handle: ActorHandle[Any]) -> None:
         self._handle = handle
 
-    async def state(self) -> VoterState:
-        state: VoterState = await call(self._handle.voter_state)
-        return state
-
-    async def format(self, cluster_id: str, voters: tuple[str, ...]) -> None:
-        await call(self._handle.voter_format, cluster_id, voters)
-
-    async def prepare(self, asked: Promise) -> VoterState:
-        state: VoterState = await call(self._handle.voter_prepare, asked)
-        return state
-
-    async def fetch(self, asked: Promise, offset: int) -> bytes:
-        log: bytes = await call(self._handle.voter_fetch, asked, offset)
-        return log
-
-    async def fetch_snapshot(self, asked: Promise, position: int) -> bytes:
-        piece: bytes = await call(self._handle.voter_fetch_snapshot, asked, position)
-        return piece
-
-    async def install(
-        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
-    ) -> InstallAnswer:
-        answer: InstallAnswer = await call(
-            self._handle.voter_install, asked, end, position, piece, size
-        )
-        return answer
-
-    async def append(
-        self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
-    ) -> AppendAnswer:
-        answer: AppendAnswer = await call(
-            self._handle.voter_append, asked, previous, batches, committed
-        )
+    async def ask(self, request: VoterRequest[A]) -> A:
+        answer: A = await call(self._handle.ask_voter, request)
         return answer

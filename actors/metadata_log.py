@@ -21,18 +21,26 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.metadata_quorum import MetadataQuorum
 from ..cluster.metadata_records import MetadataRecord, decode_metadata_record
 from ..cluster.metadata_snapshot import decode_snapshot
 from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..controller.voter_requests import (
+    AppendEntries,
+    FetchEntries,
+    FetchSnapshot,
+    InstallSnapshot,
+    Prepare,
+    VoterState,
+)
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.record_batch import read_header, read_size
 from ..protocol.records import iterate_records
 from .carry_through import within
-from .voter_host import AppendAnswer, InstallAnswer, VoterState
+from .voter_host import Voter
 
 logger = logging.getLogger("bradbury.controller")
 
@@ -44,22 +52,6 @@ FIND_SECONDS = 1.0
 MOST_RETRY_SECONDS = 1.0
 MOST_BYTES = 1024**2
 """Of one append or piece of a snapshot; a larger batch goes alone."""
-
-
-class Voter(Protocol):
-    """A VoterHost, wherever it runs."""
-
-    async def state(self) -> VoterState: ...
-    async def format(self, cluster_id: str, voters: tuple[str, ...]) -> None: ...
-    async def prepare(self, asked: Promise) -> VoterState: ...
-    async def fetch(self, asked: Promise, offset: int) -> bytes: ...
-    async def fetch_snapshot(self, asked: Promise, position: int) -> bytes: ...
-    async def install(
-        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
-    ) -> InstallAnswer: ...
-    async def append(
-        self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
-    ) -> AppendAnswer: ...
 
 
 FindVoter = Callable[[str], Awaitable[Voter | None]]
@@ -139,7 +131,7 @@ class MetadataLog:
             ConnectionFailed: too few answered.
         """
         answers = await asyncio.gather(
-            *(within(ANSWER_SECONDS, voter.prepare(self._me)) for voter in holders.values()),
+            *(within(ANSWER_SECONDS, voter.ask(Prepare(self._me))) for voter in holders.values()),
             return_exceptions=True,
         )
         starts: dict[str, LogEnd] = {}
@@ -164,12 +156,12 @@ class MetadataLog:
 
     async def _adopt(self, voter: Voter, start: LogEnd) -> None:
         snapshot = bytearray()
-        while start.offset and (piece := await voter.fetch_snapshot(self._me, len(snapshot))):
+        while start.offset and (piece := await voter.ask(FetchSnapshot(self._me, len(snapshot)))):
             snapshot += piece
         self._snapshot = bytes(snapshot)
         epochs: list[tuple[int, int]] = []
         end = start
-        while piece := await voter.fetch(self._me, end.offset):
+        while piece := await voter.ask(FetchEntries(self._me, end.offset)):
             view, position = memoryview(piece), 0
             while position < len(view):
                 _, size = read_size(view, position)
@@ -302,7 +294,8 @@ class MetadataLog:
             while True:
                 piece = data[position : position + MOST_BYTES]
                 answer = await within(
-                    ANSWER_SECONDS, voter.install(self._me, end, position, piece, len(data))
+                    ANSWER_SECONDS,
+                    voter.ask(InstallSnapshot(self._me, end, position, piece, len(data))),
                 )
                 if answer.is_there:
                     break
@@ -333,7 +326,9 @@ class MetadataLog:
             size += len(batch)
         answer = await within(
             ANSWER_SECONDS,
-            voter.append(self._me, quorum.before(start), b"".join(batches), quorum.committed),
+            voter.ask(
+                AppendEntries(self._me, quorum.before(start), b"".join(batches), quorum.committed)
+            ),
         )
         if not answer.is_there:
             quorum.on_mismatch(name, answer.offset)

@@ -25,8 +25,8 @@ import ray
 
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
-from ..cluster.voter import LogEnd, Promise
 from ..cluster.voter_change import VoterChange
+from ..controller.voter_requests import VoterRequest
 from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController
@@ -40,7 +40,7 @@ from .node import Node, NodeConfig
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
 from .standby import Standby
-from .voter_host import AppendAnswer, InstallAnswer, VoterHost, VoterState
+from .voter_host import VoterHost
 
 RETRY_SECONDS = 0.5
 WATCH_SECONDS = 5.0
@@ -228,30 +228,8 @@ class BrokerActor(NodeActor):
             raise ConnectionFailed(f"the broker {self._problem}")
         return voter
 
-    async def voter_state(self) -> VoterState:
-        return await self._voter().state()
-
-    async def voter_format(self, cluster_id: str, voters: tuple[str, ...]) -> None:
-        await self._voter().format(cluster_id, voters)
-
-    async def voter_prepare(self, asked: Promise) -> VoterState:
-        return await self._voter().prepare(asked)
-
-    async def voter_fetch(self, asked: Promise, offset: int) -> bytes:
-        return await self._voter().fetch(asked, offset)
-
-    async def voter_fetch_snapshot(self, asked: Promise, position: int) -> bytes:
-        return await self._voter().fetch_snapshot(asked, position)
-
-    async def voter_install(
-        self, asked: Promise, end: LogEnd, position: int, piece: bytes, size: int
-    ) -> InstallAnswer:
-        return await self._voter().install(asked, end, position, piece, size)
-
-    async def voter_append(
-        self, asked: Promise, previous: LogEnd, batches: bytes, committed: int
-    ) -> AppendAnswer:
-        return await self._voter().append(asked, previous, batches, committed)
+    async def ask_voter(self, request: VoterRequest[Any]) -> Any:
+        return await self._voter().ask(request)
 
 
 class ControllerActor(_Shell):

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ..controller.voter_requests import DescribeVoter, VoterState
 from .carry_through import within
-from .metadata_log import ANSWER_SECONDS, Voter
-from .voter_host import VoterState
+from .metadata_log import ANSWER_SECONDS
+from .voter_host import Voter
 
 LATE_SECONDS = 0.1
 MOST_VOTERS = 3
@@ -44,7 +45,10 @@ async def ask(found: Sequence[Voter]) -> Survey:
 
     One whose node has just died takes long to fail.
     """
-    asked = {asyncio.ensure_future(within(ANSWER_SECONDS, each.state())): each for each in found}
+    asked = {
+        asyncio.ensure_future(within(ANSWER_SECONDS, each.ask(DescribeVoter()))): each
+        for each in found
+    }
     answered: list[Answered] = []
     pending = set(asked)
     while pending:

@@ -22,6 +22,7 @@ from bradbury.actors.controller import Controller
 from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
+from bradbury.controller.voter_requests import DescribeVoter
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.storage.file_system import OsFileSystem
 
@@ -107,7 +108,7 @@ async def measure(folder: Path, partitions: int, changes: int, rounds: int) -> d
 
 async def until_snapshot(voters: list[VoterHost]) -> None:
     """The first round makes it."""
-    while not all([(await voter.state()).snapshot.offset for voter in voters]):
+    while not all([(await voter.ask(DescribeVoter())).snapshot.offset for voter in voters]):
         await asyncio.sleep(0.05)
 
 

@@ -10,10 +10,17 @@ from uuid import uuid4
 import pytest
 
 from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import AppendAnswer, VoterHost
+from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import Promise
+from bradbury.controller.voter_requests import (
+    AppendEntries,
+    DescribeVoter,
+    FormatVoter,
+    Prepare,
+    VoterRequest,
+)
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
@@ -106,11 +113,11 @@ def test_a_promise_outlives_the_voters_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         await start_controller(voter)
-        await voter.prepare(Promise(epoch=50, owner="somebody"))
+        await voter.ask(Prepare(Promise(epoch=50, owner="somebody")))
         await voter.close()
         voter = open_voter(tmp_path)
         with pytest.raises(FencedLeaderEpoch):
-            await voter.prepare(Promise(epoch=49, owner="an older one"))
+            await voter.ask(Prepare(Promise(epoch=49, owner="an older one")))
         controller = await start_controller(voter)
         assert controller.image.epoch == 51
         await voter.close()
@@ -123,7 +130,7 @@ def test_a_cluster_whose_first_controller_died_right_after_formatting_is_finishe
 ) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
-        await voter.format("half-made", (voter.directory.directory_id,))
+        await voter.ask(FormatVoter("half-made", (voter.directory.directory_id,)))
         await voter.close()
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
@@ -167,7 +174,7 @@ def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(
     monkeypatch.setattr("bradbury.actors.controller.ANSWER_SECONDS", 0.05)
 
     class Gone:
-        async def state(self) -> None:
+        async def ask(self, request: VoterRequest[Any]) -> None:
             await asyncio.Event().wait()
 
     async def scenario() -> None:
@@ -189,7 +196,7 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
     class Late:
         """It may be the one that holds a cluster's metadata."""
 
-        async def state(self) -> None:
+        async def ask(self, request: VoterRequest[Any]) -> None:
             await asyncio.Event().wait()
 
     async def scenario() -> None:
@@ -200,7 +207,7 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
         starting = asyncio.ensure_future(controller.start())
         while controller.waiting_for != "1 brokers to start":
             await asyncio.sleep(0.01)
-        assert not (await empty.state()).is_voter
+        assert not (await empty.ask(DescribeVoter())).is_voter
         starting.cancel()
         await empty.close()
 
@@ -286,13 +293,11 @@ class SlowDisk:
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._voter, name)
-
-    async def append(self, *arguments: Any) -> AppendAnswer:
-        answer = await self._voter.append(*arguments)
-        self.appended.set()
-        await self.go_on.wait()
+    async def ask(self, request: VoterRequest[Any]) -> Any:
+        answer = await self._voter.ask(request)
+        if isinstance(request, AppendEntries):
+            self.appended.set()
+            await self.go_on.wait()
         return answer
 
 

@@ -16,6 +16,15 @@ from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.metadata_snapshot import encode_snapshot, end_of, snapshot_name
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import NO_SNAPSHOT, LogEnd, Promise
+from bradbury.controller.voter_requests import (
+    AppendEntries,
+    DescribeVoter,
+    FetchEntries,
+    FormatVoter,
+    InstallSnapshot,
+    Prepare,
+    VoterRequest,
+)
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStorageError
 from bradbury.protocol.record_batch import stamp
@@ -61,13 +70,10 @@ class Machine:
     def snapshots(self) -> list[str]:
         return [name for name in self.disk.list_directory(LOG) if name.endswith(".checkpoint")]
 
-    def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            if self.is_cut:
-                raise ConnectionFailed(f"{self.name} is cut off")
-            return await getattr(self.voter, name)(*arguments)
-
-        return call
+    async def ask(self, request: VoterRequest[Any]) -> Any:
+        if self.is_cut:
+            raise ConnectionFailed(f"{self.name} is cut off")
+        return await self.voter.ask(request)
 
 
 async def start(*machines: Machine, **config: str) -> Controller:
@@ -142,9 +148,9 @@ def test_a_voter_that_was_away_for_long_is_caught_up_by_a_snapshot() -> None:
         await create(controller, *(f"while-away-{n}" for n in range(30)))
         await wait_for(lambda: len(machines[0].snapshots()) == 1)
         away.is_cut = False
-        while (await away.voter.state()).log_end_offset < controller.image.offset:
+        while (await away.voter.ask(DescribeVoter())).log_end_offset < controller.image.offset:
             await asyncio.sleep(0.01)
-        assert (await away.voter.state()).snapshot != NO_SNAPSHOT
+        assert (await away.voter.ask(DescribeVoter())).snapshot != NO_SNAPSHOT
         image = controller.image
         await controller.close()
         # The other two are needed no more: with any second voter it has everything.
@@ -213,17 +219,19 @@ async def history() -> History:
     await create(controller, "three")
     topics = set(controller.image.topics)
     await controller.close()
-    await machine.voter.prepare(ME)
-    log = await machine.voter.fetch(ME, 0)
+    await machine.voter.ask(Prepare(ME))
+    log = await machine.voter.ask(FetchEntries(ME, 0))
     return History(machine, log, image, topics)
 
 
 async def empty(past: History) -> Machine:
     """A voter of the same cluster that has nothing yet."""
-    state = await past.machine.voter.state()
+    state = await past.machine.voter.ask(DescribeVoter())
     assert state.cluster_id is not None
     other = Machine("broker/b")
-    await other.voter.format(state.cluster_id, (await other.voter.state()).voters or ("x",))
+    await other.voter.ask(
+        FormatVoter(state.cluster_id, (await other.voter.ask(DescribeVoter())).voters or ("x",))
+    )
     return other
 
 
@@ -231,19 +239,23 @@ async def behind(past: History) -> Machine:
     """One that has the first entry only."""
     other = await empty(past)
     size = 12 + int.from_bytes(past.log[8:12], "big")
-    await other.voter.append(Promise(epoch=50, owner="former"), LogEnd(-1, 0), past.log[:size], 0)
+    await other.voter.ask(
+        AppendEntries(Promise(epoch=50, owner="former"), LogEnd(-1, 0), past.log[:size], 0)
+    )
     return other
 
 
 async def otherwise(past: History) -> Machine:
     """One that has something else, which was never committed, and goes beyond the snapshot."""
     other = await behind(past)
-    state = await other.voter.state()
+    state = await other.voter.ask(DescribeVoter())
     value = b'{"type":"EpochRecord","epoch":51,"owner":"rival"}'
     batch = encode_records([(NOW, None, value, ())] * 40)
     stamp(batch, base_offset=state.log_end_offset, leader_epoch=51)
     previous = LogEnd(state.last_epoch, state.log_end_offset)
-    await other.voter.append(Promise(epoch=51, owner="rival"), previous, bytes(batch), 0)
+    await other.voter.ask(
+        AppendEntries(Promise(epoch=51, owner="rival"), previous, bytes(batch), 0)
+    )
     return other
 
 
@@ -255,10 +267,12 @@ async def whole(past: History) -> Machine:
 async def install(machine: Machine, past: History, me: Promise = ME) -> None:
     half = len(past.snapshot) // 2
     size = len(past.snapshot)
-    first = await machine.voter.install(me, past.end, 0, past.snapshot[:half], size)
+    first = await machine.voter.ask(InstallSnapshot(me, past.end, 0, past.snapshot[:half], size))
     if not first.is_there:
         assert first.position == half
-        rest = await machine.voter.install(me, past.end, half, past.snapshot[half:], size)
+        rest = await machine.voter.ask(
+            InstallSnapshot(me, past.end, half, past.snapshot[half:], size)
+        )
         assert rest.is_there
 
 
@@ -285,7 +299,7 @@ def test_at_every_step_the_old_log_is_there_or_the_new_one_with_its_snapshot(
         while True:
             past = await history()
             machine = await before(past)
-            old = await machine.voter.state()
+            old = await machine.voter.ask(DescribeVoter())
             done = cut_power_at(machine, steps)
             try:
                 await install(machine, past)
@@ -295,7 +309,7 @@ def test_at_every_step_the_old_log_is_there_or_the_new_one_with_its_snapshot(
                 is_through = True
             machine.disk.before = lambda operation, path: None
             after = machine.lose_power(keep_contents=keep_contents)
-            now = await after.voter.state()
+            now = await after.voter.ask(DescribeVoter())
             if before is whole:
                 assert now.log_end_offset == old.log_end_offset
                 assert now.snapshot in (NO_SNAPSHOT, past.end), done
@@ -308,7 +322,7 @@ def test_at_every_step_the_old_log_is_there_or_the_new_one_with_its_snapshot(
             assert len(after.snapshots()) <= 1
             # And it can be done again, by whoever comes next.
             await install(after, past, Promise(epoch=70, owner="next"))
-            assert (await after.voter.state()).snapshot == past.end
+            assert (await after.voter.ask(DescribeVoter())).snapshot == past.end
             assert after.snapshots() == [snapshot_name(past.end)]
             if before is whole:
                 controller = await start(after)
@@ -351,7 +365,7 @@ def test_a_full_disk_refuses_a_snapshot_and_takes_it_when_there_is_room() -> Non
             await install(machine, past)
         machine.disk.space = None
         await install(machine, past)
-        assert (await machine.voter.state()).snapshot == past.end
+        assert (await machine.voter.ask(DescribeVoter())).snapshot == past.end
 
     run(scenario())
 
@@ -361,13 +375,19 @@ def test_pieces_out_of_turn_or_of_another_snapshot_never_make_one() -> None:
         past = await history()
         machine = await behind(past)
         data, size = past.snapshot, len(past.snapshot)
-        assert (await machine.voter.install(ME, past.end, 0, data[:100], size)).position == 100
-        assert (await machine.voter.install(ME, past.end, 300, data[300:], size)).position == 100
+        assert (
+            await machine.voter.ask(InstallSnapshot(ME, past.end, 0, data[:100], size))
+        ).position == 100
+        assert (
+            await machine.voter.ask(InstallSnapshot(ME, past.end, 300, data[300:], size))
+        ).position == 100
         await machine.restart()
-        assert (await machine.voter.install(ME, past.end, 100, data[100:], size)).position == 0
+        assert (
+            await machine.voter.ask(InstallSnapshot(ME, past.end, 100, data[100:], size))
+        ).position == 0
         with pytest.raises(CorruptMessage):
-            await machine.voter.install(ME, past.end, 0, bytes(size), size)
-        assert (await machine.voter.state()).snapshot == NO_SNAPSHOT
+            await machine.voter.ask(InstallSnapshot(ME, past.end, 0, bytes(size), size))
+        assert (await machine.voter.ask(DescribeVoter())).snapshot == NO_SNAPSHOT
         await install(machine, past)
 
     run(scenario())
@@ -394,7 +414,7 @@ def test_a_damaged_snapshot_is_passed_over_while_the_log_is_whole() -> None:
         inode.content = bytearray(past.snapshot[:-1])
         machine.disk.names[f"{LOG}/{snapshot_name(past.end)}"] = inode
         await machine.restart()
-        assert (await machine.voter.state()).snapshot == NO_SNAPSHOT
+        assert (await machine.voter.ask(DescribeVoter())).snapshot == NO_SNAPSHOT
         assert machine.snapshots() == []
         controller = await start(machine)
         assert set(controller.image.topics) == past.topics

@@ -12,11 +12,20 @@ from uuid import uuid4
 import pytest
 
 from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import AppendAnswer, VoterHost
+from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import CommittedEntryLost, LogEnd, Promise
+from bradbury.controller.voter_requests import (
+    AppendAnswer,
+    AppendEntries,
+    DescribeVoter,
+    FetchEntries,
+    FormatVoter,
+    Prepare,
+    VoterRequest,
+)
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, NotController
@@ -49,13 +58,10 @@ class Reachable:
         folder = self.path / "metadata" / "__cluster_metadata-0"
         return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
-    def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            if self.is_cut:
-                raise ConnectionFailed(f"{self.name} is cut off")
-            return await getattr(self.voter, name)(*arguments)
-
-        return call
+    async def ask(self, request: VoterRequest[Any]) -> Any:
+        if self.is_cut:
+            raise ConnectionFailed(f"{self.name} is cut off")
+        return await self.voter.ask(request)
 
 
 class Cluster:
@@ -241,7 +247,7 @@ def test_a_voter_that_lost_its_disk_is_none_any_more(tmp_path: Path) -> None:
         assert second.image.voters == voters
         assert "kept" in second.image.topics
         await create(second, "two-are-enough")
-        assert not (await lost.voter.state()).is_voter
+        assert not (await lost.voter.ask(DescribeVoter())).is_voter
         await cluster.close()
 
     run(scenario())
@@ -250,8 +256,10 @@ def test_a_voter_that_lost_its_disk_is_none_any_more(tmp_path: Path) -> None:
 def test_formatting_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
-        ids = tuple([(await each.voter.state()).directory_id for each in cluster.voters])
-        await cluster.voters[0].voter.format("half-made", ids)
+        ids = tuple(
+            [(await each.voter.ask(DescribeVoter())).directory_id for each in cluster.voters]
+        )
+        await cluster.voters[0].voter.ask(FormatVoter("half-made", ids))
         for each in cluster.voters:
             await each.restart()
         controller = await cluster.start()
@@ -272,12 +280,12 @@ def test_a_log_is_given_only_to_whom_it_is_promised(tmp_path: Path) -> None:
         await cluster.wait_equal()
         voter = cluster.voters[0].voter
         newer = Promise(epoch=9, owner="newer")
-        await voter.prepare(newer)
+        await voter.ask(Prepare(newer))
         with pytest.raises(FencedLeaderEpoch):
-            await voter.fetch(Promise(epoch=8, owner="older"), 0)
+            await voter.ask(FetchEntries(Promise(epoch=8, owner="older"), 0))
         log, offset = b"", 0
-        while piece := await voter.fetch(newer, offset):
-            log, offset = log + piece, (await voter.state()).log_end_offset
+        while piece := await voter.ask(FetchEntries(newer, offset)):
+            log, offset = log + piece, (await voter.ask(DescribeVoter())).log_end_offset
         assert log == cluster.voters[0].log()
         await cluster.close()
 
@@ -293,12 +301,12 @@ def test_a_committed_entry_is_never_cut_whoever_asks(tmp_path: Path) -> None:
         log = await cluster.wait_equal()
         voter = cluster.voters[0].voter
         liar = Promise(epoch=50, owner="liar")
-        await voter.prepare(liar)
+        await voter.ask(Prepare(liar))
         forged = bytearray(log)
         forged[12:16] = (50).to_bytes(4, "big")  # the leader epoch is outside of the CRC
         first_size = 12 + int.from_bytes(log[8:12], "big")
         with pytest.raises(CommittedEntryLost):
-            await voter.append(liar, LogEnd(-1, 0), bytes(forged[:first_size]), 0)
+            await voter.ask(AppendEntries(liar, LogEnd(-1, 0), bytes(forged[:first_size]), 0))
         assert cluster.voters[0].log() == log
         await cluster.close()
 
@@ -334,7 +342,9 @@ def test_a_voter_whose_log_never_joins_is_not_asked_hot(tmp_path: Path) -> None:
 
         asked = 0
 
-        async def append(self, *arguments: Any) -> AppendAnswer:
+        async def ask(self, request: VoterRequest[Any]) -> Any:
+            if not isinstance(request, AppendEntries):
+                return await super().ask(request)
             Contrary.asked += 1
             return AppendAnswer(is_there=False, offset=0)
 

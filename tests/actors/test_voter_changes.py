@@ -16,6 +16,7 @@ from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter_change import VoterChange
+from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, VoterRequest
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController, RequestTimedOut
 from bradbury.storage.file_system import OsFileSystem
@@ -54,16 +55,13 @@ class Broker:
         self.voter = self._open()
 
     async def voters(self) -> tuple[str, ...]:
-        return (await self.voter.state()).voters
+        return (await self.voter.ask(DescribeVoter())).voters
 
-    def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            is_lost = name == "append" and self.loses is not None and self.loses in arguments[2]
-            if self.is_cut or is_lost:
-                raise ConnectionFailed(f"{self.name} is cut off")
-            return await getattr(self.voter, name)(*arguments)
-
-        return call
+    async def ask(self, request: VoterRequest[Any]) -> Any:
+        appended = request.batches if isinstance(request, AppendEntries) else b""
+        if self.is_cut or (self.loses is not None and self.loses in appended):
+            raise ConnectionFailed(f"{self.name} is cut off")
+        return await self.voter.ask(request)
 
 
 class Cluster:

@@ -9,13 +9,12 @@ written beside the old one, fsynced, renamed, the directory fsynced; only then w
 dropped; only then the older snapshot. A start that finds any of these steps undone does it.
 
 All of it waits for the disk: call it in a thread, one call at a time. The rules are in
-cluster/voter; promises, locks and what is answered, in voter_host.
+cluster/voter; promises, and what is answered when, in metadata_voter.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from ..cluster.metadata_snapshot import (
     check_snapshot,
@@ -33,12 +32,12 @@ from ..storage.log_directory import LogDirectory
 from ..storage.partition_log import PartitionLog
 from ..storage.storage_failure import DataDirectoryError, refused_or_failed
 
-logger = logging.getLogger("bradbury.controller")
+logger = logging.getLogger(__name__)
 
 READ_BYTES = 16 * 1024**2
 
 
-class VoterLog:
+class ReplicatedLog:
     """See `open`. Implements cluster.voter.VoterLog."""
 
     def __init__(
@@ -46,22 +45,20 @@ class VoterLog:
         file_system: FileSystem,
         directory: LogDirectory,
         log: PartitionLog,
-        *,
-        now_ms: Callable[[], int],
     ) -> None:
         self._file_system = file_system
         self._directory = directory
         self._log = log
-        self._now_ms = now_ms
         self._voters = VoterHistory()
         self.snapshot = NO_SNAPSHOT
         self._next_offset = 0
 
-    def open(self, formatted_with: tuple[str, ...]) -> None:
+    def open(self, formatted_with: tuple[str, ...], *, now_ms: int) -> None:
         """Find the snapshot, finish what a crash has interrupted, and see who votes.
 
         Args:
             formatted_with: the voters of the cluster when this one joined it.
+            now_ms: wall clock, as below.
 
         Raises:
             DataDirectoryError: the log's beginning is gone, and no snapshot stands for it.
@@ -86,7 +83,7 @@ class VoterLog:
                 f"the metadata, remove {self._directory.path} and start again"
             )
         if self.snapshot.offset and not joins(self, self.snapshot):
-            self._begin_at(self.snapshot.offset)
+            self._begin_at(self.snapshot.offset, now_ms)
         self._drop_older()
         offset = max(self.snapshot.offset, self._log.log_start_offset)
         while data := self.read(offset):
@@ -144,15 +141,15 @@ class VoterLog:
         self._directory.truncate_log(METADATA_TOPIC, 0, offset)
         self._voters.truncate(self._log.log_end_offset)
 
-    def append(self, batches: memoryview) -> None:
+    def append(self, batches: memoryview, *, now_ms: int) -> None:
         """Add stamped batches. They are safe after flush()."""
-        self._log.append_as_follower(batches, now_ms=self._now_ms())
+        self._log.append_as_follower(batches, now_ms=now_ms)
         self._voters.append(batches)
 
     def flush(self) -> None:
         self._log.flush()
 
-    def install(self, end: LogEnd, data: bytes, *, keeps_log: bool) -> None:
+    def install(self, end: LogEnd, data: bytes, *, keeps_log: bool, now_ms: int) -> None:
         """Keep the snapshot, then drop what it stands for.
 
         Raises:
@@ -171,16 +168,16 @@ class VoterLog:
         if keeps_log:
             self.snapshot = end
             self._voters.compact(end.offset)
-            self._drop_beginning()
+            self._drop_beginning(now_ms)
         else:
-            self._begin_at(end.offset)
+            self._begin_at(end.offset, now_ms)
             self.snapshot = end
             self._voters.restart(voters)
         self._drop_older()
 
-    def _drop_beginning(self) -> None:
+    def _drop_beginning(self, now_ms: int) -> None:
         """The whole segments that the snapshot stands for go; a new one begins, to go next time."""
-        log, now_ms = self._log, self._now_ms()
+        log = self._log
         log.flush()
         log.roll(now_ms=now_ms)
         log.high_watermark = self.snapshot.offset
@@ -191,12 +188,12 @@ class VoterLog:
         log.delete_old_files(now_ms)
         log.flush()
 
-    def _begin_at(self, offset: int) -> None:
+    def _begin_at(self, offset: int, now_ms: int) -> None:
         """What the log has is not what the snapshot stands for, or ends before it."""
         self._log.truncate_fully_and_start_at(offset)
         self._log.high_watermark = offset
         self._directory.checkpoint()
-        self._log.delete_old_files(self._now_ms())
+        self._log.delete_old_files(now_ms)
 
     # --- snapshot files --------------------------------------------------------------------------
 

@@ -1,0 +1,297 @@
+"""One voter of the metadata: its log, and the promise that says which controller may write it.
+
+Requests are carried out one after the other, each to its end, whether its caller waits or not.
+
+Order, and why:
+    prepare   the promise is on the disk before it is answered: after a crash this voter still
+              refuses the older controller it has promised to refuse
+    append    the promise first, then what contradicts is cut, then the records, then fsync, then
+              the answer: whatever a majority answered survives every process and machine
+    format    the voters first, then the cluster id, then the log: who has a log knows the voters
+    install   a snapshot is there, whole and fsynced, before anything it stands for is dropped
+The rules are in cluster/voter.py, the files in voter_directory and replicated_log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+from ..cluster.voter import (
+    NO_SNAPSHOT,
+    DoesNotJoin,
+    Entry,
+    LogEnd,
+    Promise,
+    on_append,
+    on_prepare,
+    on_snapshot,
+)
+from ..protocol.errors import (
+    ConnectionFailed,
+    FencedLeaderEpoch,
+    InconsistentClusterId,
+    KafkaStorageError,
+)
+from ..protocol.record_batch import read_header, read_size
+from .effects import Refuse, Reply, RunOnDisk
+from .replicated_log import ReplicatedLog
+from .voter_directory import VoterDirectory
+from .voter_requests import (
+    AppendAnswer,
+    AppendEntries,
+    DescribeVoter,
+    FetchEntries,
+    FetchSnapshot,
+    FormatVoter,
+    InstallAnswer,
+    InstallSnapshot,
+    Prepare,
+    VoterRequest,
+    VoterState,
+)
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_BYTES = 4 * 1024**2
+"""Of a snapshot in one answer."""
+
+Job = Generator[Callable[[], Any], Any, Any]
+"""A request under way: it yields what is to be done on the disk, and returns the answer."""
+
+
+class MetadataVoter:
+    """A step object over one VoterDirectory. At most one RunOnDisk is under way."""
+
+    def __init__(self, name: str, directory: VoterDirectory, effects: list[Any]) -> None:
+        """`name`: of the process it runs in. `effects`: Reply, Refuse and RunOnDisk go there."""
+        self._name = name
+        self._directory = directory
+        self._effects = effects
+        self._log: ReplicatedLog | None = None
+        self._promise = Promise()
+        self._formatted_with: tuple[str, ...] = ()
+        self._committed = 0
+        self._incoming: tuple[LogEnd, bytearray] = (NO_SNAPSHOT, bytearray())
+        self._waiting: deque[tuple[Any, Job]] = deque()
+        self._job: tuple[Any, Job] | None = None
+        self._is_open = False
+
+    def open(self, *, directory_id: str, now_ms: int) -> None:
+        """Before any request. Blocking: call in a thread. Raises as VoterDirectory.open."""
+        stored = self._directory.open(directory_id=directory_id, now_ms=now_ms)
+        self._promise, self._formatted_with, self._log = stored
+        if self._log is not None:
+            self._committed = self._log.snapshot.offset
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    @property
+    def promise(self) -> Promise:
+        """Who may write to this log."""
+        return self._promise
+
+    @property
+    def state(self) -> VoterState:
+        """Of now, whatever is under way."""
+        log = self._log
+        return VoterState(
+            self._name,
+            self._directory.directory.directory_id,
+            self._directory.directory.cluster_id,
+            log is not None,
+            self._promise,
+            0 if log is None else log.log_end_offset,
+            -1 if log is None else log.last_epoch,
+            self._formatted_with if log is None else log.voters,
+            NO_SNAPSHOT if log is None else log.snapshot,
+        )
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def handle(self, ticket: Any, request: VoterRequest[Any], *, now_ms: int) -> None:
+        """A request has come. `now_ms`: wall clock; segments of the log are timed by it."""
+        if isinstance(request, DescribeVoter) and self._is_open:
+            self._effects.append(Reply(ticket, self.state))
+            return
+        self._waiting.append((ticket, self._carry_out(request, now_ms)))
+        self._begin_next()
+
+    def close(self, ticket: Any) -> None:
+        """After what is under way, give the directory back. Answered when nothing runs any more."""
+        self._waiting.append((ticket, self._close()))
+        self._begin_next()
+
+    def on_disk_done(self, result: Any) -> None:
+        """What RunOnDisk asked for has been done."""
+        assert self._job is not None
+        self._go_on(lambda job: job.send(result))
+
+    def on_disk_failed(self, error: Exception) -> None:
+        """What RunOnDisk asked for has raised that."""
+        assert self._job is not None
+        self._go_on(lambda job: job.throw(error))
+
+    # --- one after the other ---------------------------------------------------------------------
+
+    def _begin_next(self) -> None:
+        if self._job is None and self._waiting:
+            self._job = self._waiting.popleft()
+            self._go_on(next)
+
+    def _go_on(self, advance: Callable[[Job], Callable[[], Any]]) -> None:
+        while self._job is not None:
+            ticket, job = self._job
+            try:
+                self._effects.append(RunOnDisk(advance(job)))
+                return
+            except StopIteration as end:
+                self._effects.append(Reply(ticket, end.value))
+            except Exception as error:  # noqa: BLE001 -- whoever asked is told
+                self._effects.append(Refuse(ticket, error))
+            self._job = self._waiting.popleft() if self._waiting else None
+            advance = next
+
+    def _carry_out(self, request: VoterRequest[Any], now_ms: int) -> Job:
+        if not self._is_open:
+            raise ConnectionFailed("the voter is closed")
+        match request:
+            case DescribeVoter():
+                return self.state
+            case FormatVoter():
+                return (yield from self._format(request, now_ms))
+            case Prepare():
+                yield from self._keep(on_prepare(self._promise, request.asked))
+                return self.state
+            case FetchEntries():
+                return (yield from self._fetch(request))
+            case FetchSnapshot():
+                return (yield from self._fetch_snapshot(request))
+            case InstallSnapshot():
+                return (yield from self._install(request, now_ms))
+            case AppendEntries():
+                return (yield from self._append(request, now_ms))
+        raise TypeError(f"{request!r} is nothing that a voter is asked")
+
+    def _close(self) -> Job:
+        if self._is_open:
+            self._is_open = False
+            try:
+                yield self._directory.close
+            except KafkaStorageError as error:
+                logger.error("not closed cleanly, so the next start recovers it: %s", error)  # noqa: TRY400
+
+    # --- the promise -----------------------------------------------------------------------------
+
+    def _format(self, request: FormatVoter, now_ms: int) -> Job:
+        directory, cluster_id = self._directory, request.cluster_id
+        if directory.directory.cluster_id not in (None, cluster_id):
+            raise InconsistentClusterId(
+                f"{directory.path} belongs to cluster {directory.directory.cluster_id}"
+            )
+        yield from self._store(self._promise, request.voters)
+        yield partial(directory.assign_cluster, cluster_id)
+        if self._log is None:
+            self._log = yield partial(directory.create_log, request.voters, now_ms=now_ms)
+
+    def _keep(self, promise: Promise) -> Job:
+        if promise != self._promise:
+            yield from self._store(promise, self._formatted_with)
+
+    def _store(self, promise: Promise, voters: tuple[str, ...]) -> Job:
+        """On the disk before anybody acts on it."""
+        yield partial(self._directory.store, promise, voters)
+        self._promise, self._formatted_with = promise, voters
+
+    def _check_promised(self, asked: Promise) -> None:
+        if self._promise != asked:
+            raise FencedLeaderEpoch(f"epoch {self._promise.epoch} is promised")
+
+    def _formatted(self) -> ReplicatedLog:
+        if self._log is None:
+            raise InconsistentClusterId(f"{self._directory.path} is not formatted as a voter")
+        return self._log
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def _fetch(self, request: FetchEntries) -> Job:
+        self._check_promised(request.asked)
+        if self._log is None:
+            return b""
+        return (yield partial(self._log.read, request.offset))
+
+    def _fetch_snapshot(self, request: FetchSnapshot) -> Job:
+        self._check_promised(request.asked)
+        if self._log is None:
+            return b""
+        data = yield self._log.read_snapshot
+        return data[request.position : request.position + SNAPSHOT_BYTES]
+
+    def _append(self, request: AppendEntries, now_ms: int) -> Job:
+        log = self._formatted()
+        entries, positions = _entries(request.batches)
+        plan = on_append(
+            self._promise,
+            request.asked,
+            log,
+            previous=request.previous,
+            entries=entries,
+            committed=self._committed,
+        )
+        yield from self._keep(plan.promise)
+        if isinstance(plan, DoesNotJoin):
+            return AppendAnswer(is_there=False, offset=plan.try_offset)
+        if plan.truncate_to is not None:
+            yield partial(log.truncate, plan.truncate_to)
+        if plan.first_missing < len(entries):
+            missing = memoryview(request.batches)[positions[plan.first_missing] :]
+            yield partial(log.append, missing, now_ms=now_ms)
+        # Also if nothing was missing: what an earlier request has written may not be flushed.
+        yield log.flush
+        end_offset = entries[-1].end_offset if entries else request.previous.offset
+        self._committed = max(self._committed, min(request.committed, end_offset))
+        return AppendAnswer(is_there=True, offset=end_offset)
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def _install(self, request: InstallSnapshot, now_ms: int) -> Job:
+        log, end = self._formatted(), request.end
+        plan = on_snapshot(self._promise, request.asked, log, end=end, committed=self._committed)
+        yield from self._keep(plan.promise)
+        if not plan.is_newer:
+            return InstallAnswer(is_there=True, position=request.size)
+        data = self._take_piece(end, request.position, request.piece)
+        if len(data) < request.size:
+            return InstallAnswer(is_there=False, position=len(data))
+        self._incoming = (NO_SNAPSHOT, bytearray())
+        yield partial(log.install, end, bytes(data), keeps_log=plan.keeps_log, now_ms=now_ms)
+        self._committed = max(self._committed, end.offset)
+        return InstallAnswer(is_there=True, position=request.size)
+
+    def _take_piece(self, end: LogEnd, position: int, piece: bytes) -> bytearray:
+        """What has come of the snapshot so far; a piece out of its turn counts nothing."""
+        incoming, data = self._incoming
+        if incoming != end or position == 0:
+            data = bytearray()
+        if position == len(data):
+            data += piece
+        self._incoming = (end, data)
+        return data
+
+
+def _entries(batches: bytes) -> tuple[list[Entry], list[int]]:
+    """The batches as the rules see them, and where each begins."""
+    entries, positions, position = [], [], 0
+    while position < len(batches):
+        _, size = read_size(batches, position)
+        header = read_header(memoryview(batches)[position : position + size])
+        entries.append(Entry(header.base_offset, header.next_offset, header.leader_epoch))
+        positions.append(position)
+        position += size
+    return entries, positions
