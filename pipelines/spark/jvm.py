@@ -56,13 +56,21 @@ DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 MASTER_OPTIONS: Final = "spark.ray.raydp_app_master.extraJavaOptions"
 """Of RayDP's entry point and its application master."""
+_LOG_FOLDER: Final = "-Dray.logging.dir="
+_LOADED_LIBRARY: Final = re.compile(rb"(/tmp/ray/\d+)/libcore_worker_library_java\.so")
 
 
-def java_options(given: Mapping[str, str], *, short_lived: bool) -> dict[str, str]:
-    """The options of all JVMs, as Spark settings; those in `given` come last, and so win."""
+def java_options(
+    given: Mapping[str, str], *, short_lived: bool, log_folder: Path | None = None
+) -> dict[str, str]:
+    """The options of all JVMs, as Spark settings; those in `given` come last, and so win.
+
+    log_folder: of the Ray session. RayDP tells it to all JVMs but the driver's, which without it
+        makes /tmp/ray/session_latest a folder, where Ray wants to have its link.
+    """
     ours = _NEEDED if not short_lived else f"{_NEEDED} {_SHORT_LIVED}"
     options = {
-        DRIVER_OPTIONS: ours,
+        DRIVER_OPTIONS: ours if log_folder is None else f"{ours} {_LOG_FOLDER}{log_folder}",
         EXECUTOR_OPTIONS: ours,
         MASTER_OPTIONS: f"{_NEEDED} {_SHORT_LIVED}",  # they do no work
     }
@@ -133,6 +141,22 @@ def check_java() -> int:
             f"Spark 4 needs Java {LEAST_JAVA} or later, {java} is {version}: {remedy}"
         )
     return version
+
+
+def remove_loaded_libraries(log_folder: Path) -> None:
+    """Remove this machine's copies of Ray's library that the JVMs of a Ray session have loaded.
+
+    Each JVM that joins Ray as a driver unpacks 40 MB into a folder /tmp/ray/<milliseconds> of its
+    own, and leaves it there for ever. Once it is loaded nobody opens it again.
+
+    log_folder: as for `java_options`; by it the JVMs of the session are known.
+    """
+    told = f"{_LOG_FOLDER}{log_folder}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is somebody else's
+            if told in (process / "cmdline").read_bytes().split(b"\0"):
+                for folder in set(_LOADED_LIBRARY.findall((process / "maps").read_bytes())):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_idle_java() -> None:

@@ -37,7 +37,14 @@ from ...extras import install_command
 from ...protocol.errors import ConnectionFailed
 from .executors import check_room, memory_bytes
 from .failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
-from .jvm import DRIVER_OPTIONS, check_java, driver_environment, end_idle_java, java_options
+from .jvm import (
+    DRIVER_OPTIONS,
+    check_java,
+    driver_environment,
+    end_idle_java,
+    java_options,
+    remove_loaded_libraries,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +122,8 @@ def spark(
     _join_ray(namespace)
     servers = known_bootstrap(bootstrap, namespace)
     settings = _settings(configs, servers, core_count=num_executors * executor_cores)
-    settings |= java_options(configs or {}, short_lived=short_lived)
+    logs = _log_folder()
+    settings |= java_options(configs or {}, short_lived=short_lived, log_folder=logs)
     if placement_group is None:
         check_room(
             _resources_of_nodes(),
@@ -134,6 +142,8 @@ def spark(
             placement_group=placement_group,
             configs=settings,
         )
+    if logs is not None:
+        remove_loaded_libraries(logs)
     return register(session, bootstrap=servers)
 
 
@@ -291,6 +301,16 @@ def _join_ray(namespace: str | None) -> None:
             f"this process is in no Ray cluster, and none is known ({error}); call bradbury.up() "
             "first, or use bradbury.pipelines.spark.session.local_session() for Spark without Ray"
         ) from None
+
+
+def _log_folder() -> Path | None:
+    """Where the Ray session's logs are on this machine; None for a process outside of Ray's nodes.
+
+    Ray has no public name for it.
+    """
+    worker: Any = importlib.import_module("ray._private.worker")
+    node = worker._global_node
+    return None if node is None else Path(node.get_logs_dir_path())
 
 
 def _resources_of_nodes() -> list[Mapping[str, float]]:

@@ -4,10 +4,13 @@ One session for all of it: four JVMs take half a minute to start. The local sess
 has ended by now: a process has one.
 """
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import ray
 from pyspark.sql import SparkSession, functions as f
 
 import bradbury
@@ -77,9 +80,25 @@ def test_a_cached_result_has_as_many_tasks_as_it_has_data_for(spark: SparkSessio
     spark.conf.unset("spark.sql.adaptive.coalescePartitions.initialPartitionNum")
 
 
-def test_the_work_is_done_by_an_actor_of_the_ray_cluster(spark: SparkSession) -> None:
-    import ray
+def test_its_java_leaves_nothing_in_the_folder_of_all_rays_of_the_machine(
+    spark: SparkSession,
+) -> None:
+    """The driver's and the application master's unpack Ray's library there, 40 MB each."""
+    logs = ray._private.worker._global_node.get_logs_dir_path()  # type: ignore[union-attr]
+    unpacked: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"-Dray.logging.dir={logs}" in (process / "cmdline").read_text().split("\0"):
+                library = r"(/tmp/ray/\d+)/libcore_worker_library_java\.so"
+                unpacked.update(re.findall(library, (process / "maps").read_text()))
+    assert len(unpacked) >= 2
+    assert [folder for folder in unpacked if Path(folder).exists()] == []
 
+    driver = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    assert (Path(logs) / f"slf4j-{driver}.log").exists()
+
+
+def test_the_work_is_done_by_an_actor_of_the_ray_cluster(spark: SparkSession) -> None:
     names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
     assert [name for name in names if name.startswith("raydp-executor")]
     (work,) = executor_work(spark)
