@@ -8,7 +8,7 @@ conversion go through it, too: an idempotent producer has five in flight, and it
 must reach the log in order.
 
 What always holds: every batch that was taken in is answered, once.
-Not here: what is converted and how (storage/batch_conversion).
+Not here: what is converted and how (storage/log/batch_conversion).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Finds the class that bradbury.log.deletion.policy names; storage/retention says what it is."""
+"""Finds the class that bradbury.log.deletion.policy names; see storage/log/retention."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 from ..protocol.errors import InvalidConfig
-from ..storage.retention import RETENTION_POLICY, DeletionPolicy
+from ..storage.log.retention import RETENTION_POLICY, DeletionPolicy
 
 SETTING = "bradbury.log.deletion.policy"
 

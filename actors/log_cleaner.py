@@ -1,10 +1,11 @@
 """Compacts the logs of a node, one after the other, beside the requests.
 
-Each of `log.cleaner.threads` workers takes the log that needs it most (storage/cleaner_manager),
-cleans it in a thread of its own (storage/cleaner) and looks for the next; when there is none it
-waits log.cleaner.backoff.ms. Reading and writing of all together stays below
-log.cleaner.io.max.bytes.per.second on average. What is decided or changed about a log happens on
-the loop that owns it; a thread only ever reads closed segments and writes new files.
+Each of `log.cleaner.threads` workers takes the log that needs it most
+(storage/log/cleaner_manager), cleans it in a thread of its own (storage/cleaner/cleaner) and looks
+for the next; when there is none it waits log.cleaner.backoff.ms. Reading and writing of all
+together stays below log.cleaner.io.max.bytes.per.second on average. What is decided or changed
+about a log happens on the loop that owns it; a thread only ever reads closed segments and writes
+new files.
 
 A damaged log is said to be uncleanable, once, and left alone until restart, and so is one that the
 cleaner itself fails on; others go on. A full disk, a truncation, a deletion or a stop ends a
@@ -27,13 +28,13 @@ from weakref import WeakKeyDictionary
 
 from ..cluster.broker_config import BrokerConfig
 from ..protocol.errors import KafkaError, KafkaStorageError
-from ..storage.cleaner import Cleaning, CleaningAborted, CleaningReport, UncleanableLog
-from ..storage.cleaner_config import CleanerConfig
-from ..storage.cleaner_manager import LogToClean, choose_filthiest, find_cleanable
-from ..storage.cleaner_rows import SEED_BYTES
-from ..storage.partition_log import PartitionLog
-from ..storage.storage_failure import StorageFailure
-from ..storage.throttler import Throttler
+from ..storage.cleaner.cleaner import Cleaning, CleaningAborted, CleaningReport, UncleanableLog
+from ..storage.cleaner.cleaner_config import CleanerConfig
+from ..storage.cleaner.cleaner_rows import SEED_BYTES
+from ..storage.disk.storage_failure import StorageFailure
+from ..storage.disk.throttler import Throttler
+from ..storage.log.cleaner_manager import LogToClean, choose_filthiest, find_cleanable
+from ..storage.log.partition_log import PartitionLog
 from .carry_through import within
 
 logger = logging.getLogger("bradbury.cleaner")

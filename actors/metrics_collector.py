@@ -29,7 +29,7 @@ from prometheus_client.core import (
 from ..groups.group_counters import GroupCounters
 from ..handlers.request_metrics import ApiMetrics, Histogram
 from ..protocol.error_code import ErrorCode
-from ..storage.cleaner import CleaningReport
+from ..storage.cleaner.cleaner import CleaningReport
 from .group_host import GroupNumbers
 
 if TYPE_CHECKING:

@@ -52,10 +52,10 @@ from ..protocol.errors import (
     StaleBrokerEpoch,
     UnknownTopicOrPartition,
 )
-from ..storage.checkpoint_file import write_atomically
-from ..storage.file_system import FileSystem, OsFileSystem, read_file
-from ..storage.log_directories import LogDirectories
-from ..storage.log_directory import LogDirectory
+from ..storage.directories.log_directories import LogDirectories
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.disk.checkpoint_file import write_atomically
+from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
 from .carry_through import within
 from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost

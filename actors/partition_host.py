@@ -41,13 +41,13 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ..replication.alter_partition_manager import AlterPartitionManager
-from ..storage.file_system import FileSystem
+from ..storage.directories.log_directories import LogDirectories
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.directories.partition_directory import DELETE_SUFFIX
+from ..storage.disk.file_system import FileSystem
+from ..storage.disk.storage_failure import DirectoryHealth
+from ..storage.log.partition_log import PartitionLog
 from ..storage.log_config import LogConfig
-from ..storage.log_directories import LogDirectories
-from ..storage.log_directory import LogDirectory
-from ..storage.partition_directory import DELETE_SUFFIX
-from ..storage.partition_log import PartitionLog
-from ..storage.storage_failure import DirectoryHealth
 from .alter_partition_sender import AlterPartitionSender
 from .carry_through import until_thread_ends
 from .conversion_queue import ConversionPool

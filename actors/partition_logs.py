@@ -21,14 +21,18 @@ from uuid import uuid4
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata_image import PartitionImage, TopicImage
 from ..protocol.errors import KafkaStorageError
-from ..storage.file_system import FileSystem
+from ..storage.directories.log_directories import OFFLINE, LogDirectories
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.directories.partition_directory import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    parse_directory_name,
+)
+from ..storage.directories.replica_directories import ReplicaId
+from ..storage.disk.file_system import FileSystem
+from ..storage.disk.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
+from ..storage.log.partition_log import PartitionLog
 from ..storage.log_config import LogConfig
-from ..storage.log_directories import OFFLINE, LogDirectories
-from ..storage.log_directory import LogDirectory
-from ..storage.partition_directory import DELETE_SUFFIX, STRAY_SUFFIX, parse_directory_name
-from ..storage.partition_log import PartitionLog
-from ..storage.replica_directories import ReplicaId
-from ..storage.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
 from .intact_token import IntactToken
 from .replica import InThread
 

@@ -4,7 +4,7 @@
     checkpoint   recovery points, high watermarks, log starts
     retain       old segments, idle producer ids
     delete       the files of what was deleted a while ago
-    guard        the free space of the disks; see storage/disk_guard
+    guard        the free space of the disks; see storage/disk/disk_guard
 
 A round costs what has changed, not what is there: appends leave their replica in `changed`, and
 only those are looked at several times a second. The slow rounds walk over all partitions, a few at
@@ -24,10 +24,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ..cluster.broker_config import BrokerConfig
-from ..storage.disk_guard import DiskGuard
-from ..storage.log_directories import LogDirectories
-from ..storage.log_directory import LogDirectory
-from ..storage.storage_failure import StorageFailure
+from ..storage.directories.log_directories import LogDirectories
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.disk.disk_guard import DiskGuard
+from ..storage.disk.storage_failure import StorageFailure
 from .deletion_policy import load_deletion_policy
 from .replica import InThread, Replica
 

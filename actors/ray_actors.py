@@ -30,7 +30,7 @@ from ..controller.voter_requests import VoterRequest
 from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController
-from ..storage.storage_failure import DataDirectoryError
+from ..storage.disk.storage_failure import DataDirectoryError
 from .carry_through import within
 from .controller import Controller, MetadataUpdate, Registered
 from .handles import BROKER_PREFIX, ControllerHandle, find_voters

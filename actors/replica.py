@@ -2,7 +2,7 @@
 
 While another node leads, replica_fetcher appends what that one has, and nobody waits here.
 
-No rule is decided here. The log (storage/partition_log) checks and stores, the leader state
+No rule is decided here. The log (storage/log/partition_log) checks and stores, the leader state
 (cluster/leader_state) says what is committed; this class joins the two and wakes the waiting.
 
 Order of an append, with no await in between: write to the file, log end offset, followers that
@@ -42,12 +42,12 @@ from ..protocol.errors import (
 )
 from ..protocol.message_set import convert_down
 from ..protocol.record_batch import CODEC_MASK, Buffer
-from ..storage.batch_conversion import convert_batch, convert_message_set, target_codec
-from ..storage.batch_validation import opens_records
+from ..storage.disk.storage_failure import StorageFailure
+from ..storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
+from ..storage.log.batch_validation import opens_records
+from ..storage.log.partition_log import PartitionLog
+from ..storage.log.timestamp_search import TimestampOffset, TimestampSearch
 from ..storage.log_config import LogConfig
-from ..storage.partition_log import PartitionLog
-from ..storage.storage_failure import StorageFailure
-from ..storage.timestamp_search import TimestampOffset, TimestampSearch
 from .conversion_queue import ConversionPool, ConversionQueue
 
 MOST_BYTES_OPENED_AT_ONCE = 8 * 1024
@@ -85,7 +85,7 @@ class Replica:
         on_insync_work: Callable[[Replica], None] = lambda replica: None,
     ) -> None:
         """`changed`: where it puts itself when something was appended. `may_use_reserve`: appends
-        are taken below the disk's floor of free space, too; see storage/disk_guard.
+        are taken below the disk's floor of free space, too; see storage/disk/disk_guard.
         `on_insync_work`: told when a follower that is not in sync may be so now.
         """
         self.topic = topic

@@ -6,7 +6,8 @@ event loop: the last records are copied, the directory gets its final name, and 
 replica appends to it and reads from it. Producers and consumers notice nothing: a slice that is
 being sent holds its file, and what waits for an fsync waits for one of the new log.
 
-storage/log_directories says in which order things reach the disk, and what a crash leaves behind.
+storage/directories/log_directories says in which order things reach the disk, and what a crash
+leaves behind.
 A move that a stop or a crash has interrupted goes on after the start.
 
 What ends a move: the topic is deleted, another move of the same partition, one of the two
@@ -29,16 +30,16 @@ from ..protocol.errors import (
     LogDirNotFound,
     ReplicaNotAvailable,
 )
-from ..storage.log_directories import LogDirectories
-from ..storage.log_directory import LogDirectory
-from ..storage.partition_directory import (
+from ..storage.directories.log_directories import LogDirectories
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.directories.partition_directory import (
     DELETE_SUFFIX,
     MAX_NAME_LENGTH,
     directory_name,
     future_directory_name,
 )
-from ..storage.partition_log import LogSlice, PartitionLog
-from ..storage.storage_failure import StorageFailure
+from ..storage.disk.storage_failure import StorageFailure
+from ..storage.log.partition_log import LogSlice, PartitionLog
 from .carry_through import carry_through
 from .replica import InThread, Replica
 from .replication_throttle import ReplicationThrottle

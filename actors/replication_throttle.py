@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.replication_quota import ReplicationQuota
-from ..storage.throttled_replicas import names_replica
+from ..storage.disk.throttled_replicas import names_replica
 from .replica import Replica
 
 

@@ -12,8 +12,8 @@ from ..controller.effects import Refuse, Reply, RunOnDisk
 from ..controller.metadata_voter import MetadataVoter
 from ..controller.voter_directory import VoterDirectory
 from ..controller.voter_requests import VoterRequest
-from ..storage.file_system import FileSystem
-from ..storage.log_directory import LogDirectory
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.disk.file_system import FileSystem
 
 A = TypeVar("A")
 

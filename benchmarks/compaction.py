@@ -18,13 +18,13 @@ from typing import NamedTuple
 from ..protocol.compression import compress
 from ..protocol.record_batch import build_batch
 from ..protocol.varint import encode_varint
-from ..storage import cleaner_loops
-from ..storage.cleaner_config import CleanerConfig
-from ..storage.cleaner_manager import find_cleanable
-from ..storage.cleaner_rows import SEED_BYTES
-from ..storage.file_system import OsFileSystem
+from ..storage.cleaner import cleaner_loops
+from ..storage.cleaner.cleaner_config import CleanerConfig
+from ..storage.cleaner.cleaner_rows import SEED_BYTES
+from ..storage.disk.file_system import OsFileSystem
+from ..storage.log.cleaner_manager import find_cleanable
+from ..storage.log.partition_log import PartitionLog
 from ..storage.log_config import LogConfig
-from ..storage.partition_log import PartitionLog
 
 RECORDS = 140
 VARIANTS = 64
@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=150.0)
     size = parser.parse_args().megabytes * 1e6
-    from ..storage import cleaner_compiled  # noqa: F401 -- loading it is not what is measured
+    from ..storage.cleaner import cleaner_compiled  # noqa: F401 -- loading it is not what is measured
 
     for case in CASES:
         with tempfile.TemporaryDirectory() as directory:

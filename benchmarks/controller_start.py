@@ -24,7 +24,7 @@ from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.controller.voter_requests import DescribeVoter
 from bradbury.handlers.server_config import ServerConfig
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
 
 NODES = 3
 LOG_ALONE = {

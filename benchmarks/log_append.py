@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 
 from bradbury.protocol.record_batch import build_batch, compute_crc
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import PartitionLog
 
 ROUND = 2000
 

@@ -29,9 +29,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.protocol.records import encode_records
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
 
 IDLE_SECONDS = 10.0
 PRODUCE_SECONDS = 2.0

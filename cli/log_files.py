@@ -138,7 +138,7 @@ def walk_index(path: Path) -> Iterator[IndexEntry]:
         Damage: entries out of order, or at the end a part of one.
         CommandFailed: no base offset in the name.
     """
-    from ..storage import offset_index, time_index
+    from ..storage.segments import offset_index, time_index
 
     base_offset = base_offset_of(path)
     is_offset_index = path.suffix == ".index"

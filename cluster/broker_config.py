@@ -187,7 +187,7 @@ class BrokerConfig(Config):
     bradbury_log_deletion_policy: str = string(
         "",
         "A class, `package.module:Class`, that says which old segments go; empty: retention.ms and "
-        "retention.bytes. See storage/retention.",
+        "retention.bytes. See storage/log/retention.",
     )
     log_cleaner_enable: bool = boolean(
         True, "Whether logs with cleanup.policy=compact are compacted; without, they only grow."

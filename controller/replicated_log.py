@@ -1,7 +1,7 @@
 """A voter's log with the snapshot that stands for its beginning, on one disk.
 
     <data dir>/metadata/__cluster_metadata-0/
-        00000000000000000000.log ...                   segments, see storage/partition_log
+        00000000000000000000.log ...                   segments, see storage/log/partition_log
         00000000000000368769-0000000007.checkpoint     see cluster/metadata_snapshot
 
 What always holds: the log is dropped only up to a snapshot that is on this disk. A snapshot is
@@ -26,11 +26,11 @@ from ..cluster.topic_name import METADATA_TOPIC
 from ..cluster.voter import NO_SNAPSHOT, LogEnd, joins
 from ..cluster.voter_history import VoterHistory
 from ..protocol.errors import CorruptMessage
-from ..storage.checkpoint_file import write_atomically
-from ..storage.file_system import FileSystem, read_file
-from ..storage.log_directory import LogDirectory
-from ..storage.partition_log import PartitionLog
-from ..storage.storage_failure import DataDirectoryError, refused_or_failed
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.disk.checkpoint_file import write_atomically
+from ..storage.disk.file_system import FileSystem, read_file
+from ..storage.disk.storage_failure import DataDirectoryError, refused_or_failed
+from ..storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from ..cluster.topic_name import METADATA_TOPIC
 from ..cluster.voter import Promise
-from ..storage.checkpoint_file import write_atomically
-from ..storage.file_system import FileSystem, read_file
+from ..storage.directories.log_directory import LogDirectory
+from ..storage.disk.checkpoint_file import write_atomically
+from ..storage.disk.file_system import FileSystem, read_file
+from ..storage.disk.storage_failure import refused_or_failed
 from ..storage.log_config import LogConfig
-from ..storage.log_directory import LogDirectory
-from ..storage.storage_failure import refused_or_failed
 from .replicated_log import ReplicatedLog
 
 METADATA_LOG_CONFIG = LogConfig(

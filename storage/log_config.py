@@ -35,7 +35,7 @@ from ..protocol.config_key import (
     word_list,
 )
 from ..protocol.errors import InvalidConfig
-from .throttled_replicas import is_replica_list
+from .disk.throttled_replicas import is_replica_list
 
 WEEK_MS = 7 * DAY_MS
 

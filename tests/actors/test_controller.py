@@ -28,7 +28,7 @@ from bradbury.protocol.errors import (
     NotController,
     StaleBrokerEpoch,
 )
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
 

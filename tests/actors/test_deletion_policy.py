@@ -6,9 +6,9 @@ import pytest
 
 from bradbury.actors.deletion_policy import load_deletion_policy
 from bradbury.protocol.errors import InvalidConfig
+from bradbury.storage.log.retention import RETENTION_POLICY
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_segment import LogSegment
-from bradbury.storage.retention import RETENTION_POLICY
+from bradbury.storage.segments.log_segment import LogSegment
 from tests.support.keyed_logs import append, keyed_batch
 from tests.support.logs import open_log
 

@@ -10,7 +10,7 @@ import pytest
 from bradbury.actors.intact_token import MEMORY, IntactToken
 from bradbury.actors.partition_host import PartitionHost
 from bradbury.cluster.broker_config import BrokerConfig
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
 
 pytestmark = pytest.mark.skipif(not MEMORY.is_mount(), reason="there is no /dev/shm")
 

@@ -29,7 +29,7 @@ from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStorageError
 from bradbury.protocol.record_batch import stamp
 from bradbury.protocol.records import encode_records
-from bradbury.storage.storage_failure import DataDirectoryError
+from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.tests.support.memory_file_system import Inode, MemoryFileSystem
 
 NOW = 1_700_000_000_000

@@ -29,7 +29,7 @@ from bradbury.controller.voter_requests import (
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, NotController
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from bradbury.actors.partition_upkeep import PartitionUpkeep
 from bradbury.cluster.broker_config import BrokerConfig
-from bradbury.storage.file_system import OsFileSystem
-from bradbury.storage.log_directories import LogDirectories
+from bradbury.storage.directories.log_directories import LogDirectories
+from bradbury.storage.disk.file_system import OsFileSystem
 
 T = TypeVar("T")
 FREE_BYTES = 10_000

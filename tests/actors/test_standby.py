@@ -20,7 +20,7 @@ from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import NotController
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
 

@@ -19,7 +19,7 @@ from bradbury.cluster.voter_change import VoterChange
 from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, VoterRequest
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController, RequestTimedOut
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from bradbury.protocol.record_batch import check_batch, read_size
 from bradbury.protocol.records import iterate_records
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
-from bradbury.storage.partition_log import PartitionLog
 
 from .history import History
 

@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from bradbury.protocol.records import encode_records
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
 from bradbury.tests.crash.history import History, Send
 from bradbury.tests.crash.replicas import Comparison, compare, read_replicas
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import bradbury
 from bradbury.actors.listener import PortInUse
 from bradbury.protocol.errors import InvalidConfig
-from bradbury.storage.storage_failure import DataDirectoryError
+from bradbury.storage.disk.storage_failure import DataDirectoryError
 
 
 def test_three_nodes_share_the_partitions_and_clients_find_the_owners() -> None:

@@ -17,8 +17,12 @@ from bradbury.protocol.errors import (
 from bradbury.protocol.message_set import encode_message
 from bradbury.protocol.record_batch import build_batch, check_batch, read_header
 from bradbury.protocol.records import encode_record, encode_records, iterate_records
-from bradbury.storage.batch_conversion import convert_batch, convert_message_set, target_codec
-from bradbury.storage.batch_validation import (
+from bradbury.storage.log.batch_conversion import (
+    convert_batch,
+    convert_message_set,
+    target_codec,
+)
+from bradbury.storage.log.batch_validation import (
     MOST_RECORD_ERRORS,
     opens_records,
     validate_records,

@@ -6,12 +6,12 @@ import pytest
 
 from bradbury.protocol.config_key import LONG_MAX
 from bradbury.protocol.errors import CorruptMessage
-from bradbury.storage.cleaner import Cleaning, CleaningAborted, UncleanableLog
-from bradbury.storage.cleaner_config import CleanerConfig
-from bradbury.storage.cleaner_manager import find_cleanable
+from bradbury.storage.cleaner.cleaner import Cleaning, CleaningAborted, UncleanableLog
+from bradbury.storage.cleaner.cleaner_config import CleanerConfig
+from bradbury.storage.disk.storage_failure import StorageFailure
+from bradbury.storage.log.cleaner_manager import find_cleanable
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.storage_failure import StorageFailure
 from tests.support.keyed_logs import (
     SEED,
     Found,

@@ -19,15 +19,15 @@ from bradbury.protocol.record_batch import (
     stamp,
 )
 from bradbury.protocol.varint import encode_varint
-from bradbury.storage import cleaner_loops
-from bradbury.storage.batch_scan import walk_headers
-from bradbury.storage.cleaner_compiled import CompiledOffsetMap
-from bradbury.storage.cleaner_kernels import siphash
-from bradbury.storage.cleaner_plain import PlainOffsetMap
-from bradbury.storage.cleaner_rows import GROWTH, RecordRows, Rewrite
+from bradbury.storage.cleaner import cleaner_loops
+from bradbury.storage.cleaner.cleaner_compiled import CompiledOffsetMap
+from bradbury.storage.cleaner.cleaner_kernels import siphash
+from bradbury.storage.cleaner.cleaner_plain import PlainOffsetMap
+from bradbury.storage.cleaner.cleaner_rows import GROWTH, RecordRows, Rewrite
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.transaction_index import (
+from bradbury.storage.segments.batch_scan import walk_headers
+from bradbury.storage.segments.transaction_index import (
     AbortedTransaction,
     encode_transaction_index,
     read_transaction_index,

@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.storage.cleaner_config import CleanerConfig
-from bradbury.storage.cleaner_manager import choose_filthiest, find_cleanable
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.cleaner.cleaner_config import CleanerConfig
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.throttler import CHECK_INTERVAL_MS, Throttler
+from bradbury.storage.log.cleaner_manager import choose_filthiest, find_cleanable
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.throttler import CHECK_INTERVAL_MS, Throttler
 from tests.support.keyed_logs import append, clean, keyed_batch, read_records
 from tests.support.logs import open_log
 

@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from bradbury.protocol.errors import KafkaStorageError
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.disk.storage_failure import StorageFailure
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.storage_failure import StorageFailure
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all
 from bradbury.tests.support.memory_file_system import MemoryFileSystem

@@ -6,8 +6,8 @@ from struct import Struct
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from bradbury.storage import index_file
-from bradbury.storage.index_file import IndexFile
+from bradbury.storage.segments import index_file
+from bradbury.storage.segments.index_file import IndexFile
 from bradbury.tests.support.memory_file_system import MemoryFileSystem
 
 ENTRY = Struct(">II")

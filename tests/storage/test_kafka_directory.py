@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bradbury.benchmarks.kafka_broker import KafkaBroker
 from bradbury.protocol.record_batch import check_batch, read_header, read_size
 from bradbury.protocol.records import encode_records, iterate_records
-from bradbury.storage.batch_scan import walk_headers
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.directories.partition_directory import encode_id
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.storage_failure import DataDirectoryError
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
-from bradbury.storage.partition_directory import encode_id
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.storage_failure import DataDirectoryError
+from bradbury.storage.segments.batch_scan import walk_headers
 from bradbury.tests.support.kafka_jars import require_kafka
 from bradbury.tests.support.logs import read_all
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bradbury.protocol.records import encode_records
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import PartitionLog
 from bradbury.tests.support.kafka_jars import require_kafka, run_java
 from bradbury.tests.support.logs import open_log
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.storage.file_system import OsFileSystem
-from bradbury.storage.leader_epoch_cache import LeaderEpochCache
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.leader_epoch_cache import LeaderEpochCache
 
 
 def cache(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:

@@ -8,17 +8,17 @@ from uuid import UUID
 import pytest
 
 from bradbury.protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
-from bradbury.storage.file_system import OsFileSystem
-from bradbury.storage.log_config import LogConfig
-from bradbury.storage.log_directory import LogDirectory
-from bradbury.storage.partition_directory import (
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.directories.partition_directory import (
     DELETE_SUFFIX,
     decode_id,
     encode_id,
     parse_directory_name,
     retired_directory_name,
 )
-from bradbury.storage.storage_failure import DataDirectoryError
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.storage_failure import DataDirectoryError
+from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_file_count, read_all
 
@@ -106,8 +106,8 @@ def test_a_directory_in_use_is_refused_in_this_process(tmp_path: Path) -> None:
 def test_the_lock_of_another_process_ends_with_it_even_by_kill(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from bradbury.storage.file_system import OsFileSystem\n"
-        "from bradbury.storage.log_directory import LogDirectory\n"
+        "from bradbury.storage.disk.file_system import OsFileSystem\n"
+        "from bradbury.storage.directories.log_directory import LogDirectory\n"
         f"held = LogDirectory.open(OsFileSystem(), {str(tmp_path)!r}, directory_id='d')\n"
         "print('locked', flush=True)\n"
         "sys.stdin.read()\n"

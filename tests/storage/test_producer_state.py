@@ -6,10 +6,10 @@ import pytest
 from crc32c import crc32c
 
 from bradbury.protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
+from bradbury.storage.log.partition_log import AppendResult, PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import AppendResult, PartitionLog
-from bradbury.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from bradbury.storage.producer_state import ProducerState
+from bradbury.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from bradbury.storage.producers.producer_state import ProducerState
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
 

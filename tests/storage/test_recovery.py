@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import PartitionLog
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all
 

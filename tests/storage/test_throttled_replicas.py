@@ -3,8 +3,8 @@
 import pytest
 
 from bradbury.protocol.errors import InvalidConfig
+from bradbury.storage.disk.throttled_replicas import names_replica
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.throttled_replicas import names_replica
 
 NAMES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 

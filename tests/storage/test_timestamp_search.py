@@ -7,8 +7,8 @@ import pytest
 
 from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.record_batch import build_batch
+from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import PartitionLog
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bradbury.protocol.errors import OffsetOutOfRange
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.retention import SegmentDeletion
 from bradbury.storage.log_config import LONG_MAX, LogConfig
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.retention import SegmentDeletion
 from bradbury.tests.support import batches
 from bradbury.tests.support.logs import open_log, read_all
 from bradbury.tests.support.memory_file_system import MemoryFileSystem

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from bradbury.storage.cleaner import Cleaning
-from bradbury.storage.cleaner_config import CleanerConfig
-from bradbury.storage.cleaner_manager import find_cleanable
-from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.cleaner.cleaner import Cleaning
+from bradbury.storage.cleaner.cleaner_config import CleanerConfig
+from bradbury.storage.log.cleaner_manager import find_cleanable
+from bradbury.storage.log.partition_log import PartitionLog
 
 SEED = bytes(range(16))
 

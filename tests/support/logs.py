@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from bradbury.storage.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.partition_log import LogSlice, PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.partition_log import LogSlice, PartitionLog
 
 
 def open_log(directory: str | Path, *, clean: bool = False, **rest: Any) -> PartitionLog:

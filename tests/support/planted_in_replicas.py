@@ -11,10 +11,10 @@ from bradbury.cluster.follower_state import Truncate
 from bradbury.cluster.leader_state import LeaderState
 from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
-from bradbury.storage.log_directory import LogDirectory
-from bradbury.storage.log_upkeep import LogUpkeep
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.producer_state import ProducerState
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.log.log_upkeep import LogUpkeep
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.producers.producer_state import ProducerState
 
 from . import simulated_clients, simulated_fetcher
 from .fault_registry import Patch, fault

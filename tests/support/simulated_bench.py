@@ -16,7 +16,7 @@ from bradbury.cluster.metadata_records import (
     TopicRecord,
 )
 from bradbury.protocol.records import encode_records
-from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.log.partition_log import PartitionLog
 
 from .simulated_cluster import TOPIC, TOPIC_ID, SimulatedCluster
 from .simulated_faults import Swarm

@@ -23,8 +23,8 @@ from bradbury.protocol.errors import (
 )
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.replication.effects import SendAlterPartition
-from bradbury.storage.directory_identity import DirectoryIdentity, write_identity
-from bradbury.storage.log_directory import LogDirectory
+from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
+from bradbury.storage.directories.log_directory import LogDirectory
 
 from .simulated_controller import MetadataUpdate, Registered
 from .simulated_disk import SimulatedDisk

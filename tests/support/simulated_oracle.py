@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
-from bradbury.storage.partition_log import PartitionLog
-from bradbury.storage.producer_state import REMEMBERED_BATCHES
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
 from .simulated_replica import Batch, PartitionId, SimulatedReplica, batches_of, read_batches
 

@@ -20,7 +20,7 @@ from bradbury.protocol.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
 )
-from bradbury.storage.partition_log import PartitionLog
+from bradbury.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode

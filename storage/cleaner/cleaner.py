@@ -1,0 +1,283 @@
+"""Cleans one log: the last record of each key stays, in fewer and smaller segments.
+
+Two walks. The first reads the dirty part, from the first dirty offset on, and notes the last offset
+of each key in a map of bounded size; where that is full the dirty part ends, this time. The second
+reads all segments from the oldest on, in groups that fit into one new segment, and writes what is
+left to a new segment's files, `<base offset>.log.cleaned` and so on, and fsyncs them.
+
+What always holds:
+    A record goes only when a later one with its key is in the dirty part, or when it has no value
+    and its delete horizon has passed. Groups are cleaned in order and a failed one ends the
+    cleaning, so an old value never outlives the tombstone that deletes it.
+    Offsets never change, and no file of the log is changed: see LogUpkeep.replace_segments for how
+    the new segment takes the place of the old ones.
+
+Blocking: the methods of Cleaning run in any thread, one at a time, and open files of their own.
+Memory: the map, and a few chunks of `read_bytes` (or of the largest batch, decompressed).
+Source: apache/kafka core/.../log/LogCleaner.scala (Cleaner).
+
+Not here: which log (cleaner_manager), threads, throttle, time (actors/log_cleaner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..disk.file_system import FileSystem
+from ..log_config import LogConfig
+from ..segments.batch_scan import MAX_RELATIVE_OFFSET
+from ..segments.log_segment import CLEANED_SUFFIX, LogSegment
+from ..segments.offset_index import ENTRY as OFFSET_ENTRY
+from ..segments.time_index import ENTRY as TIME_ENTRY
+from ..segments.transaction_index import (
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
+    encode_transaction_index,
+    read_transaction_index,
+)
+from .cleaner_config import CleanerConfig
+from .cleaner_filter import BatchFilter, StoredBatch, index_batches, read_batches
+from .cleaner_loops import make_offset_map
+from .cleaner_rows import OffsetMap
+from .cleaner_transactions import CleanedTransactions
+
+MOST_SEGMENTS = 64
+"""In one group. Their files are renamed in one step, which others wait for."""
+TYPICAL_RECORD_BYTES = 100
+
+Progress = Callable[[int], None]
+"""Told of every piece of bytes read or written; it may wait, or raise to end the cleaning."""
+
+
+class CleaningAborted(Exception):
+    """The log was truncated, closed or deleted meanwhile, or the cleaner stops. Try again later."""
+
+
+class UncleanableLog(Exception):
+    """The log is damaged. It goes on serving what can be read, but is not compacted any more."""
+
+
+@dataclass(slots=True)
+class CleaningReport:
+    """What a cleaning did, for the broker's log and its metrics."""
+
+    map_bytes_read: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    keyless_records: int = 0
+    """Dropped because they have no key."""
+    segments_before: int = 0
+    segments_after: int = 0
+    buffer_utilization: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedSegment:
+    """What takes the place of `replaced`, if it differs from it."""
+
+    segment: LogSegment
+    replaced: tuple[LogSegment, ...]
+    is_changed: bool
+
+
+class Cleaning:
+    """One cleaning of one log. Made by LogUpkeep.begin_cleaning, with what it needs to know."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        segments: Sequence[LogSegment],
+        *,
+        config: LogConfig,
+        cleaner: CleanerConfig,
+        first_dirty_offset: int,
+        end_offset: int,
+        last_offsets: dict[int, int],
+        truncations: int,
+        now_ms: int,
+        seed: bytes,
+    ) -> None:
+        self._file_system = file_system
+        self.directory = directory
+        self._segments = tuple(segments)
+        ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+        self._ends = dict(zip((segment.base_offset for segment in segments), ends, strict=True))
+        """One past the last offset that can be in a segment, by its base offset."""
+        self._config = config
+        self._cleaner = cleaner
+        self._last_offsets = last_offsets
+        self._now_ms = now_ms
+        self._seed = seed
+        self._offsets: OffsetMap | None = None
+        self._filter: BatchFilter | None = None
+        self._transactions = CleanedTransactions(())
+        self.first_dirty_offset = first_dirty_offset
+        self.uncleanable_offset = end_offset
+        self.truncations = truncations
+        self.report = CleaningReport(segments_before=len(segments))
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log is dirty from after this cleaning; known once the map is built."""
+        assert self._offsets is not None
+        return self._offsets.latest_offset + 1
+
+    def build_offset_map(self, progress: Progress) -> None:
+        """The first walk.
+
+        Raises:
+            CorruptMessage, InvalidRecord: the log is damaged: it cannot be cleaned.
+            OSError, and whatever `progress` raises.
+        """
+        start = self.first_dirty_offset
+        dirty = [
+            segment
+            for segment in self._segments
+            if self._ends[segment.base_offset] > start
+            and segment.base_offset < self.uncleanable_offset
+        ]
+        most = min(self._cleaner.most_keys, self.uncleanable_offset - start)
+        size = sum(segment.size for segment in self._segments)
+        self._offsets = make_offset_map(
+            most,
+            self._seed,
+            record_count=min(most + size // TYPICAL_RECORD_BYTES, self.uncleanable_offset),
+        )
+        self._offsets.latest_offset = start - 1
+        aborted = self._aborted()
+        transactions = CleanedTransactions(aborted)
+        for segment in dirty:
+            if not self._index(segment, transactions, progress):
+                break
+            # Where offsets are missing at the end of a segment, there is nothing to index.
+            self._offsets.latest_offset = self._ends[segment.base_offset] - 1
+        self.report.buffer_utilization = self._offsets.entries / self._cleaner.most_keys
+        self._transactions = CleanedTransactions(aborted)
+        self._filter = BatchFilter(
+            self._offsets,
+            self._transactions,
+            now_ms=self._now_ms,
+            delete_retention_ms=self._config.delete_retention_ms,
+            last_offsets=self._last_offsets,
+            end_offset=self.uncleanable_offset,
+        )
+
+    def _index(
+        self, segment: LogSegment, transactions: CleanedTransactions, progress: Progress
+    ) -> bool:
+        assert self._offsets is not None
+        file = self._file_system.open(segment.path)
+        for read, batches in read_batches(file, segment.size, self._cleaner.read_bytes):
+            progress(read)
+            self.report.map_bytes_read += read
+            if not index_batches(batches, self._offsets, transactions, self.first_dirty_offset):
+                return False
+        return True
+
+    def _aborted(self) -> list[AbortedTransaction]:
+        return [
+            transaction
+            for segment in self._segments
+            for transaction in read_transaction_index(
+                self._file_system, segment.path_prefix + TRANSACTION_INDEX_SUFFIX
+            )
+        ]
+
+    def groups(self) -> list[tuple[LogSegment, ...]]:
+        """The segments below end_offset, in runs that fit into one segment each."""
+        groups: list[list[LogSegment]] = []
+        limit = self._config.segment_index_bytes
+        sizes = [0, 0, 0]
+        for segment in self._segments:
+            if segment.base_offset >= self.end_offset:
+                break
+            more = [
+                segment.size,
+                len(segment.offset_index) * OFFSET_ENTRY.size,
+                len(segment.time_index) * TIME_ENTRY.size,
+            ]
+            fits = bool(groups) and (
+                len(groups[-1]) < MOST_SEGMENTS
+                and sizes[0] + more[0] <= self._config.segment_bytes
+                and sizes[1] + more[1] <= limit
+                and sizes[2] + more[2] <= limit
+                and self._ends[segment.base_offset] - 1 - groups[-1][0].base_offset
+                <= MAX_RELATIVE_OFFSET
+            )
+            if fits:
+                groups[-1].append(segment)
+                sizes = [size + added for size, added in zip(sizes, more, strict=True)]
+            else:
+                groups.append([segment])
+                sizes = more
+        return [tuple(group) for group in groups]
+
+    def clean_group(self, group: tuple[LogSegment, ...], progress: Progress) -> CleanedSegment:
+        """The second walk, through one group: write what is left, durably.
+
+        Raises:
+            CorruptMessage, InvalidRecord: the log is damaged: it cannot be cleaned.
+            OSError, and whatever `progress` raises. Nothing is left behind.
+        """
+        assert self._filter is not None
+        target = LogSegment(
+            self._file_system,
+            self.directory,
+            group[0].base_offset,
+            config=self._config,
+            now_ms=self._now_ms,
+            size=0,
+            next_offset=group[0].base_offset,
+            suffix=CLEANED_SUFFIX,
+        )
+        try:
+            target.create()
+            is_changed = len(group) > 1
+            for segment in group:
+                file = self._file_system.open(segment.path)
+                for read, batches in read_batches(file, segment.size, self._cleaner.read_bytes):
+                    progress(read)
+                    is_changed |= self._copy(batches, target, progress)
+                self.report.bytes_read += segment.size
+            aborted, self._transactions.retained = self._transactions.retained, []
+            target.next_offset = self._ends[group[-1].base_offset]
+            if is_changed:
+                self._make_durable(target, aborted)
+            else:
+                target.unlink()  # what is there is as good
+        except BaseException:
+            target.unlink()
+            raise
+        self.report.keyless_records = self._filter.keyless
+        self.report.segments_after += 1
+        return CleanedSegment(target, group, is_changed)
+
+    def _copy(self, batches: list[StoredBatch], target: LogSegment, progress: Progress) -> bool:
+        assert self._filter is not None
+        self.report.records_read += sum(batch.header.record_count for batch in batches)
+        is_changed = False
+        for cleaned in self._filter.filter(batches):
+            is_changed |= cleaned.is_changed
+            if cleaned.content:
+                target.append_run(cleaned.content, cleaned.headers)
+                self.report.bytes_written += len(cleaned.content)
+                self.report.records_written += cleaned.record_count
+                progress(len(cleaned.content))
+        return is_changed
+
+    def _make_durable(self, target: LogSegment, aborted: list[AbortedTransaction]) -> None:
+        """The new files, and their names, are on the disk before anything takes their place."""
+        target.close_indexes()
+        if aborted:
+            file = self._file_system.open(
+                target.path_prefix + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, create=True
+            )
+            file.write_at(encode_transaction_index(aborted), 0)
+            file.sync()
+        for path in (target.offset_index.path, target.time_index.path):
+            self._file_system.open(path).sync()
+        target.file.sync()

@@ -1,0 +1,6 @@
+"""Data directories: the logs in them, whose they are, what they remember between two runs.
+
+log_directories, log_directory, replica_directories    those of a node, one, and what lies where
+directory_identity, partition_directory                whose they are: meta.properties
+directory_checkpoints                                  offsets of the logs between two runs
+"""

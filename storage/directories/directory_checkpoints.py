@@ -1,0 +1,152 @@
+"""What a log directory remembers of its logs' offsets between two runs.
+
+    recovery-point-offset-checkpoint     per partition: all records below are fsynced
+    replication-offset-checkpoint        per partition: the high watermark
+    log-start-offset-checkpoint          per partition, where records were deleted: the log start
+    cleaner-offset-checkpoint            per partition that was ever compacted: up to where
+
+What always holds: a recovery point in its file was true when it was written. A file that could not
+be written keeps its old text, which is as true as before: recovery only reads more. So a full disk
+is refused and tried again; any other failure takes the directory offline.
+Source: apache/kafka storage/.../checkpoint/OffsetCheckpointFile.java.
+
+Not here: when to write them (actors/partition_upkeep), the format (checkpoint_file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from ..disk.checkpoint_file import read_offsets, write_offsets
+from ..disk.file_system import FileSystem
+from ..disk.storage_failure import DirectoryHealth, refused_or_failed
+
+if TYPE_CHECKING:
+    from ..log.partition_log import PartitionLog
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+
+TopicPartition = tuple[str, int]
+MakeLock = Callable[[], AbstractContextManager[object]]
+Offsets = dict[TopicPartition, int]
+
+
+class CheckpointWork:
+    """What the checkpoint files are to say. run() touches only them: in any thread."""
+
+    __slots__ = ("_checkpoints", "_number", "_owner")
+
+    def __init__(
+        self, owner: DirectoryCheckpoints, checkpoints: Mapping[str, Offsets], number: int
+    ) -> None:
+        self._owner = owner
+        self._checkpoints = checkpoints
+        self._number = number
+
+    def run(self) -> None:
+        """Two fsyncs per file that changes. Nothing, if a work that was begun later is done.
+
+        Raises KafkaStorageError if the disk is full, StorageFailure.
+        """
+        self._owner.write(self._checkpoints, self._number)
+
+
+class DirectoryCheckpoints:
+    """The files of one directory. Not thread-safe, but for CheckpointWork.run().
+
+    Works are written one at a time, and never an earlier one over a later one: an earlier one may
+    speak of records that were truncated since, or of a log that was deleted. `writing` is the lock
+    for that, where works run in several threads.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        health: DirectoryHealth,
+        writing: AbstractContextManager[object],
+    ) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._health = health
+        self._on_disk: dict[str, Offsets] = {}
+        """By file; without one whose text is not known."""
+        self._writing = writing
+        self._begun = 0
+        self._done = 0
+
+    def read(self) -> tuple[Offsets, Offsets, Offsets]:
+        """Recovery points, high watermarks, log starts; an absent or damaged file says nothing.
+
+        Raises OSError.
+        """
+        return (
+            self._read(RECOVERY_POINTS) or {},
+            self._read(HIGH_WATERMARKS) or {},
+            self._read(LOG_STARTS) or {},
+        )
+
+    def read_cleaner_offsets(self) -> Offsets | None:
+        """Up to where each log that ever was compacted is clean.
+
+        None if the file is there and damaged: then any log may have gaps. Raises OSError.
+        """
+        path = f"{self._path}/{CLEANER_OFFSETS}"
+        if not self._file_system.exists(path):
+            return {}
+        return self._read(CLEANER_OFFSETS)
+
+    def _read(self, name: str) -> Offsets | None:
+        found = read_offsets(self._file_system, f"{self._path}/{name}")
+        if found is not None:
+            self._on_disk[name] = found
+        return found
+
+    def speak_of(self, keys: Iterable[TopicPartition]) -> bool:
+        """Whether a file names one of these, or will when all that was begun is done."""
+        if self._done < self._begun:
+            return True
+        return any(key in offsets for key in keys for offsets in self._on_disk.values())
+
+    def begin(self, logs: Mapping[TopicPartition, PartitionLog]) -> CheckpointWork | None:
+        """What the files should say; None if they do."""
+        checkpoints: dict[str, Offsets] = {
+            RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
+            HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
+            LOG_STARTS: {
+                key: log.log_start_offset
+                for key, log in logs.items()
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+            CLEANER_OFFSETS: {
+                key: log.cleaner_offset
+                for key, log in logs.items()
+                if log.cleaner_offset is not None
+            },
+        }
+        is_settled = self._done == self._begun
+        if is_settled and all(self._on_disk.get(name) == o for name, o in checkpoints.items()):
+            return None
+        self._begun += 1
+        return CheckpointWork(self, checkpoints, self._begun)
+
+    def write(self, checkpoints: Mapping[str, Offsets], number: int) -> None:
+        """See CheckpointWork.run."""
+        self._health.check()
+        with self._writing:
+            if number < self._done:
+                return
+            try:
+                for name, offsets in checkpoints.items():
+                    if self._on_disk.pop(name, None) != offsets:
+                        write_offsets(self._file_system, f"{self._path}/{name}", offsets)
+                    self._on_disk[name] = offsets
+            except OSError as error:
+                where = f"checkpoint in {self._path}"
+                raise refused_or_failed(self._health, where, error) from error
+            self._done = number

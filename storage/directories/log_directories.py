@@ -1,0 +1,385 @@
+"""All log directories of one node: where a partition is, where a new one goes, what is missing.
+
+What always holds:
+    A partition is in one directory. It is served from there or, while that directory is offline or
+    missing, not at all: it is never made anew elsewhere (see replica_directories).
+    A new partition goes to the directory with the fewest; among equals to the one named first.
+    All directories belong to the same node of the same cluster.
+
+A move (AlterReplicaLogDirs) makes a copy `<topic>-<partition>.<id>-future` in the other directory.
+While both are there the one with the longer log is the true one: a copy only ever follows, so it
+can be ahead only when it had taken over already. Steps, each fsynced before the next, and what a
+crash between two of them leaves:
+    note says the new directory          both logs are there: the copy goes on following
+    copy gets the log's name, in memory
+    at the same moment it takes over     the new name may be lost: the longer log is the true one
+    copy flushed, its name fsynced       two logs of one name: as above; the other is removed
+    old log renamed to -delete           done
+
+Not here: threads, when a move is ready to take over (actors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from uuid import UUID
+
+from ...protocol.errors import KafkaStorageError
+from ..disk.file_system import FileSystem
+from ..disk.storage_failure import (
+    DataDirectoryError,
+    DirectoryUnusable,
+    StorageFailure,
+    refused_or_failed,
+)
+from ..log.log_upkeep import PRODUCER_ID_EXPIRATION_MS
+from ..log.partition_log import PartitionLog
+from ..log_config import LogConfig
+from .directory_checkpoints import MakeLock, TopicPartition
+from .log_directory import LogDirectory
+from .partition_directory import DELETE_SUFFIX, directory_name
+from .replica_directories import ReplicaId, read_placements, write_placements
+
+OFFLINE = "the log directory that holds {}-{} is offline"
+
+
+class LogDirectories:
+    """See open(). Not thread-safe, but for note() and what LogDirectory allows."""
+
+    def __init__(
+        self, file_system: FileSystem, directories: Sequence[LogDirectory], unusable: dict[str, str]
+    ) -> None:
+        self._file_system = file_system
+        self._directories = tuple(directories)
+        self.unusable = unusable
+        """Paths that could not be opened, and why."""
+        self._generation = 0
+        self._placements: dict[ReplicaId, str] = {}
+        self._noted: dict[ReplicaId, str] = {}
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        paths: Sequence[str],
+        *,
+        directory_ids: Sequence[str],
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        make_lock: MakeLock = nullcontext,
+    ) -> LogDirectories:
+        """Lock the directories `paths`. One that is damaged or cannot be read is left out.
+
+        Args:
+            file_system: the disk, or disks.
+            paths: all different, at least one.
+            directory_ids: one for each, should it be new.
+            producer_id_expiration_ms: producer.id.expiration.ms of the broker.
+            make_lock: see LogDirectory.open.
+
+        Raises:
+            DataDirectoryError: one is in use or somebody else's, or none is usable. All are
+                unlocked then.
+        """
+        if len(set(paths)) != len(paths):
+            raise DataDirectoryError("a data directory is given twice; name each one once")
+        directories: list[LogDirectory] = []
+        unusable: dict[str, str] = {}
+        try:
+            for path, directory_id in zip(paths, directory_ids, strict=True):
+                try:
+                    directories.append(
+                        LogDirectory.open(
+                            file_system,
+                            path,
+                            directory_id=directory_id,
+                            producer_id_expiration_ms=producer_id_expiration_ms,
+                            make_lock=make_lock,
+                        )
+                    )
+                except DirectoryUnusable as error:
+                    unusable[path] = str(error)
+            if not directories:
+                raise DirectoryUnusable("; ".join(unusable.values()))
+            _check_same_owner(directories)
+        except BaseException:
+            for directory in directories:
+                directory.close(clean=False)
+            raise
+        return cls(file_system, directories, unusable)
+
+    # --- the directories -------------------------------------------------------------------------
+
+    @property
+    def all(self) -> tuple[LogDirectory, ...]:
+        """Those that could be opened, in the order they were named; some may be offline now."""
+        return self._directories
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.is_online]
+
+    @property
+    def is_single(self) -> bool:
+        return len(self._directories) + len(self.unusable) == 1
+
+    @property
+    def path(self) -> str:
+        """Of the first one that can be used: it holds what the node has only once."""
+        return next(iter(self.online), self._directories[0]).path
+
+    @property
+    def directory_id(self) -> str:
+        """Of the same one; it stands for the node when it has no id yet."""
+        return next(iter(self.online), self._directories[0]).directory_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        return next((each.cluster_id for each in self._directories if each.cluster_id), None)
+
+    @property
+    def node_id(self) -> int | None:
+        return next((each.node_id for each in self._directories if each.node_id is not None), None)
+
+    def assign_identity(self, *, cluster_id: str, node_id: int) -> None:
+        """Give every usable directory to the node, durably.
+
+        Raises DataDirectoryError, and StorageFailure if none is left.
+        """
+        for directory in self.online:
+            try:
+                directory.assign_identity(cluster_id=cluster_id, node_id=node_id)
+            except StorageFailure:
+                if not self.online:
+                    raise
+
+    def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
+        """See LogDirectory.has_all_data. A directory that cannot be used has nothing."""
+        return not self.unusable and all(each.has_all_data(is_intact) for each in self._directories)
+
+    def at(self, path: str) -> LogDirectory | None:
+        """The directory at `path`, if it could be opened."""
+        return next((each for each in self._directories if each.path == path), None)
+
+    def of(self, log: PartitionLog) -> LogDirectory:
+        """The directory that holds an open log."""
+        parent = log.directory.rpartition("/")[0]
+        found = self.at(parent)
+        assert found is not None, log.directory
+        return found
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def load_logs(self, config_for: Callable[[str], LogConfig], *, now_ms: int) -> list[str]:
+        """Open the logs of all directories; returns what was not as expected, in sentences.
+
+        A directory that fails meanwhile is offline. Raises StorageFailure if all are.
+        """
+        said: list[str] = []
+        for directory in self._directories:
+            try:
+                directory.load_logs(config_for, now_ms=now_ms)
+            except StorageFailure as error:
+                said.append(f"{directory.path} is offline until restart: {error}")
+        if not self.online:
+            raise StorageFailure("; ".join(said))
+        self._read_notes()
+        said += self._finish_moves()
+        for directory in self.online:
+            for (_, partition), log in directory.logs.items():
+                if log.topic_id is not None:
+                    self._placements[log.topic_id, partition] = directory.directory_id
+        return said
+
+    def _read_notes(self) -> None:
+        for directory in self.online:
+            generation, placements = read_placements(self._file_system, directory.path)
+            if generation > self._generation:
+                self._generation, self._placements = generation, placements
+        self._noted = dict(self._placements)
+
+    def _finish_moves(self) -> list[str]:
+        """Of two logs of one partition the longer one stays."""
+        said = []
+        for directory in self.online:
+            for key, future in list(directory.future_logs.items()):
+                current = self._find(key, future.topic_id, other_than=directory)
+                if current is None or key in directory.logs:
+                    continue  # its log is missing, or it is a leftover: see unclaimed futures
+                if future.log_end_offset > current[1].log_end_offset:
+                    said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
+                    self._take_over(directory, key)
+                    self._drop(current[0], key)
+        for directory in self.online:
+            for key, log in list(directory.logs.items()):
+                other = self._find(key, log.topic_id, other_than=directory)
+                if other is None or log.topic_id is None:
+                    continue
+                noted = self._placements.get((log.topic_id, key[1]))
+                mine = (log.log_end_offset, noted == directory.directory_id)
+                theirs = (other[1].log_end_offset, noted == other[0].directory_id)
+                if mine >= theirs:
+                    said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
+                    self._drop(other[0], key)
+        return said
+
+    def _find(
+        self, key: TopicPartition, topic_id: UUID | None, *, other_than: LogDirectory
+    ) -> tuple[LogDirectory, PartitionLog] | None:
+        for directory in self.online:
+            log = directory.logs.get(key)
+            if directory is not other_than and log is not None and log.topic_id == topic_id:
+                return directory, log
+        return None
+
+    def _take_over(self, directory: LogDirectory, key: TopicPartition) -> None:
+        forgetting = directory.begin_forgetting([key])
+        if forgetting is not None:
+            forgetting.run()
+        log = directory.future_logs.pop(key)
+        directory.rename_log(log, directory_name(*key))
+        directory.sync_names()
+        directory.logs[key] = log
+
+    def _drop(self, directory: LogDirectory, key: TopicPartition) -> None:
+        """What a move has left behind: every record of it is in the log that stays."""
+        log = directory.release_log(*key)
+        unique_id = log.topic_id or UUID(int=0)
+        path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
+        directory.delete_directories([path])
+
+    # --- placing ---------------------------------------------------------------------------------
+
+    def claim(self, key: TopicPartition, topic_id: UUID) -> PartitionLog | None:
+        """The log of a partition that was loaded, if there is one with this topic id."""
+        for directory in self.online:
+            log = directory.logs.get(key)
+            if log is not None and log.topic_id == topic_id:
+                return log
+        return None
+
+    def place(self, replicas: Iterable[ReplicaId]) -> dict[ReplicaId, LogDirectory]:
+        """Choose a directory for each new partition. note() comes next, then make_log.
+
+        A partition that is, by the note, in a directory that is not online is left out.
+        """
+        online = {each.directory_id: each for each in self.online}
+        counts = {each.directory_id: len(each.logs) for each in self.online}
+        chosen: dict[ReplicaId, LogDirectory] = {}
+        for replica in replicas:
+            directory_id = self._placements.get(replica)
+            if directory_id is None:
+                if not counts:
+                    continue
+                directory_id = min(counts, key=counts.__getitem__)
+            elif directory_id not in online:
+                continue
+            chosen[replica] = online[directory_id]
+            counts[directory_id] += 1
+            self._placements[replica] = directory_id
+        return chosen
+
+    def assign(self, replica: ReplicaId, directory: LogDirectory) -> None:
+        """A move begins to take over: note() comes next."""
+        self._placements[replica] = directory.directory_id
+
+    def forget(self, replicas: Iterable[ReplicaId]) -> None:
+        """Partitions that are deleted; the note says so when it is written next."""
+        for replica in replicas:
+            self._placements.pop(replica, None)
+
+    def begin_note(self) -> NoteWork | None:
+        """The note to write before logs are made; None if there is nothing to say."""
+        if self.is_single or self._placements == self._noted:
+            return None
+        self._generation += 1
+        return NoteWork(
+            self._file_system,
+            self.online,
+            self._generation,
+            dict(self._placements),
+            self._on_note_written,
+        )
+
+    def _on_note_written(self, placements: dict[ReplicaId, str]) -> None:
+        self._noted = placements
+
+    def check_placed(self, key: TopicPartition, topic_id: UUID) -> None:
+        """Raise KafkaStorageError if the partition is in a directory that is not online."""
+        directory_id = self._placements.get((topic_id, key[1]))
+        if directory_id is not None and all(
+            each.directory_id != directory_id for each in self.online
+        ):
+            raise KafkaStorageError(OFFLINE.format(*key))
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool) -> None:
+        """Close all. Raises the first StorageFailure when all are closed."""
+        failure: KafkaStorageError | None = None
+        for directory in self._directories:
+            try:
+                directory.close(clean=clean)
+            except KafkaStorageError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+class NoteWork:
+    """The placements to write to every directory. run() in any thread, but one at a time."""
+
+    __slots__ = ("_directories", "_file_system", "_generation", "_on_written", "_placements")
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directories: Sequence[LogDirectory],
+        generation: int,
+        placements: dict[ReplicaId, str],
+        on_written: Callable[[dict[ReplicaId, str]], None],
+    ) -> None:
+        self._file_system = file_system
+        self._directories = directories
+        self._generation = generation
+        self._placements = placements
+        self._on_written = on_written
+
+    def run(self) -> None:
+        """Two fsyncs per directory. One that fails goes offline, and the others have the note.
+
+        Raises:
+            KafkaStorageError: one is full, so that not all have the note.
+            StorageFailure: none has it.
+        """
+        failure: KafkaStorageError | None = None
+        done = 0
+        for directory in self._directories:
+            try:
+                write_placements(
+                    self._file_system, directory.path, self._generation, self._placements
+                )
+                done += 1
+            except OSError as error:
+                doing = f"writing the note in {directory.path}"
+                failure = refused_or_failed(directory.health, doing, error)
+                if not isinstance(failure, StorageFailure):
+                    raise failure from error
+        if failure is not None and not done:
+            raise failure
+        self._on_written(self._placements)
+
+
+def _check_same_owner(directories: Sequence[LogDirectory]) -> None:
+    """Raises DataDirectoryError."""
+    owners = {
+        (each.cluster_id, each.node_id)
+        for each in directories
+        if (each.cluster_id, each.node_id) != (None, None)
+    }
+    if len(owners) > 1:
+        paths = ", ".join(each.path for each in directories)
+        raise DataDirectoryError(
+            f"the data directories {paths} belong to different nodes or clusters; "
+            "give each node its own"
+        )

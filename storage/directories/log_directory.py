@@ -1,0 +1,590 @@
+"""One data directory: the logs in it, who owns it, and what it remembers between two runs.
+
+    .lock                                held by the process that uses the directory (flock)
+    meta.properties                      see directory_identity
+    .kafka_cleanshutdown                 present only between a clean stop and the next start
+    *-offset-checkpoint                  see directory_checkpoints
+    <topic>-<partition>/                 see partition_log, partition_directory
+
+What always holds:
+    One process uses a directory. The clean mark is the last thing written by a clean stop, and the
+    first thing removed by a start, so that a crash while loading is a crash.
+    A recovery point in the checkpoint was true when it was written, and is lowered there before a
+    truncated log grows again.
+    The first disk failure takes the directory offline (see storage_failure); other directories of
+    the node go on.
+Source: apache/kafka core/.../log/LogManager.scala, storage/.../CleanShutdownFileHandler.java.
+
+Not here: several directories of one node (log_directories), which partitions belong on this node
+(cluster), when to checkpoint (actors).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from os.path import dirname
+from uuid import UUID
+
+from ...protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
+from ..disk.checkpoint_file import write_atomically
+from ..disk.file_system import File, FileSystem, sync_directory
+from ..disk.storage_failure import (
+    DataDirectoryError,
+    DirectoryHealth,
+    DirectoryUnusable,
+    TransactionsNotServed,
+    refused_or_failed,
+)
+from ..log.log_upkeep import PRODUCER_ID_EXPIRATION_MS
+from ..log.partition_log import PartitionLog
+from ..log_config import LogConfig
+from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
+from .directory_checkpoints import (
+    CheckpointWork,
+    DirectoryCheckpoints,
+    MakeLock,
+    TopicPartition,
+)
+from .directory_identity import (
+    DirectoryIdentity,
+    merge_identities,
+    read_identity,
+    write_identity,
+)
+from .partition_directory import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    directory_name,
+    future_directory_name,
+    parse_directory_name,
+    parse_future_directory_name,
+    read_topic_id,
+    retired_directory_name,
+    write_topic_id,
+)
+
+LOCK_FILE = ".lock"
+CLEAN_FILE = ".kafka_cleanshutdown"
+
+
+class LogDirectory:
+    """See open(). Not thread-safe, but for CheckpointWork.run() and what says otherwise."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        lock: File,
+        identity: DirectoryIdentity,
+        make_lock: MakeLock,
+    ) -> None:
+        self._file_system = file_system
+        self.path = path
+        self._lock: File | None = lock
+        self._identity = identity
+        self._is_loaded = False
+        self._now_ms = 0
+        self._producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
+        self._doomed: list[tuple[int, str]] = []
+        self.health = DirectoryHealth()
+        self._checkpoints = DirectoryCheckpoints(file_system, path, self.health, make_lock())
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.future_logs: dict[TopicPartition, PartitionLog] = {}
+        """Copies that are to take the place of logs in other directories of the node."""
+        self.was_clean = False
+        """Whether the last stop was a clean one."""
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        path: str,
+        *,
+        directory_id: str,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        make_lock: MakeLock = nullcontext,
+    ) -> LogDirectory:
+        """Lock the data directory `path`, which is made if absent, and check whose it is.
+
+        Args:
+            file_system: the disk.
+            path: the data directory.
+            directory_id: its identity if it is new; an old one keeps its own.
+            cluster_id: the cluster it must belong to; None takes any, or none yet.
+            node_id: the node it must belong to; None takes any, or none yet.
+            producer_id_expiration_ms: producer.id.expiration.ms of the broker.
+            make_lock: threading.Lock, if CheckpointWork.run() is called in several threads.
+
+        Raises:
+            DataDirectoryError: in use, or of another cluster or node. It is then unchanged.
+            DirectoryUnusable: damaged, or the disk does not let us.
+        """
+        try:
+            if not file_system.is_directory(path):
+                file_system.make_directory(path)
+                sync_directory(file_system, dirname(path) or ".")
+            lock = file_system.lock(f"{path}/{LOCK_FILE}")
+        except BlockingIOError:
+            raise DataDirectoryError(
+                f"{path} is in use by a running broker; stop it, or use another data directory"
+            ) from None
+        except OSError as error:
+            raise _not_usable(path, error) from error
+        try:
+            given = DirectoryIdentity(
+                directory_id=directory_id, cluster_id=cluster_id, node_id=node_id
+            )
+            stored = read_identity(file_system, path)
+            identity = given if stored is None else merge_identities(path, stored, given)
+            if identity != stored:
+                write_identity(file_system, path, identity)
+            directory = cls(file_system, path, lock, identity, make_lock)
+            directory._producer_id_expiration_ms = producer_id_expiration_ms
+            directory._take_clean_mark()
+        except BaseException as error:
+            lock.close()
+            if isinstance(error, OSError):
+                raise _not_usable(path, error) from error
+            raise
+        return directory
+
+    def _take_clean_mark(self) -> None:
+        mark = f"{self.path}/{CLEAN_FILE}"
+        self.was_clean = self._file_system.exists(mark)
+        if self.was_clean:
+            self._file_system.unlink(mark)
+            sync_directory(self._file_system, self.path)
+
+    def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
+        """Whether nothing that was ever acknowledged is missing, as far as one directory can tell.
+
+        Args:
+            is_intact: whether the page cache of a directory's last life is still there, by its id.
+        """
+        if self.was_clean or self.node_id is None:
+            return True
+        is_damaged = any(log.recovery.is_damaged for log in self.logs.values())
+        return is_intact(self.directory_id) and not is_damaged
+
+    @property
+    def directory_id(self) -> str:
+        return self._identity.directory_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._identity.cluster_id
+
+    @property
+    def node_id(self) -> int | None:
+        return self._identity.node_id
+
+    @property
+    def is_online(self) -> bool:
+        return self.health.failure is None
+
+    def space(self) -> tuple[int, int]:
+        """(bytes free for this process, bytes in all) of its disk. Raises StorageFailure."""
+        try:
+            return self._file_system.free_bytes(self.path), self._file_system.total_bytes(self.path)
+        except OSError as error:
+            raise self.health.fail(f"asking for the free space of {self.path}", error) from error
+
+    def assign_identity(self, *, cluster_id: str | None = None, node_id: int | None = None) -> None:
+        """Give a new directory to a cluster or a node, durably. Repeating it changes nothing.
+
+        Raises:
+            DataDirectoryError: it has another one already.
+            StorageFailure: the disk failed.
+        """
+        given = DirectoryIdentity(
+            directory_id=self.directory_id, cluster_id=cluster_id, node_id=node_id
+        )
+        identity = merge_identities(self.path, self._identity, given)
+        if identity != self._identity:
+            try:
+                write_identity(self._file_system, self.path, identity)
+            except OSError as error:
+                raise self.health.fail(f"writing the identity of {self.path}", error) from error
+            self._identity = identity
+
+    def load_logs(
+        self,
+        config_for: Callable[[str], LogConfig],
+        *,
+        now_ms: int,
+    ) -> dict[TopicPartition, PartitionLog]:
+        """Open every log in the directory; internal topics first, as others wait for them.
+
+        Args:
+            config_for: the settings of a topic, by its name.
+            now_ms: the time now.
+
+        Raises:
+            StorageFailure: the disk failed.
+            TransactionsNotServed: a log of Kafka's holds aborted transactions.
+        Cost: see PartitionLog.open, per partition. Each log's `recovery` says what it took.
+        """
+        self._now_ms = now_ms
+        try:
+            recovery_points, high_watermarks, log_starts = self._checkpoints.read()
+            cleaner_offsets = self._checkpoints.read_cleaner_offsets()
+            names = sorted(
+                self._file_system.list_directory(self.path),
+                key=lambda name: (not name.startswith("__"), name),
+            )
+            for name in names:
+                if name.endswith(DELETE_SUFFIX):
+                    self._remove_tree(f"{self.path}/{name}")
+        except OSError as error:
+            raise self.health.fail(f"loading {self.path}", error) from error
+        for name in names:
+            key, future = parse_directory_name(name), parse_future_directory_name(name)
+            directory = f"{self.path}/{name}"
+            if (key or future) is None or not self._file_system.is_directory(directory):
+                continue
+            if key is None:
+                self._load_future(future, directory, config_for)
+                continue
+            self.logs[key] = self._open_log(
+                directory,
+                self._topic_id(directory),
+                config_for(key[0]),
+                clean=self.was_clean,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+                high_watermark=high_watermarks.get(key, 0),
+                cleaner_offset=0 if cleaner_offsets is None else cleaner_offsets.get(key),
+            )
+            self._refuse_transactions(self.logs[key])
+        self._is_loaded = True
+        return dict(self.logs)
+
+    def _refuse_transactions(self, log: PartitionLog) -> None:
+        """See TransactionsNotServed. Transactions that are still open end what is stable."""
+        for segment in log.segments:
+            path = segment.path_prefix + TRANSACTION_INDEX_SUFFIX
+            if self._file_system.exists(path) and self._file_system.size(path):
+                raise TransactionsNotServed(
+                    f"{log.directory} holds aborted transactions, which are not served yet; "
+                    "move it out of the data directory, or start Kafka on it"
+                )
+
+    def _topic_id(self, directory: str) -> UUID | None:
+        try:
+            return read_topic_id(self._file_system, directory)
+        except OSError as error:
+            raise self.health.fail(f"opening {directory}", error) from error
+
+    def _load_future(
+        self,
+        key: TopicPartition | None,
+        directory: str,
+        config_for: Callable[[str], LogConfig],
+    ) -> None:
+        """Nothing is known of a copy's offsets, so it is scanned from its start. It may have gaps,
+        as the copy of a compacted log.
+        """
+        assert key is not None
+        if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
+            self.delete_directories([directory])
+            return
+        log = self._open_log(
+            directory,
+            self._topic_id(directory),
+            config_for(key[0]),
+            clean=False,
+            cleaner_offset=0,
+        )
+        self.future_logs[key] = log
+
+    def _open_log(
+        self,
+        directory: str,
+        topic_id: UUID | None,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        cleaner_offset: int | None = None,
+    ) -> PartitionLog:
+        return PartitionLog.open(
+            self._file_system,
+            directory,
+            topic_id=topic_id,
+            config=config,
+            recovery_point=recovery_point,
+            clean=clean,
+            now_ms=self._now_ms,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            cleaner_offset=cleaner_offset,
+            health=self.health,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+        )
+
+    def create_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        now_ms: int | None = None,
+    ) -> PartitionLog:
+        """The log of a partition, made durably if it is not there. load_logs() comes first.
+
+        Raises:
+            InconsistentTopicId: a topic of this name that was deleted and made again still has
+                its old log here.
+            StorageFailure: the disk failed.
+        """
+        assert self._is_loaded, "load_logs() comes first"
+        self.health.check()
+        self._now_ms = now_ms or self._now_ms
+        log = self.logs.get((topic, partition))
+        if log is not None:
+            if log.topic_id not in (None, topic_id):
+                raise InconsistentTopicId(
+                    f"{log.directory} belongs to topic id {log.topic_id}, not {topic_id}"
+                )
+            return log
+        forgetting = self.begin_forgetting([(topic, partition)])
+        if forgetting is not None:
+            forgetting.run()
+        log = self.make_log(topic, partition, topic_id, config)
+        self.logs[topic, partition] = log
+        return log
+
+    def make_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        unique_id: UUID | None = None,
+        leader_epoch: int | None = None,
+        sync_names: bool = True,
+    ) -> PartitionLog:
+        """A new log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
+
+        Before that (but for `unique_id`): begin_forgetting.
+
+        In any thread, and for different partitions in several at once: nothing else is touched.
+        With `leader_epoch` that epoch has begun in it. Without `sync_names` the caller makes
+        several and then calls sync_names().
+
+        Cost: four fsyncs at most.
+
+        Raises:
+            KafkaStorageError: the disk is full; what was begun is not seen by anybody.
+            StorageFailure: the disk failed.
+        """
+        self.health.check()
+        name = (
+            directory_name(topic, partition)
+            if unique_id is None
+            else future_directory_name(topic, partition, unique_id)
+        )
+        directory = f"{self.path}/{name}"
+        try:
+            # The topic id is there before the first record, so records are never of unknown topic.
+            self._file_system.make_directory(directory)
+            write_topic_id(self._file_system, directory, topic_id, sync_names=False)
+            log = self._open_log(directory, topic_id, config, clean=True)
+            if leader_epoch is not None:
+                log.assign_epoch(leader_epoch)
+            sync_directory(self._file_system, directory)
+            if sync_names:
+                sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise refused_or_failed(self.health, f"making {directory}", error) from error
+        return log
+
+    def remove_log(self, topic: str, partition: int, *, unique_id: UUID, now_ms: int) -> None:
+        """Delete a partition: gone at once and durably; its files go file.delete.delay.ms later.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such log.
+            StorageFailure: the disk failed.
+        """
+        log = self.release_log(topic, partition)
+        target = self.retire(
+            log.directory, topic, partition, suffix=DELETE_SUFFIX, unique_id=unique_id
+        )
+        self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+
+    def set_aside(self, topic: str, partition: int, *, unique_id: UUID) -> None:
+        """Keep a log that nobody claims, under a name that is no partition's; never deleted.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such log.
+            StorageFailure: the disk failed.
+        """
+        log = self.release_log(topic, partition)
+        self.retire(log.directory, topic, partition, suffix=STRAY_SUFFIX, unique_id=unique_id)
+
+    def release_log(self, topic: str, partition: int, *, future: bool = False) -> PartitionLog:
+        """Close a log that is not to be used again, as it is; its files stay.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such log.
+            StorageFailure: the directory is offline.
+        """
+        self.health.check()
+        log = (self.future_logs if future else self.logs).pop((topic, partition), None)
+        if log is None:
+            raise UnknownTopicOrPartition(f"no log of {topic}-{partition} in {self.path}")
+        log.close(clean=False)
+        return log
+
+    def retire(
+        self, directory: str, topic: str, partition: int, *, suffix: str, unique_id: UUID
+    ) -> str:
+        """Give a closed log's directory, durably, a name under which no start will open it.
+
+        Returns that. In any thread. Raises StorageFailure.
+        """
+        name = retired_directory_name(topic, partition, suffix=suffix, unique_id=unique_id)
+        target = f"{self.path}/{name}"
+        try:
+            self._file_system.rename(directory, target)
+            sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise self.health.fail(f"renaming {directory}", error) from error
+        return target
+
+    def rename_log(self, log: PartitionLog, name: str) -> None:
+        """Give an open log's directory another name; durable after sync_names.
+
+        Nobody else may be reading files of the log. Raises StorageFailure.
+        """
+        target = f"{self.path}/{name}"
+        try:
+            self._file_system.rename(log.directory, target)
+        except OSError as error:
+            raise self.health.fail(f"renaming {log.directory}", error) from error
+        log.relocate(target)
+
+    def sync_names(self) -> None:
+        """Make renames durable. In any thread. Raises StorageFailure."""
+        try:
+            sync_directory(self._file_system, self.path)
+        except OSError as error:
+            raise self.health.fail(f"fsync of {self.path}", error) from error
+
+    def doom(self, path: str, due_ms: int) -> None:
+        """Have delete_old_directories remove `path` at `due_ms`."""
+        self._doomed.append((due_ms, path))
+
+    def delete_old_directories(self, now_ms: int) -> int:
+        """Remove the directories of deleted partitions that are due. Raises StorageFailure."""
+        due = self.take_due_directories(now_ms)
+        self.delete_directories(due)
+        return len(due)
+
+    def take_due_directories(self, now_ms: int) -> list[str]:
+        """The directories of deleted partitions that are due, for delete_directories."""
+        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+        if due:
+            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        return due
+
+    def delete_directories(self, paths: Iterable[str]) -> None:
+        """Remove them with their files. In any thread. Raises StorageFailure."""
+        try:
+            for path in paths:
+                self._remove_tree(path)
+        except OSError as error:
+            raise self.health.fail(f"deleting files of {self.path}", error) from error
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._file_system.list_directory(path):
+            self._file_system.unlink(f"{path}/{name}")
+        self._file_system.remove_directory(path)
+
+    def truncate_log(self, topic: str, partition: int, offset: int) -> int:
+        """Truncate a log and lower its recovery point on the disk; returns the bytes dropped.
+
+        If the checkpoint still said the old one when new records have taken the place of the old,
+        a crash would leave the new ones unscanned. Raises StorageFailure.
+        """
+        dropped = self.logs[topic, partition].truncate_to(offset)
+        if dropped:
+            try:
+                self.checkpoint()
+            except (
+                KafkaStorageError
+            ) as error:  # a full disk, too: here the old file is no longer true
+                raise self.health.fail(
+                    f"checkpoint in {self.path}", OSError(errno.ENOSPC, str(error))
+                ) from error
+        return dropped
+
+    def begin_checkpoint(self) -> CheckpointWork | None:
+        """What the checkpoint files should say; None if they do, or no log was loaded."""
+        return self._checkpoints.begin(self.logs) if self._is_loaded else None
+
+    def begin_forgetting(self, keys: Iterable[TopicPartition]) -> CheckpointWork | None:
+        """Checkpoints without what they say of deleted logs of these names; None if it is nothing.
+
+        It must have run before new logs of these names are made. Otherwise a crash would find in
+        the checkpoints the recovery point of the former one, and leave torn records of the new one
+        unscanned; or its log start, and drop records of the new one below that.
+        """
+        new = [key for key in keys if key not in self.logs]
+        return self.begin_checkpoint() if self._checkpoints.speak_of(new) else None
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints, waiting for the disk. Raises as CheckpointWork.run."""
+        work = self.begin_checkpoint()
+        if work is not None:
+            work.run()
+
+    def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
+        """Close all logs and unlock the directory.
+
+        With `clean`: everything is flushed first, and the clean mark is written last, so the next
+        start scans nothing. Not if logs were never loaded, or the directory is offline.
+
+        Raises:
+            StorageFailure: the disk failed meanwhile; the directory is unlocked all the same.
+        """
+        if self._lock is None:
+            return
+        remaining = deque(self.logs.values())
+        try:
+            if clean and self._is_loaded and self.health.failure is None:
+                self._close_cleanly(remaining, broker_epoch)
+        finally:
+            for log in (*remaining, *self.future_logs.values()):
+                log.close(clean=False)
+            self._lock.close()
+            self._lock = None
+
+    def _close_cleanly(self, remaining: deque[PartitionLog], broker_epoch: int) -> None:
+        # Flushed logs first, then what is claimed about them, then the mark that says it is all so.
+        while remaining:
+            remaining[0].close(clean=True)
+            remaining.popleft()
+        self.checkpoint()
+        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+        try:
+            write_atomically(self._file_system, f"{self.path}/{CLEAN_FILE}", mark.encode())
+        except OSError as error:
+            raise self.health.fail(f"closing {self.path}", error) from error
+
+
+def _not_usable(path: str, error: OSError) -> DirectoryUnusable:
+    return DirectoryUnusable(
+        f"{path} cannot be used as a data directory ({error.strerror or error}); "
+        "make it writable for this user, or use another one"
+    )

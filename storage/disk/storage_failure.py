@@ -1,0 +1,99 @@
+"""When a disk stops being trustworthy: the exception, and the flag every log of a directory shares.
+
+After a failed fsync the kernel may have dropped the dirty pages and report success next time, so
+nothing is retried: the first StorageFailure marks the whole log directory offline until restart,
+and every later operation on any of its logs raises again.
+
+Not here: what a broker does about it (leave the ISR, report the directory id to the controller).
+"""
+
+from __future__ import annotations
+
+import errno
+
+from ...protocol.errors import KafkaStorageError
+
+UNLIMITED = 2**62
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+class StorageFailure(KafkaStorageError):
+    """The disk refused a write, fsync, truncation or rename that the log cannot do without.
+
+    A handler may answer it like any KafkaError (KAFKA_STORAGE_ERROR); the actor that owns the
+    directory also takes the directory offline.
+    """
+
+
+class DataDirectoryError(Exception):
+    """A data directory cannot be used. One line that names the cause and the remedy."""
+
+
+class DirectoryUnusable(DataDirectoryError):
+    """The disk refuses, or what is on it is damaged: the node's other directories may go on.
+
+    A directory that is in use, or is another node's, is none of these: it is the wrong one.
+    """
+
+
+class TransactionsNotServed(DataDirectoryError):
+    """A log that Kafka has written holds aborted transactions.
+
+    Which records they are stands in files that fetches do not look at yet: served as it is, the
+    log would give a read_committed consumer records that were never committed.
+    """
+
+
+class DirectoryHealth:
+    """Whether a log directory is online; shared by its logs, and set from flush threads too.
+
+    One attribute that goes from None to the first failure and never back, so no lock is needed.
+    """
+
+    __slots__ = ("failure", "headroom")
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self.headroom = UNLIMITED
+        """Bytes that clients may append before the disk has to be asked again; see disk_guard."""
+
+    def fail(self, doing: str, error: OSError) -> KafkaStorageError:
+        """Take the directory offline because `doing` met `error`; returns what to raise."""
+        text = f"{doing}: {error.strerror or error}"
+        if self.failure is None:
+            self.failure = text
+        return StorageFailure(text)
+
+    def check(self) -> None:
+        """Raise StorageFailure if the directory is offline."""
+        if self.failure is not None:
+            raise StorageFailure(self.failure)
+
+
+def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> KafkaStorageError:
+    """What to raise when `doing` met `error` and left everything as it was.
+
+    A full disk is no broken one: what could not be done is refused, and may be tried again.
+    """
+    if error.errno in NO_SPACE:
+        return KafkaStorageError(f"{doing}: no space left")
+    return health.fail(doing, error)
+
+
+class ClosedLog(DirectoryHealth):
+    """What a closed log has in the place of its directory's health.
+
+    Whoever still holds the log is refused, and that its files are gone says nothing about the disk.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self.failure = f"the log {directory} is closed"
+
+    def fail(self, doing: str, error: OSError) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.failure}; {doing}: {error.strerror or error}")
+
+    def check(self) -> None:
+        raise KafkaStorageError(self.failure)

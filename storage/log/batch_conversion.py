@@ -1,0 +1,97 @@
+"""A producer's records in the format and codec that the topic's log is kept in.
+
+Two things make a leader write something else than the bytes that came: compression.type of the
+topic names another codec than the producer's, and message sets of magic 0 and 1, which become one
+batch of magic 2. Either way the records are opened, so each of them is checked, too.
+
+Takes milliseconds (decompression, a walk in plain Python, compression) and memory (the records
+decompressed, bounded by LogConfig.decompressed_limit), so it belongs in a thread; the caller keeps
+the order of the batches. Pure: the bytes come in and the new ones go out.
+Source: apache/kafka storage/.../internals/log/LogValidator.java, BrokerCompressionType.java.
+"""
+
+from __future__ import annotations
+
+from ...protocol.compression import CompressionType, compress
+from ...protocol.message_set import convert_up
+from ...protocol.record_batch import (
+    CODEC_MASK,
+    Buffer,
+    RecordBatchHeader,
+    build_batch,
+    read_header,
+    stamp_max_timestamp,
+)
+from ...protocol.records import records_of
+from ..log_config import LogConfig
+from .batch_validation import validate_batch, validate_records
+
+MESSAGE_SET_LIMIT = 16 * 1024**2
+"""Bytes one compressed message set may open to; max.message.bytes of a topic may raise it."""
+
+
+def target_codec(codec: int, config: LogConfig) -> int:
+    """The codec in which the log keeps a batch that came with `codec`."""
+    name = config.compression_type
+    if name == "producer":
+        return codec
+    if name == "uncompressed":
+        return CompressionType.NONE
+    return CompressionType.from_name(name)
+
+
+def convert_batch(batch: bytearray, config: LogConfig, now_ms: int) -> bytearray:
+    """A whole batch of magic 2, checked record by record, in the topic's codec.
+
+    `batch` itself may be changed and returned.
+
+    Raises:
+        As validate_batch and validate_records.
+    """
+    header, max_timestamp = validate_batch(batch, config, now_ms)
+    greatest = validate_records(batch, header, config, now_ms)
+    if greatest != max_timestamp:
+        # Also takes the LogAppendTime back: the append, which checks and stamps, comes later.
+        stamp_max_timestamp(batch, greatest, log_append_time=False)
+    codec = target_codec(header.codec, config)
+    if codec == header.codec:
+        return batch
+    records = records_of(batch, header, decompress_limit=config.decompressed_limit)
+    return _rebuild(read_header(batch), records, codec, config)
+
+
+def convert_message_set(data: Buffer, config: LogConfig, now_ms: int) -> bytearray:
+    """A message set of magic 0 or 1 as one batch of magic 2, checked, in the topic's codec.
+
+    Raises:
+        As convert_up and validate_records.
+    """
+    limit = min(config.decompressed_limit, max(MESSAGE_SET_LIMIT, config.max_message_bytes))
+    batch, codec = convert_up(data, limit=limit, max_message_bytes=config.max_message_bytes)
+    header = read_header(batch)
+    validate_records(batch, header, config, now_ms)
+    codec = target_codec(codec, config)
+    if codec == CompressionType.NONE:
+        return batch
+    return _rebuild(header, records_of(batch, header, decompress_limit=limit), codec, config)
+
+
+def _rebuild(
+    header: RecordBatchHeader, records: Buffer, codec: int, config: LogConfig
+) -> bytearray:
+    level = {
+        CompressionType.GZIP: config.compression_gzip_level,
+        CompressionType.LZ4: config.compression_lz4_level,
+        CompressionType.ZSTD: config.compression_zstd_level,
+    }.get(CompressionType(codec))
+    return build_batch(
+        compress(codec, records, level),
+        record_count=header.record_count,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        attributes=header.attributes & ~CODEC_MASK | codec,
+        last_offset_delta=header.last_offset_delta,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )

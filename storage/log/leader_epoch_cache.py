@@ -1,0 +1,157 @@
+"""Which leader epoch began at which offset (KIP-101), for one partition.
+
+    leader-epoch-checkpoint     0 / count / one line `epoch start_offset` per epoch
+
+What always holds: epochs and start offsets both strictly increase. The file with a new epoch is
+written and fsynced before the first batch that carries it; its name is, as that of a new segment,
+by the next flush. So a crash may bring back the file before it, but never for a batch below the
+recovery point; and the scan of the part above finds the epochs of the batches there again.
+Source: apache/kafka storage/.../internals/epoch/LeaderEpochFileCache.java.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+
+from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
+from ..disk.file_system import FileSystem
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochCache:
+    """The epochs of one log. Mutators write the file at once and raise OSError."""
+
+    __slots__ = ("_epochs", "_file_system", "_starts", "directory", "is_damaged", "latest_epoch")
+
+    def __init__(self, file_system: FileSystem, directory: str) -> None:
+        self._file_system = file_system
+        self.directory = directory
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.is_damaged = self._load()
+        """Whether the file was there and no valid cache; then it counts as empty."""
+        self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{FILE_NAME}"
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), ascending."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Begin `epoch` at `start_offset`, unless it has begun already."""
+        if epoch == self.latest_epoch:
+            return
+        self.assign_all([(epoch, start_offset)])
+
+    def assign_all(self, entries: list[tuple[int, int]]) -> None:
+        """Assign several (epoch, start offset), ascending, with one write at most.
+
+        An entry that contradicts the cache wins: what has a later epoch or start is dropped.
+        """
+        before = self.entries
+        for epoch, start_offset in entries:
+            if epoch < 0 or epoch == (self._epochs[-1] if self._epochs else UNDEFINED_EPOCH):
+                continue
+            while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+                self._epochs.pop()
+                self._starts.pop()
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
+        self._store_if_changed(before)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch <= `epoch`, as OffsetForLeaderEpoch answers.
+
+        (-1, -1) if nothing is known: no epoch, or one above all we have seen.
+        """
+        if epoch == UNDEFINED_EPOCH or not self._epochs:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        if higher == len(self._epochs):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if higher == 0:
+            return epoch, self._starts[0]
+        return self._epochs[higher - 1], self._starts[higher]
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; -1 if not known."""
+        number = bisect_right(self._starts, offset) - 1
+        return self._epochs[number] if number >= 0 else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that begin at or after `end_offset`: their records are gone."""
+        before = self.entries
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._store_if_changed(before)
+
+    def forget_contradicted(self, last_offsets: list[tuple[int, int]]) -> None:
+        """Forget epochs that would have begun before a record of a former epoch.
+
+        One began without a record and was given up for records of the former one; a power loss
+        has brought back the file of before. `last_offsets`: (epoch, offset of its last record).
+        """
+        before = self.entries
+        kept = [
+            (epoch, start)
+            for epoch, start in before
+            if not any(other < epoch and last >= start for other, last in last_offsets)
+        ]
+        self._epochs = [epoch for epoch, _ in kept]
+        self._starts = [start for _, start in kept]
+        self._store_if_changed(before)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before `start_offset`; the one that holds it begins there.
+
+        In memory only: what the file still says about deleted records is cut again when it is
+        loaded, so retention costs no fsync here.
+        """
+        number = bisect_right(self._starts, start_offset) - 1
+        if number >= 0:
+            del self._epochs[:number], self._starts[:number]
+            self._starts[0] = start_offset
+
+    def clear(self) -> None:
+        self.truncate_from_end(UNDEFINED_OFFSET)
+
+    def _store_if_changed(self, before: list[tuple[int, int]]) -> None:
+        # Before the disk is waited for, maybe in a thread: no record of a former epoch may come in
+        # meanwhile, as it would stand where the new one is said to begin.
+        self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        if self.entries == before:
+            return
+        lines = [f"{epoch} {start}" for epoch, start in self.entries]
+        try:
+            write_checkpoint(self._file_system, self.path, lines, sync_names=False)
+        except OSError:  # what is not on the disk is not known
+            self._epochs = [epoch for epoch, _ in before]
+            self._starts = [start for _, start in before]
+            self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+            raise
+
+    def _load(self) -> bool:
+        entries = read_checkpoint(self._file_system, self.path)
+        if entries is None:
+            return self._file_system.exists(self.path)
+        try:
+            pairs = [(int(epoch), int(start)) for epoch, start in entries]
+        except ValueError:
+            return True
+        for (epoch, start), (next_epoch, next_start) in pairwise(pairs):
+            if next_epoch <= epoch or next_start <= start:
+                return True
+        self._epochs = [epoch for epoch, _ in pairs]
+        self._starts = [start for _, start in pairs]
+        return False

@@ -1,0 +1,139 @@
+"""A log's side of its compaction: what a cleaning is told, and how its result becomes the log.
+
+    <base offset>.log.cleaned  written and fsynced by the cleaning; a start throws it away
+    <base offset>.log.swap     it is whole, and takes the place of the segments it was made of; a
+                               start goes on from here
+    <base offset>.log          done
+
+What always holds: whatever moment a crash comes at, the log has the old segments or the new one,
+with the same last record of each key and the same offsets.
+Source: apache/kafka LocalLog.replaceSegments.
+
+Not here: what is kept (cleaner), what a start makes of these files (log_loader), when (actors).
+"""
+
+from __future__ import annotations
+
+from ...protocol.config_key import LONG_MAX
+from ...protocol.record_batch import NO_TIMESTAMP
+from ..cleaner.cleaner import CleanedSegment, Cleaning, CleaningAborted, UncleanableLog
+from ..cleaner.cleaner_config import CleanerConfig
+from ..disk.file_system import sync_directory
+from ..disk.storage_failure import ClosedLog, StorageFailure, refused_or_failed
+from ..segments.log_segment import SWAP_SUFFIX
+from .log_upkeep import LogUpkeep
+
+
+class LogCompaction(LogUpkeep):
+    """Adds compaction to the upkeep of a log. See cleaner_manager for when."""
+
+    def note_gap(self) -> None:
+        """Offsets are missing here, as the leader's log was compacted: a start that scans this log
+        must not take a gap for a loss.
+        """
+        if self.cleaner_offset is None:
+            self.cleaner_offset = self.log_start_offset
+
+    def begin_cleaning(
+        self,
+        cleaner: CleanerConfig,
+        *,
+        first_dirty_offset: int,
+        end_offset: int,
+        now_ms: int,
+        seed: bytes,
+    ) -> Cleaning:
+        """What a compaction of the segments below `end_offset` needs to know of this moment.
+
+        Its blocking steps may run in any thread; each group they have cleaned comes back to
+        replace_segments, and when all have, complete_cleaning. Before the first one comes back the
+        caller writes the checkpoints: a start must know that this log may have gaps. Arguments: see
+        cleaner_manager; `seed` is SEED_BYTES random bytes. Raises StorageFailure.
+        """
+        self._health.check()
+        if self.cleaner_offset is None:
+            self.cleaner_offset = first_dirty_offset
+        return Cleaning(
+            self._file_system,
+            self.directory,
+            [segment for segment in self.segments[:-1] if segment.base_offset < end_offset],
+            config=self.config,
+            cleaner=cleaner,
+            first_dirty_offset=first_dirty_offset,
+            end_offset=end_offset,
+            last_offsets={
+                producer_id: entry.batches[-1].last_offset
+                for producer_id, entry in self._producers.entries.items()
+            },
+            truncations=self._truncations,
+            now_ms=now_ms,
+            seed=seed,
+        )
+
+    def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:
+        """Put a cleaned segment, whose files are on the disk, in the place of its sources.
+
+        Nothing waits, and readers of the old segments go on. A crash at any moment leaves the old
+        segments or the new one: until the new log is called .log.swap it is thrown away by a start,
+        from then on a start finishes what follows. The renames become durable in their order, with
+        the next fsync of the directory at the latest.
+
+        Raises:
+            CleaningAborted: the log is not what was cleaned any more; the new files are removed.
+            StorageFailure: the disk failed.
+        """
+        segment, replaced = cleaned.segment, cleaned.replaced
+        if not cleaned.is_changed:
+            return
+        self._health.check()
+        try:
+            if self._has_changed_since(cleaning) or not self._segments.holds(replaced):
+                segment.unlink()
+                raise CleaningAborted(f"{self.directory} has changed meanwhile")
+            segment.rename_files(SWAP_SUFFIX)
+            due_ms = now_ms + self.config.file_delete_delay_ms
+            self._segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
+            segment.rename_files("")
+        except OSError as error:
+            raise self._health.fail(f"compacting {self.directory}", error) from error
+        segment.release_file()
+        self._segments.replace(replaced, segment)
+        self._is_directory_dirty = True
+
+    def sync_names(self) -> None:
+        """Make renames of files durable. In any thread. Raises OSError."""
+        self._health.check()
+        sync_directory(self._file_system, self.directory)
+
+    def complete_cleaning(self, cleaning: Cleaning) -> None:
+        """All groups are replaced: the dirty part begins where the cleaning ended."""
+        if cleaning.truncations == self._truncations:
+            self.cleaner_offset = cleaning.end_offset
+
+    def explain_cleaning_failure(self, cleaning: Cleaning, error: Exception) -> Exception:
+        """What a step of `cleaning` that raised OSError or KafkaError comes to: CleaningAborted,
+        UncleanableLog or StorageFailure.
+        """
+        if isinstance(self._health, ClosedLog) or self._has_changed_since(cleaning):
+            return CleaningAborted(f"{self.directory} has changed meanwhile")
+        if not isinstance(error, OSError):
+            return UncleanableLog(f"{self.directory} cannot be compacted: {error}")
+        failure = refused_or_failed(self._health, f"compacting {self.directory}", error)
+        return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
+
+    def _has_changed_since(self, cleaning: Cleaning) -> bool:
+        """Whether records are gone that were cleaned, or the files have moved elsewhere."""
+        return cleaning.truncations != self._truncations or cleaning.directory != self.directory
+
+    def roll_if_overdue(self, now_ms: int) -> bool:
+        """Close the active segment if a record in it must be compacted soon (max.compaction.lag.ms)
+        and nothing is appended that would close it. Raises as roll.
+        """
+        config = self.config
+        if not config.is_compacted or config.max_compaction_lag_ms == LONG_MAX:
+            return False
+        first = self._active.first_timestamp if self._active.size else NO_TIMESTAMP
+        if first <= 0 or now_ms - first <= config.max_compaction_lag_ms:
+            return False
+        self.roll(now_ms=now_ms)
+        return True

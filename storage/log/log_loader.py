@@ -1,0 +1,395 @@
+"""Opening a log: what is on the disk becomes segments, epochs and producers again.
+
+After a clean stop nothing is read but the ends of files. After a crash everything from the segment
+that holds the recovery point on is scanned, byte by byte, up to the first batch that is not sound;
+the log is cut there, and what lies behind is gone. Below the recovery point all was fsynced.
+
+Order, each step safe to repeat if we die in it: leftovers of interrupted deletions and swaps,
+segments, scan, removal of what is behind the cut (last segment first, so that a half done removal
+leaves no hole), epochs, producers.
+Source: apache/kafka storage/.../internals/log/LogLoader.java.
+
+Not here: log directories (log_directory).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..disk.file_system import FileSystem, sync_directory
+from ..log_config import LogConfig
+from ..producers.producer_recovery import (
+    load_producer_state,
+    remove_snapshots,
+    snapshot_offsets,
+)
+from ..producers.producer_state import ProducerState
+from ..segments.batch_scan import BatchScan, walk_headers
+from ..segments.log_segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    LogSegment,
+)
+from ..segments.offset_index import ENTRY as OFFSET_ENTRY
+from ..segments.segment_list import SegmentList
+from ..segments.time_index import ENTRY as TIME_ENTRY
+from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
+from .leader_epoch_cache import LeaderEpochCache
+
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What opening a log took, for the broker's log. All zero after a clean stop."""
+
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+    bytes_truncated: int = 0
+    segments_deleted: int = 0
+    indexes_rebuilt: int = 0
+    batches_replayed: int = 0
+    """Headers read to bring the producer state up to date."""
+    is_damaged: bool = False
+    """Something else than one cut batch at the end was not as it was written."""
+    reasons: tuple[str, ...] = ()
+    """One sentence per thing that was not as a clean stop leaves it."""
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    segments: SegmentList
+    epochs: LeaderEpochCache
+    producers: ProducerState
+    log_start_offset: int
+    recovery_point: int
+    report: RecoveryReport
+
+
+class LogLoader:
+    """Loads one partition directory, which exists. One use: call load(). It raises OSError."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        *,
+        config: LogConfig,
+        recovery_point: int,
+        clean: bool,
+        now_ms: int,
+        log_start_offset: int,
+        may_have_gaps: bool,
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._config = config
+        self._recovery_point = recovery_point
+        self._clean = clean
+        self._now_ms = now_ms
+        self._log_start_offset = log_start_offset
+        self._may_have_gaps = may_have_gaps
+        self._reasons: list[str] = []
+        self._last_scanned: list[tuple[int, int]] = []
+        """(epoch, offset of its last record), for each epoch in what was scanned."""
+        self._segments_scanned = 0
+        self._bytes_scanned = 0
+        self._bytes_truncated = 0
+        self._segments_deleted = 0
+        self._is_damaged = False
+        self._indexes_rebuilt = 0
+
+    def load(self) -> LoadedLog:
+        self._remove_leftovers()
+        epochs = LeaderEpochCache(self._file_system, self._directory)
+        segments, unsound = self._open_segments()
+        found_epochs: list[tuple[int, int]] = []
+        if segments and not self._clean:
+            segments = self._recover(segments, epochs, found_epochs)
+        else:
+            segments = self._check(segments, unsound, epochs, found_epochs)
+        if segments and segments[-1].next_offset < self._log_start_offset:
+            self._note(
+                f"the log ends at {segments[-1].next_offset}, "
+                f"before its start {self._log_start_offset}"
+            )
+            self._delete(segments, 0)
+            segments = []
+        if not segments:
+            segments = [self._create_segment()]
+        log = SegmentList(self._file_system, segments)
+        log_start_offset = max(self._log_start_offset, segments[0].base_offset)
+        log_end_offset = log.active.next_offset
+        self._load_epochs(epochs, found_epochs, log, log_start_offset)
+        producers, replayed = self._load_producers(log)
+        for segment in segments:
+            segment.release_file()
+        return LoadedLog(
+            log,
+            epochs,
+            producers,
+            log_start_offset,
+            min(self._recovery_point, log_end_offset),
+            self._report(replayed),
+        )
+
+    def _report(self, replayed: int) -> RecoveryReport:
+        return RecoveryReport(
+            segments_scanned=self._segments_scanned,
+            bytes_scanned=self._bytes_scanned,
+            bytes_truncated=self._bytes_truncated,
+            segments_deleted=self._segments_deleted,
+            is_damaged=self._is_damaged,
+            indexes_rebuilt=self._indexes_rebuilt,
+            batches_replayed=replayed,
+            reasons=tuple(self._reasons),
+        )
+
+    def _note(self, reason: str) -> None:
+        self._reasons.append(reason)
+
+    def _names(self) -> list[str]:
+        return sorted(self._file_system.list_directory(self._directory))
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _unlink(self, name: str) -> None:
+        self._file_system.unlink(self._path(name))
+
+    def _remove_leftovers(self) -> None:
+        """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
+        names = self._names()
+        cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
+        swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+        # While there is a .cleaned, the .swap beside it is an index without its log (see
+        # LogSegment.rename_files). It goes first: alone, it would be taken for the log's own.
+        keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
+        for name in sorted(set(swaps) - set(keep)):
+            self._unlink(name)
+        for name in names:
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+                self._unlink(name)
+        for name in keep:
+            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+                self._finish_swap(name)
+        for name in keep:
+            self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
+        names = self._names()
+        for name in names:
+            stem, dot, suffix = name.partition(".")
+            if dot + suffix in INDEX_SUFFIXES and stem + LOG_SUFFIX not in names:
+                self._unlink(name)
+
+    def _finish_swap(self, name: str) -> None:
+        """Delete the segments whose records are in the swap file `name`."""
+        file = self._file_system.open(self._path(name))
+        base_offset = next_offset = _offset_of(name)
+        for _, header in walk_headers(file, 0, file.size()):
+            next_offset = header.next_offset
+        file.close()
+        for other in self._names():
+            stem, _, suffix = other.partition(".")
+            if not stem.isdigit() or suffix.endswith("swap") or suffix == "snapshot":
+                continue
+            if base_offset <= int(stem) < max(next_offset, base_offset + 1):
+                self._unlink(other)
+
+    def _open_segments(self) -> tuple[list[LogSegment], list[LogSegment]]:
+        """(all segments ascending, those of them whose indexes are absent or ill-sized)."""
+        names = set(self._names())
+        bases = sorted(_offset_of(name) for name in names if name.endswith(LOG_SUFFIX))
+        segments: list[LogSegment] = []
+        unsound: list[LogSegment] = []
+        for base_offset, following in zip(bases, (*bases[1:], None), strict=False):
+            stem = f"{base_offset:020d}"
+            log_size = self._file_system.size(self._path(stem + LOG_SUFFIX))
+            sizes = [
+                self._file_system.size(self._path(stem + suffix)) if stem + suffix in names else -1
+                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            ]
+            # An empty segment needs no index, and what one says about it is not true.
+            sound = log_size == 0 or all(
+                size >= 0 and size % entry == 0
+                for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=True)
+            )
+            segment = LogSegment(
+                self._file_system,
+                self._directory,
+                base_offset,
+                config=self._config,
+                now_ms=self._now_ms,
+                size=log_size,
+                next_offset=base_offset if following is None else following,
+                index_sizes=(sizes[0], sizes[1]) if sound and log_size else (0, 0),
+            )
+            segments.append(segment)
+            if not sound:
+                unsound.append(segment)
+        return segments, unsound
+
+    def _check(
+        self,
+        segments: list[LogSegment],
+        unsound: list[LogSegment],
+        epochs: LeaderEpochCache,
+        found_epochs: list[tuple[int, int]],
+    ) -> list[LogSegment]:
+        """After a clean stop: indexes are there, and the log ends with a whole batch."""
+        for segment in unsound:
+            if segment is not segments[-1]:
+                self._rebuild_indexes(segment)
+        if not segments:
+            return segments
+        active = segments[-1]
+        if active in unsound or not active.load_tail():
+            self._note(
+                f"the indexes or the end of {active.path} are not as a clean stop leaves them"
+            )
+            self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
+            self._indexes_rebuilt += 1
+        return segments
+
+    def _recover(
+        self,
+        segments: list[LogSegment],
+        epochs: LeaderEpochCache,
+        found_epochs: list[tuple[int, int]],
+    ) -> list[LogSegment]:
+        """After a crash: scan from the segment with the recovery point, cut at the first flaw."""
+        first = max(
+            (
+                number
+                for number, segment in enumerate(segments)
+                if segment.base_offset <= self._recovery_point
+            ),
+            default=0,
+        )
+        for segment in segments[:first]:
+            stored = (len(segment.offset_index), len(segment.time_index))
+            if stored == (0, 0) and segment.size:
+                self._rebuild_indexes(segment)
+        expected = segments[first].base_offset
+        epoch = epochs.epoch_at(expected - 1)
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            # Without compaction offsets have no gaps: one between two files means that the end of
+            # the first, which was not fsynced, did not survive.
+            gap = segment.base_offset > expected and not self._may_have_gaps
+            if segment.base_offset < expected or gap:
+                self._note(f"{segment.path} begins where {expected} was expected")
+                self._is_damaged = True
+                return self._delete(segments, number)
+            epoch, whole = self._scan(segment, epoch, found_epochs)
+            if not whole:
+                return self._delete(segments, number + 1)
+            expected = segment.next_offset
+            if number < len(segments) - 1:
+                segment.close_indexes()
+                segment.release_file()
+        return segments
+
+    def _scan(
+        self, segment: LogSegment, epoch: int, found_epochs: list[tuple[int, int]]
+    ) -> tuple[int, bool]:
+        """Recover one segment. Returns the last leader epoch, and whether nothing was cut."""
+        size = segment.size
+        scan = BatchScan(
+            segment.file,
+            base_offset=segment.base_offset,
+            leader_epoch=epoch,
+            allow_gaps=self._may_have_gaps,
+        )
+        for header in segment.recover(scan):
+            # An epoch that goes on from before the scan did not begin here.
+            if header.leader_epoch != epoch:
+                epoch = header.leader_epoch
+                found_epochs.append((epoch, header.base_offset))
+            if self._last_scanned and self._last_scanned[-1][0] == epoch:
+                self._last_scanned.pop()
+            self._last_scanned.append((epoch, header.last_offset))
+        self._segments_scanned += 1
+        self._bytes_scanned += size
+        if scan.reason is None:
+            return scan.leader_epoch, True
+        self._bytes_truncated += size - segment.size
+        self._is_damaged = self._is_damaged or not scan.is_cut
+        self._note(f"{segment.path} cut from {size} to {segment.size} bytes: {scan.reason}")
+        return scan.leader_epoch, False
+
+    def _rebuild_indexes(self, segment: LogSegment) -> None:
+        next_offset = segment.next_offset
+        segment.rebuild_indexes()
+        segment.next_offset = next_offset
+        self._indexes_rebuilt += 1
+        self._note(f"the indexes of {segment.path} were absent or damaged")
+
+    def _delete(self, segments: list[LogSegment], start: int) -> list[LogSegment]:
+        doomed = segments[start:]
+        self._bytes_truncated += sum(segment.size for segment in doomed)
+        self._segments_deleted += len(doomed)
+        self._is_damaged = self._is_damaged or any(segment.size for segment in doomed)
+        if doomed:
+            removed = SegmentList(self._file_system, doomed)
+            removed.mark_deleted(doomed, self._now_ms)
+            sync_directory(self._file_system, self._directory)
+            removed.unlink_deleted(self._now_ms)
+        return segments[:start]
+
+    def _create_segment(self) -> LogSegment:
+        segment = LogSegment(
+            self._file_system,
+            self._directory,
+            self._log_start_offset,
+            config=self._config,
+            now_ms=self._now_ms,
+            size=0,
+            next_offset=self._log_start_offset,
+        )
+        segment.create()
+        return segment
+
+    def _load_epochs(
+        self,
+        epochs: LeaderEpochCache,
+        found_epochs: list[tuple[int, int]],
+        log: SegmentList,
+        log_start_offset: int,
+    ) -> None:
+        if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
+            self._note(f"{epochs.path} was absent or damaged and is made anew from the log")
+            found_epochs = _epochs_in(log)
+        epochs.forget_contradicted(self._last_scanned)
+        epochs.assign_all(found_epochs)
+        epochs.truncate_from_end(log.active.next_offset)
+        epochs.truncate_from_start(log_start_offset)
+
+    def _load_producers(self, log: SegmentList) -> tuple[ProducerState, int]:
+        offsets = snapshot_offsets(self._file_system, self._directory)
+        producers, replayed = load_producer_state(self._file_system, self._directory, log, offsets)
+        # Snapshots live and die with the segment that begins at their offset. Others are left from
+        # earlier stops; the newest of all is the one to start from next time.
+        bases = {segment.base_offset for segment in log.segments}
+        stray = [offset for offset in offsets if offset <= producers.end_offset][:-1]
+        remove_snapshots(self._file_system, self._directory, set(stray) - bases)
+        return producers, replayed
+
+
+def _offset_of(name: str) -> int:
+    """The offset in a file name; -1 if it is not one of ours."""
+    stem = name.partition(".")[0]
+    return int(stem) if stem.isdigit() else -1
+
+
+def _epochs_in(log: SegmentList) -> list[tuple[int, int]]:
+    """(epoch, start offset) of every epoch in the log, from all headers."""
+    found: list[tuple[int, int]] = []
+    for segment in log.segments:
+        for _, header in walk_headers(segment.file, 0, segment.size):
+            if not found or header.leader_epoch != found[-1][0]:
+                found.append((header.leader_epoch, header.base_offset))
+    return found

@@ -1,0 +1,92 @@
+"""Which old segments may go: by age, by size, or because nobody can read them any more.
+
+Pure: it only decides. What always holds, whatever the policy says: whole segments from the old end,
+the first one that is kept ends it; never a record at or above the high watermark.
+
+The policy can be replaced, as in the first Kafka's design: `bradbury.log.deletion.policy` names a
+class (`package.module:Class`) that is made without arguments, once a node, and asked about each
+segment from the oldest on. Source: UnifiedLog.deleteOldSegments in apache/kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ..log_config import LogConfig
+from ..segments.log_segment import LogSegment
+
+
+class SegmentDeletion(NamedTuple):
+    """A segment that was deleted, and why, for the broker's log."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    reason: str
+
+
+class DeletionPolicy(Protocol):
+    """Says which segments of logs with cleanup.policy=delete are old enough to go."""
+
+    def reason(
+        self, segment: LogSegment, config: LogConfig, *, excess_bytes: int, now_ms: int
+    ) -> str | None:
+        """Why `segment` may go, for the broker's log; None keeps it and all that follow it.
+
+        Args:
+            segment: the oldest one that was not given up yet. `newest_ms` is its last record's
+                time, `size` its bytes, `base_offset` and `next_offset` what it holds.
+            config: the topic's settings.
+            excess_bytes: what the log has beyond retention.bytes; meaningless if that is -1.
+            now_ms: the time now.
+
+        It runs on the node's event loop, and may raise OSError.
+        """
+        ...
+
+
+class RetentionPolicy:
+    """Kafka's: retention.bytes and retention.ms, by the records' own timestamps."""
+
+    def reason(
+        self, segment: LogSegment, config: LogConfig, *, excess_bytes: int, now_ms: int
+    ) -> str | None:
+        """See DeletionPolicy."""
+        if config.retention_bytes >= 0 and segment.size <= excess_bytes:
+            return f"retention.bytes={config.retention_bytes}"
+        if 0 <= config.retention_ms < now_ms - segment.newest_ms:
+            return f"retention.ms={config.retention_ms}"
+        return None
+
+
+RETENTION_POLICY = RetentionPolicy()
+
+
+def choose_deletions(
+    segments: Sequence[LogSegment],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    policy: DeletionPolicy = RETENTION_POLICY,
+) -> list[SegmentDeletion]:
+    """The prefix of `segments` to delete. May be all of them: then the log rolls first."""
+    deletes = "delete" in config.cleanup_policies
+    excess = sum(segment.size for segment in segments) - config.retention_bytes
+    deletions: list[SegmentDeletion] = []
+    for segment, following in zip(segments, (*segments[1:], None), strict=True):
+        next_offset = segment.next_offset if following is None else following.base_offset
+        if high_watermark < next_offset or (following is None and segment.size == 0):
+            break
+        reason: str | None = None
+        if next_offset <= log_start_offset:
+            reason = "below log start offset"
+        elif deletes:
+            reason = policy.reason(segment, config, excess_bytes=excess, now_ms=now_ms)
+        if reason is None:
+            break
+        excess -= segment.size
+        deletions.append(SegmentDeletion(segment.base_offset, next_offset, segment.size, reason))
+    return deletions

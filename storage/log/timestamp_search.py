@@ -1,0 +1,83 @@
+"""From a timestamp to a record offset (ListOffsets).
+
+The time indexes and the headers narrow it down to one batch; only that batch is opened. Works on
+frozen segments, so a search may run beside the appends, in a thread.
+Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp in apache/kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...protocol.record_batch import NO_TIMESTAMP, RecordBatchHeader
+from ...protocol.record_walk import walk_records
+from ..segments.frozen_segment import FrozenSegment
+
+
+class TimestampOffset(NamedTuple):
+    """A record: its timestamp in ms, its offset, and the leader epoch of its batch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class TimestampSearch:
+    """A log at one moment. Methods run in any thread, one at a time.
+
+    They raise OSError, and CorruptMessage or InvalidRecord if the records of the batch that is
+    opened are damaged. Cost: a few reads, and up to some ms for a large compressed batch.
+    """
+
+    def __init__(
+        self, segments: Sequence[FrozenSegment], *, start: int, up_to: int, limit: int
+    ) -> None:
+        """For records in [start, up_to); `limit` bounds the decompressed bytes of a batch."""
+        self._segments = segments
+        self._start = start
+        self._up_to = up_to
+        self._limit = limit
+
+    def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is >= `timestamp_ms`."""
+        for segment in self._segments:
+            if segment.size == 0 or segment.largest()[0] < timestamp_ms:
+                continue
+            for position, header in segment.headers_since(timestamp_ms, self._start):
+                if header.max_timestamp < timestamp_ms:
+                    continue
+                found = self._search(segment, position, header, timestamp_ms)
+                if found is not None:
+                    return found if found.offset < self._up_to else None
+        return None
+
+    def first_with_max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp of all (KIP-734)."""
+        filled = [segment for segment in self._segments if segment.size]
+        if not filled:
+            return None
+        newest = max(filled, key=lambda segment: segment.largest()[0])
+        timestamp, offset = newest.largest()
+        if timestamp == NO_TIMESTAMP:
+            return None
+        for position, header in newest.headers_at(offset):
+            found = self._search(newest, position, header, timestamp)
+            return found if found is not None and found.offset < self._up_to else None
+        return None
+
+    def segment_times(self) -> list[tuple[int, int]]:
+        """(base offset, largest timestamp) of each segment, oldest first."""
+        return [(segment.base_offset, segment.largest()[0]) for segment in self._segments]
+
+    def _search(
+        self, segment: FrozenSegment, position: int, header: RecordBatchHeader, timestamp_ms: int
+    ) -> TimestampOffset | None:
+        if header.is_log_append_time:  # all its records have the same timestamp
+            offset = max(header.base_offset, self._start)
+            return TimestampOffset(header.max_timestamp, offset, header.leader_epoch)
+        batch = segment.file.read_at(header.size, position)
+        for offset, timestamp in walk_records(batch, limit=self._limit):
+            if timestamp >= timestamp_ms and offset >= self._start:
+                return TimestampOffset(timestamp, offset, header.leader_epoch)
+        return None

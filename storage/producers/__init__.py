@@ -1,0 +1,6 @@
+"""What the idempotent producers of a partition have written last.
+
+producer_state       recognises their retries
+producer_snapshot    the state at an offset, in a file
+producer_recovery    the newest good snapshot, then the batches after it
+"""

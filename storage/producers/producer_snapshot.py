@@ -1,0 +1,108 @@
+"""The producer state at an offset, in a file, so that a restart need not read the whole log.
+
+    00000000000000368769.snapshot   the state of the log below offset 368769
+
+    version i16 = 1, crc u32, count i32, then per producer:
+        producer_id i64, epoch i16, last_sequence i32, last_offset i64, offset_delta i32,
+        timestamp i64, coordinator_epoch i32 = -1, transaction_first_offset i64 (-1: none)
+    count i32, then per earlier batch, oldest first:
+        producer_id i64, last_sequence i32, last_offset i64, offset_delta i32, timestamp i64
+
+The first part is Kafka's snapshot, version 1, with each producer's last batch. The second part is
+ours: the up to four batches before it, without which a retry of one of them after a restart would
+be refused and written again under a new epoch. Kafka's readers stop after the first part; the CRC
+(CRC-32C of everything after it) covers both, as they compute it to the end of the file. A file
+without the second part, as Kafka writes it, is read too.
+
+Not fsynced when written: a snapshot that did not survive fails its CRC, and an older one, or the
+log itself, is replayed instead.
+Source: apache/kafka storage/.../internals/log/ProducerStateManager.java, ProducerSnapshot.json.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+from crc32c import crc32c
+
+from ..disk.file_system import FileSystem, read_file
+from .producer_state import ProducerEntry, ProducerState, WrittenBatch
+
+VERSION = 1
+
+_HEADER = Struct(">hI")
+_COUNT = Struct(">i")
+_PRODUCER = Struct(">qhiqiqiq")
+_EARLIER = Struct(">qiqiq")
+_NO_COORDINATOR = -1
+_NO_TRANSACTION = -1
+
+
+def encode_snapshot(state: ProducerState) -> bytes:
+    producers = bytearray(_COUNT.pack(len(state.entries)))
+    earlier = bytearray()
+    earlier_count = 0
+    for producer_id, entry in state.entries.items():
+        *before, last = entry.batches
+        first_offset = state.open_transactions.get(producer_id, _NO_TRANSACTION)
+        producers += _PRODUCER.pack(producer_id, entry.epoch, *last, _NO_COORDINATOR, first_offset)
+        for batch in before:
+            earlier += _EARLIER.pack(producer_id, *batch)
+        earlier_count += len(before)
+    body = bytes(producers + _COUNT.pack(earlier_count) + earlier)
+    return _HEADER.pack(VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(content: bytes, end_offset: int) -> ProducerState | None:
+    """The state, or None if these bytes are not a whole snapshot."""
+    try:
+        version, crc = _HEADER.unpack_from(content)
+        if version != VERSION or crc != crc32c(content[_HEADER.size :]):
+            return None
+        return _decode_body(content, end_offset)
+    except error:
+        return None
+
+
+def _decode_body(content: bytes, end_offset: int) -> ProducerState:
+    (count,) = _COUNT.unpack_from(content, _HEADER.size)
+    position = _HEADER.size + _COUNT.size
+    state = ProducerState(end_offset)
+    last_batches: list[tuple[ProducerEntry, WrittenBatch]] = []
+    for _ in range(count):
+        producer_id, epoch, *batch, _, first_offset = _PRODUCER.unpack_from(content, position)
+        position += _PRODUCER.size
+        if first_offset != _NO_TRANSACTION:
+            state.open_transactions[producer_id] = first_offset
+        entry = state.entries[producer_id] = ProducerEntry(epoch)
+        last_batches.append((entry, WrittenBatch(*batch)))
+    if position < len(content):
+        (count,) = _COUNT.unpack_from(content, position)
+        position += _COUNT.size
+        for _ in range(count):
+            producer_id, *batch = _EARLIER.unpack_from(content, position)
+            position += _EARLIER.size
+            if producer_id in state.entries:
+                state.entries[producer_id].batches.append(WrittenBatch(*batch))
+    for entry, last in last_batches:
+        entry.batches.append(last)
+    return state
+
+
+def write_snapshot(file_system: FileSystem, path: str, state: ProducerState) -> None:
+    """Raises OSError. Not durable until fsynced."""
+    content = encode_snapshot(state)
+    file = file_system.open(path, create=True)
+    try:
+        file.write_at(content, 0)
+        file.truncate(len(content))
+    finally:
+        file.close()
+
+
+def read_snapshot(file_system: FileSystem, path: str, end_offset: int) -> ProducerState | None:
+    """The state of the log below `end_offset`, or None if the file is absent or damaged."""
+    try:
+        return decode_snapshot(read_file(file_system, path), end_offset)
+    except FileNotFoundError:
+        return None

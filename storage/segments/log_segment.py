@@ -1,0 +1,539 @@
+"""One segment of a partition log: a file of record batches and two sparse indexes beside it.
+
+    00000000000000368769.log        record batches, byte for byte as they travel on the wire
+    00000000000000368769.index      see offset_index
+    00000000000000368769.timeindex  see time_index
+
+The name is the base offset: a lower bound on every offset inside. An index has one entry per
+`index.interval.bytes` of log, so a lookup is a bisection and then a short walk over headers.
+
+What always holds:
+    base_offset <= offset of every record < next_offset
+    The log may be longer than the index knows, never shorter: batches are written before their
+    entry. Every answer of an index is checked against the batch it points at; a wrong one rebuilds
+    both indexes from the log.
+    The log file is opened at first use and its descriptor lives as long as a slice refers to it.
+    A segment knows the suffix its files have while it waits to be swapped in, or to be unlinked, so
+    that whoever still reads it finds them.
+
+Not here: choosing offsets, when to roll or delete (partition_log, retention), recovery across
+segments (log_loader).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ...protocol.record_batch import NO_TIMESTAMP, Buffer, RecordBatchHeader
+from ..disk.file_system import File, FileSystem
+from ..log_config import LogConfig
+from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
+from .frozen_segment import FrozenSegment
+from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
+from .time_index import ENTRY as TIME_ENTRY, TimeIndex
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+BOUNDARIES = 32
+"""Batch starts remembered per generation; there are two generations."""
+
+
+class SegmentSlice(NamedTuple):
+    """Whole batches in [position, position + size) of the segment's file."""
+
+    position: int
+    size: int
+    next_offset: int
+    """Where the reader goes on; -1 if not known."""
+    is_limited: bool
+    """There was more, but it did not fit into max_bytes."""
+
+
+EMPTY_SLICE = SegmentSlice(0, 0, -1, False)
+
+
+class LogSegment:
+    """A segment that has been loaded, or was just created. See load, create and recover."""
+
+    __slots__ = (
+        "_boundaries",
+        "_bytes_since_index_entry",
+        "_file",
+        "_file_system",
+        "_first_timestamp",
+        "_index_interval_bytes",
+        "_largest",
+        "_max_age_ms",
+        "_old_boundaries",
+        "_rolls_by",
+        "_suffix",
+        "base_offset",
+        "created_ms",
+        "next_offset",
+        "offset_index",
+        "path_prefix",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        now_ms: int,
+        size: int,
+        next_offset: int,
+        index_sizes: tuple[int, int] = (0, 0),
+        suffix: str = "",
+    ) -> None:
+        self._file_system = file_system
+        self._suffix = suffix
+        self.path_prefix = f"{directory}/{base_offset:020d}"
+        self.base_offset = base_offset
+        self.size = size
+        self.next_offset = next_offset
+        self.created_ms = now_ms
+        self._file: File | None = None
+        self._index_interval_bytes = config.index_interval_bytes
+        self._bytes_since_index_entry = 0
+        self._first_timestamp: int | None = None
+        self._rolls_by: LogConfig | None = None
+        self._max_age_ms = 0
+        self._largest: tuple[int, int] | None = None if size else (NO_TIMESTAMP, base_offset)
+        self._boundaries: dict[int, int] = {}
+        self._old_boundaries: dict[int, int] = {}
+        self.offset_index = OffsetIndex(
+            file_system,
+            self.path_prefix + INDEX_SUFFIX + suffix,
+            base_offset=base_offset,
+            segment_index_bytes=config.segment_index_bytes,
+            stored=index_sizes[0] // OFFSET_ENTRY.size,
+        )
+        self.time_index = TimeIndex(
+            file_system,
+            self.path_prefix + TIME_INDEX_SUFFIX + suffix,
+            base_offset=base_offset,
+            segment_index_bytes=config.segment_index_bytes,
+            stored=index_sizes[1] // TIME_ENTRY.size,
+        )
+
+    @property
+    def path(self) -> str:
+        return self.path_prefix + LOG_SUFFIX + self._suffix
+
+    @property
+    def file(self) -> File:
+        """The log file, opened now if it was not. Raises OSError."""
+        file = self._file
+        if file is None:
+            try:
+                file = self._file_system.open(self.path)
+            except FileNotFoundError:
+                # A search in another thread may come between a rename and our learning of it.
+                file = self._file_system.open(self.path)
+            self._file = file
+        return file
+
+    def create(self) -> None:
+        """Make the empty log file, throwing away whatever stale files have its name."""
+        self._file = self._file_system.open(self.path, create=True)
+        if self._file.size():
+            self._file.truncate(0)
+        for path in (self.offset_index.path, self.time_index.path):
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
+
+    def relocate(self, directory: str) -> None:
+        """The files are in `directory` now."""
+        self.path_prefix = f"{directory}/{self.base_offset:020d}"
+        self._name_indexes()
+
+    def rename_files(self, suffix: str) -> list[str]:
+        """Give all files that there are `suffix` in the place of the one they have.
+
+        The log is renamed last when the new suffix says that it takes part in a swap, else first:
+        while there is a .log.swap, all of it can be done again. Returns the new paths. Raises
+        OSError.
+        """
+        order = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX]
+        if suffix == SWAP_SUFFIX:
+            order.reverse()
+        old, self._suffix = self._suffix, suffix
+        self._name_indexes()
+        renamed: list[str] = []
+        for kind in order:
+            path = self.path_prefix + kind
+            if self._file_system.exists(path + old):
+                self._file_system.rename(path + old, path + suffix)
+                renamed.append(path + suffix)
+        return renamed
+
+    def _name_indexes(self) -> None:
+        self.offset_index.path = self.path_prefix + INDEX_SUFFIX + self._suffix
+        self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX + self._suffix
+
+    def unlink(self) -> None:
+        """Remove all files of a segment that never was a part of the log. Raises OSError."""
+        self._file = None
+        for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            path = self.path_prefix + kind + self._suffix
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
+
+    def release_file(self) -> None:
+        """Let go of the descriptor; slices that still refer to it keep it open."""
+        self._file = None
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Write one stamped batch behind the last one.
+
+        Raises:
+            OSError: nothing counts as appended, but bytes may be behind `size`: the caller cuts
+                the file back to `size`.
+        """
+        file = self._file
+        if file is None:
+            file = self.file
+        size = self.size
+        file.write_at(batch, size)
+        # Offset and size move at once after the write, before anything else can fail, so that no
+        # offset is ever given twice.
+        length = len(batch)
+        self.size = size + length
+        self.next_offset = last_offset + 1
+        self._note(size, length, last_offset, max_timestamp)
+
+    def append_run(self, batches: Buffer, headers: Iterable[RecordBatchHeader]) -> None:
+        """Write several adjacent batches at once. Raises OSError as append."""
+        self.file.write_at(batches, self.size)
+        for header in headers:
+            position = self.size
+            self.size = position + header.size
+            self.next_offset = header.next_offset
+            self._note(position, header.size, header.last_offset, header.max_timestamp)
+
+    def _note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Index the batch at `position` and remember where the next one begins."""
+        largest = self._largest
+        if largest is None:
+            largest = self._load_largest()
+        if max_timestamp > largest[0]:
+            self._largest = largest = (max_timestamp, last_offset)
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        since = self._bytes_since_index_entry
+        if since > self._index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.maybe_add(*largest)
+            since = 0
+        self._bytes_since_index_entry = since + size
+        self._remember(last_offset + 1, position + size)
+
+    def must_roll(
+        self, size: int, last_offset: int, timestamp: int, *, config: LogConfig, now_ms: int
+    ) -> bool:
+        """Whether a batch of `size` bytes belongs into a new segment.
+
+        Age is counted from this segment's first timestamp to the batch's, so that a replayed log
+        splits the same way; by the clock only where records have no timestamps.
+        Source: LogSegment.shouldRoll in apache/kafka.
+        """
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        return self.size > 0 and (
+            self.size + size > config.segment_bytes
+            or self._is_too_old(timestamp, now_ms, config)
+            or self.offset_index.is_full
+            or self.time_index.is_full
+        )
+
+    def _is_too_old(self, timestamp: int, now_ms: int, config: LogConfig) -> bool:
+        """By segment.ms, less this segment's jitter; or by max.compaction.lag.ms if that is less.
+
+        The jitter is drawn from the segment's name: partitions differ, a replayed log does not.
+        """
+        if config is not self._rolls_by:
+            most = config.segment_ms
+            if config.is_compacted:
+                most = min(most, config.max_compaction_lag_ms)
+            jitter = min(config.segment_jitter_ms, most)
+            if jitter:
+                name = "/".join(self.path_prefix.rsplit("/", 2)[-2:])
+                most -= int(crc32c(name.encode())) % jitter
+            self._max_age_ms = most
+            self._rolls_by = config
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
+        if first == NO_TIMESTAMP or timestamp == NO_TIMESTAMP:
+            return now_ms - self.created_ms > self._max_age_ms
+        return timestamp - first > self._max_age_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp; NO_TIMESTAMP if there is none. Raises OSError."""
+        first = self._first_timestamp
+        if first is None:
+            first = NO_TIMESTAMP
+            for _, header in walk_headers(self.file, 0, self.size):
+                first = header.max_timestamp
+                break
+            self._first_timestamp = first
+        return first
+
+    def locate(self, offset: int) -> int:
+        """Position of the first batch whose last offset is >= `offset`; `size` if there is none.
+
+        Cost: a dictionary lookup for a reader that goes on where a slice ended, or that waits at
+        the end; else an index lookup and a walk over about index.interval.bytes of headers.
+        """
+        if offset >= self.next_offset:
+            return self.size
+        position = self._boundaries.get(offset)
+        if position is None:
+            position = self._old_boundaries.get(offset)
+            if position is None:
+                position = self._walk_to(offset)
+                self._remember(offset, position)
+        return position
+
+    def _walk_to(self, offset: int) -> int:
+        hint = self.offset_index.lookup(offset)
+        if hint is not None:
+            last_offset, start = hint
+            end = start
+            for position, header in walk_headers(self.file, start, self.size):
+                if position == start and header.last_offset != last_offset:
+                    break  # the index lies
+                if header.last_offset >= offset:
+                    return position
+                end = position + header.size
+            if end == self.size:
+                return end  # compaction took the batches between here and the next segment
+            self.rebuild_indexes()
+        for position, header in walk_headers(self.file, 0, self.size):
+            if header.last_offset >= offset:
+                return position
+        return self.size
+
+    def read(
+        self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
+    ) -> SegmentSlice:
+        """The whole batches from `fetch_offset` on, below `up_to`, in at most `max_bytes`.
+
+        With `min_one_batch` the first comes whole even if it alone is larger. Whole batches only,
+        although clients must ignore a cut one: what is cut would be sent again.
+        """
+        start = self.locate(fetch_offset)
+        end = self.locate(up_to)
+        if end <= start:
+            return EMPTY_SLICE
+        if end - start <= max_bytes:
+            next_offset = min(self.next_offset, up_to)
+            return SegmentSlice(start, end - start, next_offset, False)
+        cut, next_offset = self._cut(start, start + max_bytes, whole_first=min_one_batch)
+        if cut == start:
+            return SegmentSlice(start, 0, -1, True)
+        self._remember(next_offset, cut)
+        return SegmentSlice(start, cut - start, next_offset, cut < end)
+
+    def _cut(self, start: int, limit: int, *, whole_first: bool) -> tuple[int, int]:
+        """The last batch boundary in (start, limit], and its offset; `start` if there is none."""
+        hint = self.offset_index.lookup_position(limit)
+        if hint is not None and start < hint[1]:
+            last_offset, position = hint
+            cut, next_offset = self._cut_from(position, limit, last_offset=last_offset)
+            if cut >= 0:
+                return cut, next_offset
+            self.rebuild_indexes()
+        return self._cut_from(start, limit, whole_first=whole_first)
+
+    def _cut_from(
+        self, start: int, limit: int, *, whole_first: bool = False, last_offset: int | None = None
+    ) -> tuple[int, int]:
+        """As _cut, walking from `start`; (-1, -1) if no batch begins there that ends as told."""
+        cut, next_offset = -1, -1
+        for position, header in walk_headers(self.file, start, self.size):
+            if cut < 0 and last_offset is not None and header.last_offset != last_offset:
+                return -1, -1
+            if position + header.size > limit and not (whole_first and position == start):
+                return position, header.base_offset
+            cut, next_offset = position + header.size, header.next_offset
+            if cut >= limit:
+                break
+        return cut, next_offset
+
+    def _remember(self, offset: int, position: int) -> None:
+        boundaries = self._boundaries
+        if len(boundaries) >= BOUNDARIES:
+            self._old_boundaries = boundaries
+            self._boundaries = boundaries = {}
+        boundaries[offset] = position
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of all batches; NO_TIMESTAMP if there is none."""
+        return (self._largest or self._load_largest())[0]
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the first batch that has `max_timestamp`."""
+        return (self._largest or self._load_largest())[1]
+
+    def frozen(self) -> FrozenSegment:
+        """What is in the segment now, for searches in another thread."""
+        return FrozenSegment(
+            lambda: self.file,
+            base_offset=self.base_offset,
+            size=self.size,
+            largest=self._largest,
+            offset_index=self.offset_index.frozen(),
+            time_index=self.time_index.frozen(),
+        )
+
+    @property
+    def newest_ms(self) -> int:
+        """The age that counts for retention: by timestamp, else when the file last changed."""
+        timestamp = self.max_timestamp
+        return timestamp if timestamp >= 0 else self._file_system.modified_ms(self.path)
+
+    def _load_largest(self) -> tuple[int, int]:
+        """Read the closing entry of the time index; rebuild the indexes if it is not true."""
+        self._largest = self._indexed_largest()
+        if self._largest is None:
+            self.rebuild_indexes()
+        return self._largest or (NO_TIMESTAMP, self.base_offset)
+
+    def _indexed_largest(self) -> tuple[int, int] | None:
+        """The last entry of the time index, if the batch it points at agrees, else None."""
+        last = self.time_index.last()
+        if last is None:
+            last, position = (NO_TIMESTAMP, self.base_offset), 0
+        else:
+            position = self.locate(last[1])
+        for _, header in walk_headers(self.file, position, self.size):
+            return last if header.max_timestamp == last[0] else None
+        return last if self.size == 0 else None
+
+    def locate_timestamp(self, timestamp: int) -> int:
+        """A position before which no batch has a timestamp >= `timestamp`, near the first one."""
+        hint = self.time_index.lookup_before(timestamp)
+        if hint is None:
+            return 0
+        position = self.locate(hint[1])
+        for _, header in walk_headers(self.file, position, self.size):
+            if header.last_offset == hint[1] and header.max_timestamp == hint[0]:
+                return position
+            break
+        self.rebuild_indexes()
+        return 0
+
+    def load_tail(self) -> bool:
+        """Find the end of the last batch of the active segment, whose indexes seem sound.
+
+        Returns False if the last index entries are not true, or the bytes behind them are not
+        exactly whole batches: the segment must then be recovered.
+        Cost: a walk over the headers behind the last index entry.
+        """
+        last = self.offset_index.last()
+        start = 0 if last is None else last[1]
+        if start >= self.size > 0:
+            return False
+        newest = (NO_TIMESTAMP, self.base_offset)
+        end, next_offset = start, self.base_offset
+        for position, header in walk_headers(self.file, start, self.size):
+            if position == start and last is not None and header.last_offset != last[0]:
+                return False
+            if header.base_offset < next_offset:
+                return False
+            end, next_offset = position + header.size, header.next_offset
+            if header.max_timestamp > newest[0]:
+                newest = (header.max_timestamp, header.last_offset)
+        if end != self.size:
+            return False
+        self.next_offset = next_offset
+        largest = newest if start == 0 else self._indexed_largest()
+        if largest is None:
+            return False
+        self._largest = newest if newest[0] > largest[0] else largest
+        self._bytes_since_index_entry = end - start
+        return True
+
+    def recover(self, scan: BatchScan) -> Iterator[RecordBatchHeader]:
+        """Run `scan` over this segment's file: cut it where the scan ends, rebuild the indexes.
+
+        Yields the valid headers; has happened when the iterator is exhausted. Raises OSError.
+        """
+        self._forget_indexes()
+        for position, header in scan:
+            self.size = position + header.size
+            self.next_offset = header.next_offset
+            self._note(position, header.size, header.last_offset, header.max_timestamp)
+            yield header
+        if scan.reason is not None:
+            self.file.truncate(self.size)
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the headers of the log. Raises OSError."""
+        size, next_offset = self.size, self.next_offset
+        self._forget_indexes()
+        for position, header in walk_headers(self.file, 0, size):
+            self._note(position, header.size, header.last_offset, header.max_timestamp)
+        self.size, self.next_offset = size, next_offset
+        self.close_indexes()
+
+    def _forget_indexes(self) -> None:
+        self.offset_index.truncate(0)
+        self.time_index.truncate(0)
+        self.size = 0
+        self.next_offset = self.base_offset
+        self._largest = (NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._bytes_since_index_entry = 0
+        self._boundaries = {}
+        self._old_boundaries = {}
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop every batch that holds `offset` or more; returns the bytes dropped.
+
+        Raises OSError. The position is found before the indexes that find it are cut.
+        """
+        position = self.locate(offset)
+        dropped = self.size - position
+        if dropped == 0:
+            return 0
+        next_offset = offset
+        for _, header in walk_headers(self.file, position, self.size):
+            next_offset = min(offset, header.base_offset)
+            break
+        self.file.truncate(position)
+        self.size = position
+        self.offset_index.truncate_to(next_offset)
+        self.time_index.truncate_to(next_offset)
+        self._boundaries = {}
+        self._old_boundaries = {}
+        self._first_timestamp = None
+        self._largest = None
+        if not self.load_tail():
+            self.rebuild_indexes()
+        self.next_offset = next_offset
+        return dropped
+
+    def close_indexes(self) -> None:
+        """Write the closing time index entry and all that is buffered. Raises OSError."""
+        self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.write_out()
+        self.time_index.write_out()

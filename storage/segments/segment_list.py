@@ -1,0 +1,120 @@
+"""The segments of one log in order, and the files of those that were taken out of it.
+
+What always holds: at least one segment; base offsets strictly increase; the last is the active
+one. The list is replaced, never changed, so whoever iterates over it sees one moment.
+
+A deleted segment's files get the suffix .deleted at once, so that a crash cannot bring them back,
+and are unlinked `file.delete.delay.ms` later. Open slices of them stay readable all the time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from ..disk.file_system import FileSystem
+from .log_segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment
+
+
+class SegmentList:
+    __slots__ = ("_base_offsets", "_deleted", "_file_system", "active", "segments")
+
+    def __init__(self, file_system: FileSystem, segments: Iterable[LogSegment]) -> None:
+        self._file_system = file_system
+        self._deleted: list[tuple[int, str]] = []
+        self._replace(tuple(segments))
+
+    def _replace(self, segments: tuple[LogSegment, ...]) -> None:
+        self.segments = segments
+        self.active = segments[-1]
+        self._base_offsets = [segment.base_offset for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    @property
+    def size_in_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def from_offset(self, offset: int) -> tuple[LogSegment, ...]:
+        """The segment that holds `offset` (the first one if none does), and all after it."""
+        return self.segments[max(bisect_right(self._base_offsets, offset) - 1, 0) :]
+
+    def add(self, segment: LogSegment) -> None:
+        self._replace((*self.segments, segment))
+
+    def replace_last(self, segment: LogSegment) -> tuple[LogSegment, ...]:
+        """Put `segment` in the place of the active one; returns that."""
+        removed = (self.active,)
+        self._replace((*self.segments[:-1], segment))
+        return removed
+
+    def replace_all(self, segment: LogSegment) -> tuple[LogSegment, ...]:
+        """Make `segment` the only one; returns those that were there."""
+        removed = self.segments
+        self._replace((segment,))
+        return removed
+
+    def remove_first(self, count: int) -> tuple[LogSegment, ...]:
+        removed = self.segments[:count]
+        self._replace(self.segments[count:])
+        return removed
+
+    def remove_after(self, offset: int) -> tuple[LogSegment, ...]:
+        """Take out the segments whose base offset is above `offset`, but never the first."""
+        count = max(bisect_right(self._base_offsets, offset), 1)
+        removed = self.segments[count:]
+        self._replace(self.segments[:count])
+        return removed
+
+    def relocate(self, directory: str) -> None:
+        """All files are in `directory` now."""
+        for segment in self.segments:
+            segment.relocate(directory)
+        self._deleted = [
+            (due_ms, f"{directory}/{path.rpartition('/')[2]}") for due_ms, path in self._deleted
+        ]
+
+    def replace(self, replaced: tuple[LogSegment, ...], segment: LogSegment) -> None:
+        """Put `segment`, which begins where they do, in the place of the adjacent `replaced`."""
+        first = self.segments.index(replaced[0])
+        last = first + len(replaced)
+        assert self.segments[first:last] == replaced
+        assert segment.base_offset == replaced[0].base_offset
+        self._replace((*self.segments[:first], segment, *self.segments[last:]))
+
+    def holds(self, segments: tuple[LogSegment, ...]) -> bool:
+        """Whether these are adjacent closed segments of the log."""
+        closed = self.segments[:-1]
+        if segments[0] not in closed:
+            return False
+        first = closed.index(segments[0])
+        return closed[first : first + len(segments)] == segments
+
+    def mark_deleted(
+        self, removed: Iterable[LogSegment], due_ms: int, *, keep_snapshot: int | None = None
+    ) -> None:
+        """Rename the files of `removed`, to be unlinked at `due_ms`. Raises OSError.
+
+        From the last on: a crash in between must not leave a hole in the log. The snapshot at
+        offset `keep_snapshot` stays what it is.
+        """
+        for segment in reversed(list(removed)):
+            segment.release_file()
+            paths = segment.rename_files(DELETED_SUFFIX)
+            snapshot = segment.path_prefix + SNAPSHOT_SUFFIX
+            if segment.base_offset != keep_snapshot and self._file_system.exists(snapshot):
+                self._file_system.rename(snapshot, snapshot + DELETED_SUFFIX)
+                paths.append(snapshot + DELETED_SUFFIX)
+            # An earlier file of this name is gone: it must not take ours with it when it was due.
+            self._deleted = [entry for entry in self._deleted if entry[1] not in paths]
+            self._deleted += [(due_ms, path) for path in paths]
+
+    def unlink_deleted(self, now_ms: int) -> int:
+        """Unlink what is due; returns the number of files. Raises OSError."""
+        due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
+        self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
+        for path in due:
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
+        return len(due)
