@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from ...protocol.errors import ConnectionFailed, KafkaError
 from ..consumer.consumer import Consumer
@@ -27,9 +27,6 @@ from .errors import ConsumerTimeoutException
 from .message import Message, MessageAndMetadata
 from .serializer import Decoder
 from .turns import Turns
-
-if TYPE_CHECKING:
-    from .consumer_connector import ConsumerConnector
 
 T = TypeVar("T")
 
@@ -49,7 +46,7 @@ class KafkaStream(Generic[T]):
         self, consumer: Consumer, decoder: Decoder[T], *, client_id: str, consumer_timeout_ms: int
     ) -> None:
         self.client_id = client_id
-        self.connector: ConsumerConnector | None = None  # lives as long as its streams
+        self.connector: object = None  # lives as long as its streams
         self._consumer = consumer
         self._decoder = decoder
         self._timeout_s = consumer_timeout_ms / 1000 if consumer_timeout_ms >= 0 else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
@@ -54,9 +54,7 @@ from .consumer_protocol import (
     encode_subscription,
 )
 from .membership import PROTOCOL_TYPE, Joined, Membership
-
-if TYPE_CHECKING:
-    from .coordinator import Coordinator
+from .standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class GroupJoin:
     def __init__(
         self,
         client: ClusterClient,
-        coordinator: Coordinator,
+        coordinator: Standing,
         *,
         owned: tuple[TopicPartition, ...],
         generation: int,

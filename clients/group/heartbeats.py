@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, error_for
@@ -20,9 +19,7 @@ from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..wire.cluster_client import GROUP, ClusterClient
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.io_thread import Steps, wait
-
-if TYPE_CHECKING:
-    from .coordinator import Coordinator
+from .standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +27,7 @@ logger = logging.getLogger(__name__)
 class Heartbeats:
     """Of one member. `polled` says that its application is alive."""
 
-    def __init__(self, client: ClusterClient, coordinator: Coordinator) -> None:
+    def __init__(self, client: ClusterClient, coordinator: Standing) -> None:
         self._client = client
         self._coordinator = coordinator
         self._round = 0

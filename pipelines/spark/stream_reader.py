@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from ...protocol.errors import UnknownTopicOrPartition
 from . import worker
+from .batch_reader import plan, read_ranges
 from .failure import DATA_LOSS_REMEDY, DataLoss, told_in_one_line
 from .offset_reader import OffsetReader
 from .offsets import (
@@ -44,7 +45,6 @@ from .offsets import (
 )
 from .options import ReadOptions
 from .range_reader import logger
-from .source import plan, read_ranges
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -25,8 +25,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bradbury
+from bradbury.pipelines.spark.batch_reader import PushdownBatchReader
 from bradbury.pipelines.spark.failure import DataLoss, told_in_one_line
-from bradbury.pipelines.spark.source import BradburyDataSource, PushdownBatchReader
+from bradbury.pipelines.spark.source import BradburyDataSource
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
 
 NewTopic = Callable[..., str]
