@@ -95,7 +95,7 @@ def up(
     if running is not None and running.is_stale:
         _clear_away(running)
     elif running is not None and running.pid is not None:
-        return _already_up(running, settings, detach=detach)
+        return _already_up(running, settings, address, detach=detach)
     joined = _address_to_join(address, running)
     if joined == LOCAL and detach:
         with _progress() as on_progress:
@@ -134,16 +134,39 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
 # --- up ------------------------------------------------------------------------------------------
 
 
-def _already_up(running: ClusterState, settings: dict[str, Any], *, detach: bool) -> int:
-    asked = settings["data_dir"]
-    if detach and (asked is None or SEPARATOR.join(asked) == running.data_dir):
+def _already_up(
+    running: ClusterState, settings: dict[str, Any], address: str | None, *, detach: bool
+) -> int:
+    others = [*_differences(running, settings, address)]
+    if detach and not others:
         note(f"a cluster is up already: {running.bootstrap} (data in {running.data_dir})")
         return 0
+    with_others = f", with another {' and '.join(others)}" if others else ""
     raise CommandFailed(
         f"a cluster is up already at {running.bootstrap} (process {running.pid}, data in "
-        f"{running.data_dir}); use it, run `bradbury down` first, or start another with "
-        "--namespace NAME"
+        f"{running.data_dir}){with_others}; use it, run `bradbury down` first, or start another "
+        "with --namespace NAME"
     )
+
+
+def _differences(
+    running: ClusterState, settings: dict[str, Any], address: str | None
+) -> Iterator[str]:
+    """The options by which something else was asked for than what is up."""
+    from ..discovery.ray_connection import resolve_address
+
+    data_dir, config = settings["data_dir"], settings["config"]
+    if data_dir is not None and SEPARATOR.join(data_dir) != running.data_dir:
+        yield "--data-dir"
+    if config and config != running.config:
+        yield "--config"
+    addresses = [one.rpartition(":") for one in running.bootstrap.split(",")]
+    if settings["host"] not in (None, *(host for host, _, _ in addresses)):
+        yield "--host"
+    if settings["port"] and str(settings["port"]) not in (port for _, _, port in addresses):
+        yield "--port"
+    if address not in (None, LOCAL) and resolve_address(address) != running.ray_address:
+        yield "--address"
 
 
 def _address_to_join(address: str | None, running: ClusterState | None) -> str:

@@ -18,7 +18,8 @@ import contextlib
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
@@ -43,6 +44,7 @@ class ClusterState:
         cluster down does not end it.
     ray_address: of the Ray cluster's GCS, "host:port".
     bootstrap: "host:port,..." of the brokers.
+    config: what it was started with, by Kafka's names.
     descendants: (pid, started) of what the process has started: an embedded Ray. Ray's agents
         outlive a process that is killed, and are ended by whoever finds the state stale.
     """
@@ -55,6 +57,7 @@ class ClusterState:
     started: int | None = None
     is_program: bool = False
     descendants: tuple[tuple[int, int], ...] = ()
+    config: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -62,7 +65,7 @@ class ClusterState:
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 -- one kind of error for the file
-        names = {field.name for field in fields(cls)}
+        names = {one.name for one in fields(cls)}
         try:
             values["descendants"] = tuple(
                 (int(pid), int(started)) for pid, started in values.get("descendants", ())

@@ -156,6 +156,7 @@ class Cluster:
             started=None if pid is None else start_time(pid),
             is_program=is_program and is_kept_here,
             descendants=descendants_of(pid) if self.owns_ray and pid is not None else (),
+            config=(running_settings(self.namespace) or {}).get("config", {}),
         )
 
     def __enter__(self) -> Self:
@@ -290,7 +291,7 @@ def start(
     existing = running_settings(namespace)
     if existing is not None and data_dir is None:
         settings["data_dir"] = existing["data_dir"]
-    if existing is not None and config is None:
+    if existing is not None and not config:
         settings["config"] = existing["config"]
     if existing is not None and existing != settings:
         raise UpError(

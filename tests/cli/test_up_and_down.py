@@ -72,7 +72,18 @@ def test_what_was_produced_outlives_down_and_a_kill(process: Command, data_dir: 
     assert process("topics", "create", "numbers", "-p", "3").code == 0  # found by the state file
     assert process("produce", "numbers", stdin=b"1\n2\n3\n").code == 0
     assert "bradbury down" in process("up", *LOCAL).error
-    assert "is up already" in process("up", "--detach").err
+    again = process("up", "--detach", *LOCAL, "--data-dir", data_dir)
+    assert (again.code, "is up already" in again.err) == (0, True)
+    for option, value in (
+        ("--data-dir", f"{data_dir}2"),
+        ("--config", "num.partitions=7"),
+        ("--host", "127.0.0.77"),
+        ("--port", "1"),
+        ("--address", "127.0.0.1:1"),
+    ):
+        refused = process("up", "--detach", option, value)
+        assert refused.code == 1
+        assert f"with another {option}; use it, run `bradbury down` first" in refused.error
 
     processes = family(state)
     ended = process("down")
@@ -125,7 +136,8 @@ def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
 ) -> None:
     mine = ("--namespace", "cli-detached")
     begun = process(
-        "up", "--detach", "--address", joined_ray, "--port", "0", "--data-dir", data_dir, *mine
+        *("up", "--detach", "--address", joined_ray, "--port", "0", "--data-dir", data_dir),
+        *("--config", "num.partitions=2", *mine),
     )
     assert begun.code == 0, begun.err
     try:
@@ -138,6 +150,9 @@ def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
         )
         assert again.code == 0, again.err
         assert state.bootstrap in again.out
+        config = ("--config", "num.partitions=3")
+        other = process("up", "-d", "--address", joined_ray, *config, *mine).error
+        assert "already up" in other
         assert process("status", *mine).code == 0
         in_the_way = process("up", "--address", joined_ray, *mine).error
         assert "bradbury down" in in_the_way
