@@ -15,7 +15,7 @@ from .group_options import Group, parse_partitions
 from .group_reset import Move, Target, parse_duration, plan_moves
 from .moments import QUESTIONS, parse_time
 from .options import AsJson, Bootstrap
-from .output import note, print_json, print_table
+from .output import count_text, note, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
@@ -117,7 +117,7 @@ def reset_offsets(
     _show(moves, as_json=as_json, export=export)
     if not as_json and not export:
         if execute:
-            note(f"group {group!r}: {len(moves)} offsets set")
+            note(f"group {group!r}: {count_text(len(moves), 'offset')} set")
         else:
             why = "; it has members, who must be stopped before" if is_active else ""
             note(f"nothing was changed; --execute does it{why}")

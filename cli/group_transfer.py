@@ -13,7 +13,7 @@ from .group_offsets_file import read_offsets, write_csv, write_json
 from .group_options import Group, Groups, parse_partitions
 from .group_reset_command import has_members
 from .options import Bootstrap
-from .output import note
+from .output import count_text, note
 
 
 def export(
@@ -70,4 +70,5 @@ def import_(
                 )
         if not dry_run:
             admin.alter_group_offsets(group, dict(offsets.items()))
-    note(f"group {group!r}: {len(offsets)} offsets {'can be set' if dry_run else 'set'}")
+    verb = "can be set" if dry_run else "set"
+    note(f"group {group!r}: {count_text(len(offsets), 'offset')} {verb}")

@@ -21,7 +21,7 @@ from .group_tables import described_groups, member_json, members_of, print_group
 from .group_transfer import export, import_
 from .group_watch import watch_groups
 from .options import AsJson, Bootstrap
-from .output import note, print_json, print_table
+from .output import count_text, note, print_json, print_table
 
 groups = App(
     help="See how far consumer groups are, who is in them; move and delete them.",
@@ -179,7 +179,7 @@ def delete_offsets(
         wanted = parse_partitions(admin, topic, known=committed)
         admin.delete_group_offsets(group, wanted)
     gone = sum(key in committed for key in wanted)
-    note(f"group {group!r}: forgot {gone} offsets of {', '.join(topic)}")
+    note(f"group {group!r}: forgot {count_text(gone, 'offset')} of {', '.join(topic)}")
 
 
 @groups.command("remove-members")

@@ -22,7 +22,7 @@ import typer
 from .failure import CommandFailed, UsageError
 from .log_files import Damage, content_of, walk_batches, walk_index
 from .moments import show_time
-from .output import note, print_json_line
+from .output import count_text, note, print_json_line
 
 if TYPE_CHECKING:
     from ..protocol.record_batch import RecordBatchHeader
@@ -94,7 +94,9 @@ def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool
         except Damage as damage:
             raise _damage(path, damage) from None
     if not as_json:
-        note(f"{count} batches, {record_count} records, {path.stat().st_size} bytes")
+        records = count_text(record_count, "record")
+        batches = f"{count:,} batch" if count == 1 else f"{count:,} batches"
+        note(f"{batches}, {records}, {path.stat().st_size:,} bytes")
 
 
 def _damage(path: Path, damage: Damage) -> CommandFailed:

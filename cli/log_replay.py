@@ -15,7 +15,7 @@ from .bootstrap_address import bootstrap_servers
 from .failure import CommandFailed, UsageError
 from .moments import QUESTIONS, parse_iso
 from .options import AsJson, Bootstrap, Codec, Topic, complete_topic
-from .output import note, print_json, size_text
+from .output import count_text, note, print_json, size_text
 from .progress import progress_bar
 from .topic_commands import require_topic
 
@@ -112,9 +112,9 @@ def replay(
         )
     else:
         note(
-            f"{report.records:,} records ({size_text(report.bytes)}) from {source!r} to {target!r} "
-            f"in {seconds:.2f} s; {report.batches} batches as they are, "
-            f"{report.recoded} encoded again"
+            f"{count_text(report.records, 'record')} ({size_text(report.bytes)}) from {source!r} "
+            f"to {target!r} in {seconds:.2f} s; batches: {report.batches:,} as they are, "
+            f"{report.recoded:,} encoded again"
         )
 
 

@@ -169,6 +169,11 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def count_text(number: int, noun: str) -> str:
+    """1 record, 2 records, 10,000 records."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def size_text(size_bytes: float) -> str:
     """1536 -> "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -23,7 +23,7 @@ import typer
 from .bootstrap_address import bootstrap_servers
 from .failure import CommandFailed, UsageError
 from .options import Acks, AsJson, Bootstrap, Compression, Topic
-from .output import note, print_json
+from .output import count_text, note, print_json
 from .topic_commands import require_partition
 
 if TYPE_CHECKING:
@@ -214,4 +214,5 @@ def _report(topic: str, count: int, size: int, seconds: float, *, as_json: bool)
             }
         )
     else:
-        note(f"{count:,} records to {topic!r} in {seconds:.2f} s ({rate:,.0f}/s)")
+        said = count_text(count, "record")
+        note(f"{said} to {topic!r} in {seconds:.2f} s ({rate:,.0f}/s)")

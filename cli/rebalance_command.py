@@ -9,7 +9,7 @@ import typer
 
 from .copy_throttle import CopyThrottle
 from .options import AsJson
-from .output import note, print_json, print_table
+from .output import count_text, note, print_json, print_table
 from .progress import progress_bar
 from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
@@ -83,7 +83,7 @@ def _move(
     if moved:
         _print(moved)
     verb = "would move" if dry_run else "moved"
-    note(f"{len(moved)} partitions {verb}" if moved else "nothing has to move")
+    note(f"{count_text(len(moved), 'partition')} {verb}" if moved else "nothing has to move")
 
 
 def _carry_out_slowly(

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from .options import AsJson
-from .output import print_json, print_table, size_text
+from .output import count_text, print_json, print_table, size_text
 from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
 VOTER_LAG = 100
@@ -86,8 +86,8 @@ def _print_status(described: dict[str, Any]) -> None:
     typer.echo(f"controller  epoch {described['epoch']}, pid {described['pid']}")
     lags = _voter_lags(described)
     typer.echo(
-        f"metadata    {described['metadata_offset']} records on {len(lags)} "
-        f"voter{'s' * (len(lags) != 1)}, the last one {max(lags.values(), default=0)} behind"
+        f"metadata    {count_text(described['metadata_offset'], 'record')} on "
+        f"{count_text(len(lags), 'voter')}, the last one {max(lags.values(), default=0)} behind"
     )
     typer.echo(f"data        {described['data_dir']}")
     typer.echo(

@@ -11,7 +11,7 @@ from .app import App
 from .bootstrap_address import bootstrap_servers
 from .failure import CommandFailed, UsageError
 from .options import AsJson, Bootstrap, Topic, complete_topic, parse_pairs
-from .output import note, print_json, print_table
+from .output import count_text, note, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin, TopicDescription
@@ -59,7 +59,7 @@ def create(
     if as_json:
         print_json(_summary(description))
     else:
-        note(f"created topic {topic!r} with {_count(partitions, 'partition')}")
+        note(f"created topic {topic!r} with {count_text(partitions, 'partition')}")
 
 
 @topics.command("list")
@@ -216,7 +216,7 @@ def add_partitions(
             raise _unknown(topic) from None
         except InvalidPartitions as error:
             raise CommandFailed(f"{error}; say a greater TOTAL") from None
-    note(f"topic {topic!r} {'could have' if dry_run else 'has'} {_count(total, 'partition')}")
+    note(f"topic {topic!r} {'could have' if dry_run else 'has'} {count_text(total, 'partition')}")
 
 
 @topics.command()
@@ -352,7 +352,3 @@ def _records(partition: dict[str, Any]) -> int | None:
     if partition["log_end_offset"] is None:
         return None
     return int(partition["log_end_offset"] - partition["log_start_offset"])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -153,7 +153,7 @@ def test_offsets_of_a_topic_are_forgotten(
         outcome = command("groups", "delete-offsets", group, "--topic", topic)
         assert "a live member of the group reads it" in outcome.error
     outcome = command("groups", "delete-offsets", group, "-t", f"{topic}:1")
-    assert outcome.err == f"group {group!r}: forgot 1 offsets of {topic}:1\n"
+    assert outcome.err == f"group {group!r}: forgot 1 offset of {topic}:1\n"
     (found,) = json.loads(command("groups", "describe", group, "--json").out)
     assert [one["partition"] for one in found["partitions"]] == [0]
     assert "does not exist" in command("groups", "delete-offsets", group, "-t", "absent").error
