@@ -18,22 +18,22 @@ from typing import Annotated
 
 import typer
 
-from .app import App
-from .bench_command import bench
-from .cluster_commands import down, up
-from .consume_command import consume
-from .demo_command import demo
-from .dirs_command import dirs
-from .failure import USAGE, exit_code, explain
-from .groups_command import groups
-from .log_command import log
-from .offsets_command import offsets
-from .produce_command import produce
-from .rebalance_command import drain, rebalance
-from .replicas_command import replicas
-from .status_command import status
-from .topic_commands import topics
-from .voters_command import voters
+from .bench.bench_command import bench
+from .cluster.cluster_commands import down, up
+from .cluster.dirs_command import dirs
+from .cluster.rebalance_command import drain, rebalance
+from .cluster.replicas_command import replicas
+from .cluster.status_command import status
+from .cluster.voters_command import voters
+from .demo.demo_command import demo
+from .groups.groups_command import groups
+from .log.log_command import log
+from .terminal.app import App
+from .terminal.failure import USAGE, exit_code, explain
+from .topics.consume_command import consume
+from .topics.offsets_command import offsets
+from .topics.produce_command import produce
+from .topics.topic_commands import topics
 
 INTERRUPTED = 130
 DEBUG = "--debug"
@@ -74,7 +74,7 @@ def version() -> None:
     from importlib.metadata import PackageNotFoundError, version as version_of
 
     from .. import __version__
-    from ..extras import MODULES, install_command, missing_modules
+    from ..discovery.extras import MODULES, install_command, missing_modules
 
     typer.echo(f"bradbury {__version__}")
     typer.echo(f"python {sys.version.split()[0]}")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...extras import install_command
-from ..failure import CommandFailed
+from ...discovery.extras import install_command
+from ..terminal.failure import CommandFailed
 from .delivery_check import Delays
 
 if TYPE_CHECKING:

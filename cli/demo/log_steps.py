@@ -11,7 +11,7 @@ import ray
 
 from ...clients.consumer_group.ray_actors import ConsumerActor
 from ...clients.producer.producer import Producer
-from ..failure import CommandFailed
+from ..terminal.failure import CommandFailed
 from .delivery_check import DeliveryCheck
 from .flights import Flights
 

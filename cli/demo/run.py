@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..failure import CommandFailed, UsageError
-from ..output import print_json
+from ..terminal.failure import CommandFailed, UsageError
+from ..terminal.output import print_json
 from .screen import Screen, Step, carrier_table, step_table
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from ...extras import install_command, missing_modules
-from ..failure import CommandFailed
+from ...discovery.extras import install_command, missing_modules
+from ..terminal.failure import CommandFailed
 from .delivery_check import Delays
 from .log_steps import PARTITIONS, TOPIC
 

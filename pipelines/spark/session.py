@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...clients.wire.bootstrap import find_bootstrap
+from ...discovery.extras import install_command
 from ...discovery.ray_connection import (
     AUTH_MODE,
     UpError,
@@ -33,7 +34,6 @@ from ...discovery.ray_connection import (
     join_running,
 )
 from ...discovery.state_file import BOOTSTRAP_VARIABLE, cache_directory, default_namespace
-from ...extras import install_command
 from ...protocol.errors import ConnectionFailed
 from .executors import check_room, memory_bytes
 from .failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bradbury import LocalCluster
-from bradbury.cli.failure import CommandFailed, explain
+from bradbury.cli.terminal.failure import CommandFailed, explain
 from bradbury.protocol.errors import TopicAlreadyExists
 from bradbury.tests.support.command_line import Command
 

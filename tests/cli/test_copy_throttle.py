@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import bradbury
-from bradbury.cli.copy_throttle import RATES, RECEIVERS, SENDERS, CopyThrottle
+from bradbury.cli.cluster.copy_throttle import RATES, RECEIVERS, SENDERS, CopyThrottle
 from bradbury.cluster.rebalance import Move
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 
 import bradbury
 from bradbury import LocalCluster
-from bradbury.cli.failure import CommandFailed
-from bradbury.cli.group_offsets_file import read_offsets
-from bradbury.cli.group_reset import parse_duration
+from bradbury.cli.groups.group_offsets_file import read_offsets
+from bradbury.cli.groups.group_reset import parse_duration
+from bradbury.cli.terminal.failure import CommandFailed
 from bradbury.clients.admin.group_offsets_admin import CommittedOffset
 from bradbury.tests.support.command_line import Command, Outcome
 

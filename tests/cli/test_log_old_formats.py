@@ -21,7 +21,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from bradbury.cli.log_verify import check_log
+from bradbury.cli.log.log_verify import check_log
 from bradbury.protocol.compression import CompressionType
 from bradbury.protocol.lz4_header import with_old_checksum
 from bradbury.tests.support.command_line import Command

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from bradbury import LocalCluster
-from bradbury.cli.produce_command import split_lines
+from bradbury.cli.topics.produce_command import split_lines
 from bradbury.tests.support.command_line import Command
 
 

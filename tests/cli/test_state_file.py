@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bradbury.cli.background import stop_process
-from bradbury.cli.bootstrap_address import bootstrap_servers
+from bradbury.cli.cluster.background import stop_process
+from bradbury.cli.terminal.bootstrap_address import bootstrap_servers
 from bradbury.clients.wire.bootstrap import find_bootstrap
 from bradbury.discovery.processes import descendants_of, start_time
 from bradbury.discovery.state_file import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import bradbury
-from bradbury.cli.output import FOLDED, print_table
+from bradbury.cli.terminal.output import FOLDED, print_table
 from bradbury.tests.support.command_line import Command
 
 COLUMNS = 80

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import bradbury
-from bradbury.extras import MODULES
+from bradbury.discovery.extras import MODULES
 from bradbury.tests.packaging.interpreters import (
     Environment,
     Failed,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.cli.copy_throttle import SENDERS
+from bradbury.cli.cluster.copy_throttle import SENDERS
 from bradbury.tests.support.ray_nodes import RayNode
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -1,0 +1,1 @@
+"""bradbury bench: what a cluster does, measured from here."""

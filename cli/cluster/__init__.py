@@ -1,0 +1,1 @@
+"""Commands about a cluster: up, down, status, rebalance, drain, replicas, voters, dirs."""

@@ -1,0 +1,337 @@
+"""`bradbury up` and `down`: a cluster's life on a Ray cluster, or on an embedded one."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...discovery.state_file import (
+    DEFAULT_NAMESPACE,
+    SEPARATOR,
+    ClusterState,
+    read_state,
+    remove_state,
+    write_state,
+)
+from ..terminal.failure import CommandFailed
+from ..terminal.options import parse_pairs
+from ..terminal.output import note
+from .background import end_leftovers, start_in_background, stop_process
+from .running_cluster import Address, Namespace, running_cluster
+
+LOCAL = "local"
+INTERRUPTED = 130
+
+
+def up(
+    data_dir: Annotated[
+        list[Path],
+        typer.Option(
+            help="On every node's own disk; repeat it to spread partitions over several disks. "
+            "By default ~/.local/share/bradbury, or bradbury-NAMESPACE there.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="The address to bind; by default loopback, or each node's own on many machines.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Of each broker; 0 takes any free one. By default 9092; on one machine, where "
+            "that is taken, the first of 9108, 9124, ... that is free.",
+            show_default=False,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Ray cluster to join; 'auto' for the one on this machine, 'local' for an "
+            "embedded one. By default that of RAY_ADDRESS, or else an embedded one.",
+            show_default=False,
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it serves and leave it running.")
+    ] = False,
+    config: Annotated[
+        list[str],
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    node_label: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=VALUE", help="Only Ray nodes with this label; repeatable."),
+    ] = [],  # noqa: B006 -- as above
+    node_resource: Annotated[
+        str | None, typer.Option(help="Only Ray nodes with this resource.", show_default=False)
+    ] = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+) -> int:
+    """Start a cluster on Ray: brokers on every node. Without --detach until Ctrl-C."""
+    settings: dict[str, Any] = {
+        "data_dir": [str(path.absolute()) for path in data_dir] or None,
+        "host": host,
+        "port": port,
+        "node_label": parse_pairs(node_label, "--node-label"),
+        "node_resource": node_resource,
+        "config": parse_pairs(config, "--config"),
+        "namespace": namespace,
+    }
+    running = read_state(namespace)
+    if running is not None and running.is_stale:
+        _clear_away(running)
+    elif running is not None and running.pid is not None:
+        return _already_up(running, settings, address, detach=detach)
+    joined = _address_to_join(address, running)
+    if joined == LOCAL and detach:
+        with _progress() as on_progress:
+            on_progress("starting in the background")
+            state = start_in_background(_arguments(settings), namespace)
+        _announce(state, joined=False, detached=True)
+        return 0
+    return _up_here(settings, joined, detach=detach)
+
+
+def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> None:
+    """Stop the cluster. Its data stays, and the next `up` on it finds everything."""
+    state = None if address not in (None, LOCAL) else read_state(namespace)
+    if state is not None and state.pid is not None and state.started is not None:
+        if state.is_stale:
+            _clear_away(state)
+            note(
+                f"no cluster is up: process {state.pid} had ended by itself; "
+                f"its data is in {state.data_dir}"
+            )
+            return
+        if not state.is_program:
+            stop_process(state.pid, state.started, namespace)
+            _clear_away(state)
+            note(f"stopped; the data is in {state.data_dir}")
+            return
+        address = state.ray_address
+    with running_cluster(address, namespace) as cluster:
+        data_dir = cluster.data_dir
+        cluster.down()
+    note(f"stopped; the data is in {data_dir} on every node")
+    if state is not None and state.is_program:
+        note(f"its Ray goes on in process {state.pid}, which has started it")
+
+
+# --- up ------------------------------------------------------------------------------------------
+
+
+def _already_up(
+    running: ClusterState, settings: dict[str, Any], address: str | None, *, detach: bool
+) -> int:
+    others = [*_differences(running, settings, address)]
+    if detach and not others:
+        note(f"a cluster is up already: {running.bootstrap} (data in {running.data_dir})")
+        return 0
+    with_others = f", with another {' and '.join(others)}" if others else ""
+    raise CommandFailed(
+        f"a cluster is up already at {running.bootstrap} (process {running.pid}, data in "
+        f"{running.data_dir}){with_others}; use it, run `bradbury down` first, or start another "
+        "with --namespace NAME"
+    )
+
+
+def _differences(
+    running: ClusterState, settings: dict[str, Any], address: str | None
+) -> Iterator[str]:
+    """The options by which something else was asked for than what is up."""
+    from ...discovery.ray_connection import resolve_address
+
+    data_dir, config = settings["data_dir"], settings["config"]
+    if data_dir is not None and SEPARATOR.join(data_dir) != running.data_dir:
+        yield "--data-dir"
+    if config and config != running.config:
+        yield "--config"
+    addresses = [one.rpartition(":") for one in running.bootstrap.split(",")]
+    if settings["host"] not in (None, *(host for host, _, _ in addresses)):
+        yield "--host"
+    if settings["port"] and str(settings["port"]) not in (port for _, _, port in addresses):
+        yield "--port"
+    if address not in (None, LOCAL) and resolve_address(address) != running.ray_address:
+        yield "--address"
+
+
+def _address_to_join(address: str | None, running: ClusterState | None) -> str:
+    """The "host:port" of the Ray cluster to go to, or "local".
+
+    A Ray that happens to run here is somebody's: it is joined when that is said, or agreed to.
+
+    running: what the state file says of detached actors in a Ray cluster.
+    """
+    from ...discovery.ray_connection import (
+        is_reachable,
+        named_address,
+        ray_on_this_machine,
+        resolve_address,
+    )
+
+    named = named_address(address)
+    if named is not None:
+        found = LOCAL if named == LOCAL else resolve_address(named)
+        if running is not None and running.ray_address != found:
+            _refuse_if_up(running)
+        return found
+    if running is not None:
+        if is_reachable(running.ray_address):
+            return running.ray_address
+        note(f"the Ray cluster at {running.ray_address}, where it was up, is gone")
+        remove_state(running.namespace)
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        somebodys = ray_on_this_machine()
+        if somebodys is not None and typer.confirm(
+            f"A Ray cluster runs on this machine at {somebodys}. Join it? "
+            "(otherwise an embedded Ray is started)",
+            err=True,
+        ):
+            return somebodys
+    return LOCAL
+
+
+def _refuse_if_up(running: ClusterState) -> None:
+    """Raises CommandFailed if the cluster of this name is up in another Ray cluster."""
+    from ...discovery.ray_connection import is_reachable
+
+    if not is_reachable(running.ray_address):
+        remove_state(running.namespace)
+        return
+    raise CommandFailed(
+        f"a cluster {running.namespace!r} is up already at {running.bootstrap}, in the Ray cluster "
+        f"at {running.ray_address}; run `bradbury down` first, or say another --namespace"
+    )
+
+
+def _arguments(settings: dict[str, Any]) -> list[str]:
+    """The command line of the process that is left behind."""
+    arguments = ["up", "--address", LOCAL, "--namespace", settings["namespace"]]
+    for path in settings["data_dir"] or ():
+        arguments += ["--data-dir", path]
+    for name in ("host", "port", "node_resource"):
+        if settings[name] is not None:
+            arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
+    for name in ("config", "node_label"):
+        for key, value in settings[name].items():
+            arguments += [f"--{name.replace('_', '-')}", f"{key}={value}"]
+    return arguments
+
+
+def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
+    """Start it from this process; without `detach`, stay and take it down again."""
+    import ray
+
+    from ...discovery.ray_connection import join_ray
+    from ...launch.cluster import start
+
+    namespace = settings["namespace"]
+    with _progress() as on_progress:
+        owns_ray = join_ray(address, namespace, on_progress)
+        try:
+            if not detach:
+                _refuse_second(namespace)
+            cluster = start(**settings, on_progress=on_progress)
+        except BaseException:
+            ray.shutdown()
+            raise
+    cluster.owns_ray = owns_ray
+    state = cluster.state(is_kept_here=not detach or owns_ray)
+    if state.pid is None:
+        write_state(state)
+        ray.shutdown()
+        _announce(state, joined=not owns_ray, detached=True)
+        return 0
+    try:
+        write_state(state)
+        _announce(state, joined=not owns_ray, detached=False)
+        received = _wait_for_signal()
+    finally:
+        note("stopping")
+        cluster.down()
+        ray.shutdown()
+    note(f"stopped; the data is in {state.data_dir}")
+    return INTERRUPTED if received == signal.SIGINT else 0
+
+
+def _refuse_second(namespace: str) -> None:
+    from ...discovery.ray_connection import UpError
+    from ...launch.cluster import connect
+
+    try:
+        running = connect(namespace=namespace)
+    except UpError:
+        return
+    raise CommandFailed(
+        f"a cluster is up already at {running.bootstrap_servers} in this Ray cluster's namespace "
+        f"{namespace!r}; use it, run `bradbury down` first, or say another --namespace"
+    )
+
+
+def _wait_for_signal() -> int:
+    """Sleep until Ctrl-C, SIGTERM or the end of the terminal; returns the signal."""
+    asked = threading.Event()
+    received = signal.SIGTERM
+
+    def on_signal(number: int, _frame: object) -> None:
+        nonlocal received
+        received = signal.Signals(number)
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    while not asked.wait(3600):
+        pass
+    return received
+
+
+def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
+    typer.echo(f"Bradbury is up: {state.bootstrap}")
+    typer.echo(f"  data      {state.data_dir}")
+    whose = "the cluster that was joined" if joined else "embedded"
+    typer.echo(f"  ray       {state.ray_address} ({whose}; namespace {state.namespace})")
+    if state.namespace != DEFAULT_NAMESPACE:
+        typer.echo(f"  try       export BRADBURY_NAMESPACE={state.namespace}")
+        typer.echo("            bradbury topics create flights --partitions 4")
+    else:
+        typer.echo("  try       bradbury topics create flights --partitions 4")
+    typer.echo("            seq 1000 | bradbury produce flights")
+    typer.echo("            bradbury consume flights --from-beginning --max 10")
+    typer.echo(f"  stop      {'bradbury down' if detached else 'Ctrl-C'} (the data stays)")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A spinner with the latest word on a terminal; elsewhere nothing: an error stands alone."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as spinner:
+        yield spinner.update
+
+
+# --- leftovers -----------------------------------------------------------------------------------
+
+
+def _clear_away(state: ClusterState) -> None:
+    """Of a cluster whose process has ended: what it left running, and its state file."""
+    end_leftovers(state.descendants)
+    if read_state(state.namespace) == state:  # else another cluster's has taken its place
+        remove_state(state.namespace)

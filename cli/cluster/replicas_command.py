@@ -1,0 +1,196 @@
+"""`bradbury replicas`: which nodes hold a partition, who leads it, on which disk it lies."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..terminal.app import App
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import CommandFailed, UsageError
+from ..terminal.options import AsJson, Bootstrap, Topic
+from ..terminal.output import note, print_json, print_table
+from ..terminal.progress import progress_bar
+
+if TYPE_CHECKING:
+    from ...clients.admin.admin import Admin
+    from ...clients.wire.topic_partition import TopicPartition
+
+POLL_SECONDS = 0.2
+SETTLED_POLLS = 10
+
+replicas = App(
+    help="Move, add and take away replicas of a partition; elect leaders.", no_args_is_help=True
+)
+Partition = Annotated[int, typer.Argument(metavar="PARTITION", help="Its number.", min=0)]
+
+
+@replicas.command("list")
+def list_reassignments(as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
+    """Show the reassignments that go on."""
+    with _admin(bootstrap) as admin:
+        found = admin.list_partition_reassignments()
+    if as_json:
+        print_json(
+            [{**key._asdict(), **asdict(reassignment)} for key, reassignment in found.items()]
+        )
+    elif not found:
+        note("no replica is on its way")
+    else:
+        print_table(
+            ("topic", "partition", "replicas", "adding", "removing"),
+            [
+                (key.topic, key.partition, _ids(one.replicas), _ids(one.adding), _ids(one.removing))
+                for key, one in found.items()
+            ],
+        )
+
+
+@replicas.command()
+def assign(
+    topic: Topic,
+    partition: Partition,
+    nodes: Annotated[
+        str, typer.Argument(metavar="NODE,...", help="Node ids, the preferred leader first.")
+    ],
+    wait: Annotated[bool, typer.Option(help="Until the replicas are there.")] = True,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Let these nodes hold a partition: move it, add replicas, or take some away."""
+    from ...protocol.errors import InvalidReplicaAssignment
+
+    try:
+        ids = [int(word) for word in nodes.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"{nodes!r} are no node ids; say them as in 1,2,3 (`bradbury status` shows them)"
+        ) from None
+    with _admin(bootstrap) as admin:
+        key = _known(admin, topic, partition)
+        try:
+            admin.alter_partition_reassignments({key: ids})
+        except InvalidReplicaAssignment as error:
+            raise CommandFailed(f"{error}; `bradbury status` shows the nodes") from None
+        if not wait:
+            note("begun; `bradbury replicas list` shows it until it is done")
+            return
+        now = _wait(admin, key, tuple(ids))
+    if now != tuple(ids):
+        raise CommandFailed(f"{key} is on {_ids(now)}: somebody cancelled it, or said otherwise")
+    note(f"{key} is on {_ids(now)}")
+
+
+def _wait(admin: Admin, key: TopicPartition, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Until the reassignment is over; the replicas then."""
+    over = 0
+    with progress_bar("copying", None, "records") as advance:
+        while True:
+            (description,) = admin.describe_topics([key.topic])
+            now = description.partitions[key.partition].replicas
+            goes_on = bool(admin.list_partition_reassignments([key]))
+            # The node that is asked may hear of the end a little later than of the beginning.
+            over = 0 if goes_on else over + 1
+            if over and (now == wanted or over > SETTLED_POLLS):
+                return now
+            advance(1)
+            time.sleep(POLL_SECONDS)
+
+
+@replicas.command()
+def cancel(topic: Topic, partition: Partition, bootstrap: Bootstrap = None) -> None:
+    """Stop a reassignment: the partition stays where it was."""
+    from ...protocol.errors import NoReassignmentInProgress
+
+    with _admin(bootstrap) as admin:
+        key = _known(admin, topic, partition)
+        try:
+            admin.alter_partition_reassignments({key: None})
+        except NoReassignmentInProgress:
+            raise CommandFailed(
+                f"nothing goes on with {key}; `bradbury replicas list` shows what does"
+            ) from None
+    note(f"{key} stays where it was")
+
+
+@replicas.command()
+def elect(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="By default all.", show_default=False)
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean",
+            help="For partitions without a leader: any replica that lives leads. Records that only "
+            "others have are lost.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Give partitions back to their first replica."""
+    if unclean and topic is None:
+        raise UsageError("--unclean may lose records: say which TOPIC it is for")
+    with _admin(bootstrap) as admin:
+        wanted = None
+        if topic is not None:
+            _known(admin, topic, 0)
+            (description,) = admin.describe_topics([topic])
+            wanted = [(topic, one.partition) for one in description.partitions]
+        elected = admin.elect_leaders(wanted, election="unclean" if unclean else "preferred")
+    if as_json:
+        print_json([one._asdict() for one in elected])
+    elif not elected:
+        note("every partition is led as it should be")
+    else:
+        print_table(("topic", "partition"), elected)
+
+
+@replicas.command("move-dir")
+def move_directory(
+    topic: Topic,
+    partition: Partition,
+    node: Annotated[int, typer.Argument(metavar="NODE", help="The node's id.")],
+    path: Annotated[str, typer.Argument(metavar="DIRECTORY", help="As `bradbury dirs` shows it.")],
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Move a replica to another disk of its node, while it serves."""
+    from ...protocol.errors import LogDirNotFound
+
+    with _admin(bootstrap) as admin:
+        key = _known(admin, topic, partition)
+        try:
+            admin.alter_replica_log_dirs({(*key, node): path})
+        except LogDirNotFound:
+            raise CommandFailed(
+                f"node {node} has no log directory {path}; `bradbury dirs --broker {node}` shows "
+                "them"
+            ) from None
+    note("begun; `bradbury dirs --partitions` shows it until it is done")
+
+
+def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:
+    from ...clients.wire.topic_partition import TopicPartition
+    from ...protocol.errors import UnknownTopicOrPartition
+
+    try:
+        (description,) = admin.describe_topics([topic])
+    except UnknownTopicOrPartition:
+        raise CommandFailed(f"topic {topic!r} does not exist; `bradbury topics list`") from None
+    count = len(description.partitions)
+    if partition >= count:
+        raise CommandFailed(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+    return TopicPartition(topic, partition)
+
+
+def _admin(bootstrap: str | None) -> Admin:
+    from ...clients.admin.admin import Admin
+
+    return Admin(bootstrap_servers(bootstrap))
+
+
+def _ids(nodes: tuple[int, ...]) -> str:
+    return ",".join(str(node) for node in nodes)

@@ -1,0 +1,71 @@
+"""`bradbury demo`: the main job, end to end, on real data. What it does is in demo/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..terminal.failure import UsageError
+from ..terminal.options import AsJson
+
+
+def demo(
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Ray cluster to run in; by default an embedded one.",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Only the first so many flights.", show_default=False
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the bar chart of delays to it, e.g. delays.png."),
+    ] = None,
+    require_spark: Annotated[
+        bool, typer.Option("--require-spark", help="Fail where Spark cannot run; else skip it.")
+    ] = False,
+    spark: Annotated[bool, typer.Option(help="Leave Spark out with --no-spark.")] = True,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the data, and say how to use it.")
+    ] = False,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run on the cluster that is up in this namespace, and leave it its topics; "
+            "by default on one of its own.",
+            show_default=False,
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Copies of each topic, on so many nodes.")
+    ] = 1,
+    as_json: AsJson = False,
+) -> int:
+    """Run everything once: Ray tasks produce, actors consume, Spark does ETL on the same log."""
+    if require_spark and not spark:
+        raise UsageError("--require-spark and --no-spark contradict each other; say one of them")
+    from .run import DemoSettings, run_demo
+
+    return run_demo(
+        DemoSettings(
+            address=address,
+            rows=rows,
+            plot=plot,
+            require_spark=require_spark,
+            spark=spark,
+            keep=keep,
+            namespace=namespace,
+            replication_factor=replication_factor,
+            as_json=as_json,
+        )
+    )

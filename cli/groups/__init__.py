@@ -1,0 +1,1 @@
+"""Commands about consumer groups: groups list, describe, lag, reset, export, import."""

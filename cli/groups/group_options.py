@@ -1,0 +1,85 @@
+"""What commands of `bradbury groups` are told: groups, and topics with some of their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..terminal.failure import CommandFailed, UsageError
+
+if TYPE_CHECKING:
+    from ...clients.admin.admin import Admin
+    from ...clients.wire.topic_partition import TopicPartition
+
+
+def complete_group(incomplete: str) -> list[str]:
+    """Group ids for shell completion; none where no cluster answers at once."""
+    from ...clients.admin.admin import Admin
+    from ..terminal.bootstrap_address import bootstrap_servers
+
+    try:
+        with Admin(bootstrap_servers(None), timeout_ms=1_000) as admin:
+            names = [one.group_id for one in admin.list_groups()]
+            return [name for name in names if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 -- a completion that fails is an empty one
+        return []
+
+
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_group)
+]
+Groups = Annotated[
+    list[str], typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_group)
+]
+Topics = Annotated[
+    list[str],
+    typer.Option(
+        "--topic", "-t", metavar="TOPIC[:0,1]", help="All its partitions, or these; repeatable."
+    ),
+]
+
+
+def parse_partitions(
+    admin: Admin, topics: Iterable[str], *, known: Iterable[TopicPartition] = ()
+) -> list[TopicPartition]:
+    """["flights", "more:0,2"] -> their partitions, in order.
+
+    Args:
+        admin: knows how many there are.
+        topics: as above; a name with a colon does not exist in Kafka.
+        known: partitions of topics that may be gone.
+
+    Raises:
+        CommandFailed: no such topic or partition, or no numbers.
+    """
+    from ...clients.wire.topic_partition import TopicPartition
+
+    counts = {
+        one.name: len(one.partitions)
+        for one in admin.describe_topics()  # one question, and no topic is made by asking
+    }
+    committed = set(known)
+    found: set[TopicPartition] = set()
+    for text in topics:
+        topic, colon, numbers = text.partition(":")
+        others = {key for key in committed if key.topic == topic}
+        if topic not in counts and not others:
+            raise CommandFailed(
+                f"topic {topic!r} does not exist; `bradbury topics list` shows those that do"
+            )
+        every = {TopicPartition(topic, number) for number in range(counts.get(topic, 0))} | others
+        if not colon:
+            found |= every
+            continue
+        for number in numbers.split(","):
+            if not number.strip().isdecimal():
+                raise UsageError(f"--topic {text!r}: say TOPIC or TOPIC:0,1")
+            key = TopicPartition(topic, int(number))
+            if key not in every:
+                raise CommandFailed(
+                    f"topic {topic!r} has partitions 0 to {len(every) - 1}, not {int(number)}"
+                )
+            found.add(key)
+    return sorted(found)

@@ -1,0 +1,121 @@
+"""Where a group would go on after a reset: every form of it as a list of moves.
+
+As in kafka-consumer-groups: an offset outside of the log becomes its nearest end, a time later than
+every record the end of the log.
+
+Not here: words of a command line (group_reset_command), files (group_offsets_file).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..terminal.failure import CommandFailed, UsageError
+
+if TYPE_CHECKING:
+    from ...clients.admin.admin import Admin
+    from ...clients.wire.topic_partition import TopicPartition
+
+_DURATION = re.compile(
+    r"(?P<sign>[+-]?)P?(?:(?P<d>\d+)D)?(?:T?(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Move:
+    """From `current` (None: nothing is committed) to `wanted`. remark: what to know."""
+
+    key: TopicPartition
+    current: int | None
+    wanted: int
+    remark: str = ""
+
+    @property
+    def change(self) -> int | None:
+        return None if self.current is None else self.wanted - self.current
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to: exactly one of these is set."""
+
+    at: int | None = None
+    """ms since 1970, or a question of ListOffsets'."""
+    offset: int | None = None
+    shift: int | None = None
+    current: bool = False
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
+def plan_moves(
+    admin: Admin,
+    keys: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    target: Target,
+) -> list[Move]:
+    """What a reset to `target` does to these partitions, in order.
+
+    Raises:
+        CommandFailed: shift or current, and nothing is committed to begin from.
+        UnknownTopicOrPartition: there is no such partition.
+    """
+    if target.shift is not None:
+        missing = [key for key in keys if key not in committed]
+        if missing:
+            raise CommandFailed(
+                f"nothing is committed for {_names(missing)}, so it cannot be shifted; "
+                "say --to-earliest or --to-latest for it first"
+            )
+    starts = admin.list_offsets(keys, "earliest")
+    ends = admin.list_offsets(keys, "latest")
+    at = admin.list_offsets(keys, target.at) if target.at is not None else {}
+    moves = []
+    for key in sorted(keys):
+        now = committed.get(key)
+        remark = ""
+        if target.at is not None:
+            wanted = at[key].offset
+            if wanted < 0:
+                wanted, remark = ends[key].offset, "no record is that late: the end"
+        elif target.offset is not None:
+            wanted = target.offset
+        elif target.shift is not None:
+            wanted = committed[key] + target.shift
+        elif target.offsets is not None:
+            wanted = target.offsets[key]
+        elif now is not None:
+            wanted = now
+        else:
+            wanted, remark = ends[key].offset, "nothing was committed: the end"
+        first, end = starts[key].offset, ends[key].offset
+        if wanted < first:
+            wanted, remark = first, f"{wanted} is before the first record: the start"
+        elif wanted > end:
+            wanted, remark = end, f"{wanted} is past the end: the end"
+        moves.append(Move(key, now, wanted, remark))
+    return moves
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Milliseconds of "PT1H30M", "P1D", or as short as "90m". Raises CommandFailed."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not any(found[unit] for unit in "dhms"):
+        raise UsageError(
+            f"{option} {text!r} is no duration; say ISO 8601 as in PT1H30M or P2D, or 90m"
+        )
+    seconds = sum(
+        float(found[unit] or 0) * size
+        for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    )
+    if found["sign"] == "-":
+        seconds = -seconds
+    return round(seconds * 1000)
+
+
+def _names(keys: Sequence[TopicPartition]) -> str:
+    names = [f"{topic}-{partition}" for topic, partition in keys[:5]]
+    return ", ".join(names) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")

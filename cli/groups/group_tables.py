@@ -1,0 +1,167 @@
+"""Groups as tables and as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..terminal.output import note, print_table
+from ..terminal.progress import progress_bar
+
+if TYPE_CHECKING:
+    from ...clients.admin.admin import Admin
+    from ...clients.admin.group_admin import GroupDescription, GroupMember
+    from ...clients.admin.group_lag import PartitionLag
+
+OPTIONAL = ("member", "host", "client")
+"""Left out where there is no room; `groups members` has them."""
+COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "member", "client", "host")
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """A group, where it is, and when (ms since 1970) that was asked."""
+
+    description: GroupDescription
+    partitions: list[PartitionLag]
+    now_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Of all partitions with a committed offset."""
+        return sum(one.lag or 0 for one in self.partitions)
+
+    @property
+    def age_ms(self) -> int | None:
+        """Of the oldest record that is not read."""
+        ages = [one.age_ms(self.now_ms) for one in self.partitions]
+        return max((age for age in ages if age is not None), default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "group": self.description.group_id,
+            "state": self.description.state,
+            "protocol_type": self.description.protocol_type,
+            "protocol": self.description.protocol,
+            "coordinator": str(self.description.coordinator),
+            "members": len(self.description.members),
+            "time": self.now_ms,
+            "lag": self.lag,
+            "lag_ms": self.age_ms,
+            "partitions": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "offset": one.committed.offset if one.committed else None,
+                    "leader_epoch": one.committed.leader_epoch if one.committed else None,
+                    "metadata": one.committed.metadata if one.committed else None,
+                    "log_start_offset": one.log_start_offset,
+                    "log_end_offset": one.log_end_offset,
+                    "lag": one.lag,
+                    "lag_ms": one.age_ms(self.now_ms),
+                    "member": member_json(one.member) if one.member else None,
+                }
+                for one in self.partitions
+            ],
+        }
+
+    def title(self) -> str:
+        group, count = self.description, len(self.description.members)
+        behind = f", {age_text(self.age_ms)} behind" if self.age_ms else ""
+        return (
+            f"{group.group_id}  ({group.state}, {count} member{'' if count == 1 else 's'}, "
+            f"lag {self.lag}{behind})"
+        )
+
+    def rows(self) -> list[Sequence[object]]:
+        return [
+            (
+                one.topic,
+                one.partition,
+                one.committed.offset if one.committed else "-",
+                "-" if one.log_end_offset is None else one.log_end_offset,
+                "-" if one.lag is None else one.lag,
+                age_text(one.age_ms(self.now_ms)),
+                one.member.member_id if one.member else "-",
+                one.member.client_id if one.member else "-",
+                one.member.host if one.member else "-",
+            )
+            for one in self.partitions
+        ]
+
+
+def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list[GroupLag]:
+    """Of these groups, or of all. One that goes away between two questions is left out of all."""
+    from ...protocol.errors import GroupIdNotFound
+
+    wanted = list(dict.fromkeys(names)) or [one.group_id for one in admin.list_groups()]
+    found = []
+    with progress_bar("groups", len(wanted), unit="records") as advance:
+        for name in wanted:
+            try:
+                (description,) = admin.describe_groups([name])
+                partitions = admin.group_lag(name, times=times)
+            except GroupIdNotFound:
+                if names:
+                    raise
+            else:
+                found.append(GroupLag(description, partitions, round(time.time() * 1000)))
+            advance(1)
+    return found
+
+
+def print_groups(found: Iterable[GroupLag]) -> None:
+    shown = False
+    for one in found:
+        shown = True
+        if one.partitions:
+            print_table(COLUMNS, one.rows(), title=one.title(), optional=OPTIONAL)
+        else:
+            note(f"group {one.description.group_id!r} has committed nothing ({one.title()})")
+    if not shown:
+        note("there are no groups yet")
+
+
+def member_json(member: GroupMember) -> dict[str, Any]:
+    return {
+        "member": member.member_id,
+        "instance": member.instance_id,
+        "client": member.client_id,
+        "host": member.host,
+        "topics": list(member.topics),
+        "assignment": [
+            {"topic": topic, "partition": partition} for topic, partition in member.assignment
+        ],
+    }
+
+
+def members_of(group: GroupDescription) -> list[Sequence[object]]:
+    return [
+        (
+            member.member_id,
+            member.instance_id or "-",
+            member.client_id,
+            member.host,
+            len(member.assignment),
+            " ".join(f"{topic}-{partition}" for topic, partition in member.assignment) or "-",
+        )
+        for member in group.members
+    ]
+
+
+def age_text(age_ms: int | None) -> str:
+    """90_500 -> "1m 30s"; None, which is not known, "-"."""
+    if age_ms is None:
+        return "-"
+    if age_ms < 1000:
+        return f"{age_ms} ms" if age_ms else "0"
+    seconds = age_ms // 1000
+    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    parts = []
+    for unit, size in units:
+        amount, seconds = divmod(seconds, size)
+        if amount:
+            parts.append(f"{amount}{unit}")
+    return " ".join(parts[:2])

@@ -1,0 +1,92 @@
+"""`bradbury groups describe --watch`: the same tables, kept up to date until Ctrl-C.
+
+On a terminal the picture is drawn over; elsewhere one table follows the other, and with --json
+there is one line for each group and look. A cluster that does not answer for a while is said to
+be away, and watched on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..terminal.moments import show_time
+from ..terminal.output import make_table, note, print_json_line
+from .group_tables import COLUMNS, OPTIONAL, GroupLag, described_groups, print_groups
+
+if TYPE_CHECKING:
+    from rich.console import Group as Picture
+
+    from ...clients.admin.admin import Admin
+
+
+def watch_groups(
+    admin: Admin,
+    names: Sequence[str],
+    *,
+    times: bool,
+    every: float,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    """Until Ctrl-C, or `count` looks. `every`: seconds."""
+    looks = _looks(admin, names, times=times, every=every, count=count)
+    try:
+        if as_json:
+            for found in looks:
+                for one in found:
+                    print_json_line(one.as_json())
+                sys.stdout.flush()
+        elif sys.stdout.isatty():
+            _draw(looks, every)
+        else:
+            for found in looks:
+                note(show_time(round(time.time() * 1000)))
+                print_groups(found)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass  # how a watch ends
+
+
+def _looks(
+    admin: Admin, names: Sequence[str], *, times: bool, every: float, count: int | None
+) -> Iterator[list[GroupLag]]:
+    from ...protocol.errors import ConnectionFailed, RequestTimedOut
+
+    look = 0
+    due = time.monotonic()
+    while count is None or look < count:
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = max(due + every, time.monotonic())
+        try:
+            found = described_groups(admin, names, times=times)
+        except (ConnectionFailed, RequestTimedOut) as error:
+            if look == 0:
+                raise
+            note(f"{show_time(round(time.time() * 1000))} {error}")
+        else:
+            yield found
+        look += 1
+
+
+def _draw(looks: Iterator[list[GroupLag]], every: float) -> None:
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as live:
+        for found in looks:
+            live.update(_picture(found, every, live.console.width), refresh=True)
+
+
+def _picture(found: list[GroupLag], every: float, width: int) -> Picture:
+    from rich.console import Group as Picture
+    from rich.text import Text
+
+    tables = [
+        make_table(COLUMNS, one.rows(), width=width, title=one.title(), optional=OPTIONAL)
+        for one in found
+    ]
+    when = show_time(round(time.time() * 1000))
+    line = Text(f"{when}, every {every:g} s; Ctrl-C ends it" + ("" if found else "; no groups"))
+    return Picture(*(part for table in tables for part in (table, "")), line)

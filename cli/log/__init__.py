@@ -1,0 +1,1 @@
+"""Commands about the log: dump, verify, index-check, and replay of a topic."""

@@ -1,0 +1,162 @@
+"""The files of logs, read without a broker: which segments there are, their batches, their indexes.
+
+    <log directory>/<topic>-<partition>/00000000000000368769.log        record batches
+                                        00000000000000368769.index      offset -> position
+                                        00000000000000368769.timeindex  timestamp -> offset
+
+Nothing is changed: all of it may be run on the files of a live broker, Bradbury's or Kafka's.
+
+Not here: what a batch must be (log_verify), what an index must say (log_index_check).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..terminal.failure import UsageError
+
+LOG_SUFFIX = ".log"
+
+
+Content = mmap.mmap | bytes
+
+
+def logs_of(paths: list[Path]) -> list[list[Path]]:
+    """The segments of each log below `paths`, oldest first; a log is what one directory holds.
+
+    A path is a segment, a partition's directory or a directory of such; the log of the cluster's
+    metadata is one, too. What a broker has renamed to delete it is left out.
+
+    Raises:
+        CommandFailed: there is nothing at a path, or no log.
+    """
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        if path.is_file():
+            if path.suffix != LOG_SUFFIX:
+                raise UsageError(f"{path}: say a .log file, or a directory of logs")
+            segments = [path]
+        elif path.is_dir():
+            segments = [one for one in path.rglob(f"*{LOG_SUFFIX}") if one.stem.isdecimal()]
+        else:
+            raise UsageError(f"{path}: there is no such file or directory")
+        if not segments:
+            raise UsageError(f"{path}: there is no log in it")
+        for segment in segments:
+            if not segment.parent.name.endswith("-delete"):
+                found.setdefault(segment.parent, []).append(segment)
+    return [sorted(set(found[folder]), key=base_offset_of) for folder in sorted(found)]
+
+
+def base_offset_of(path: Path) -> int:
+    """The lower bound of a segment's offsets, from its name.
+
+    Raises:
+        CommandFailed: the name is no number.
+    """
+    if not path.stem.isdecimal():
+        raise UsageError(
+            f"{path}: the name of a segment or index is its base offset, as in 000368769.log"
+        )
+    return int(path.stem)
+
+
+def below_a_folder(files: list[str]) -> tuple[str, list[str]]:
+    """The folder that all of `files` are in, and their paths from there."""
+    folder = os.path.commonpath([str(Path(file).parent) for file in files])
+    return folder, [os.path.relpath(file, folder) for file in files]
+
+
+@contextmanager
+def content_of(path: Path) -> Iterator[Content]:
+    """The bytes of a file, mapped: as many as there are when it is opened. A slice is a copy."""
+    size = path.stat().st_size
+    if not size:
+        yield b""
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
+        yield mapped
+
+
+class Damage(Exception):
+    """A file is not what it should be from a place on. `str()` says what is wrong there."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
+    """(position, size in bytes) of each batch of a segment, by its length and magic alone.
+
+    An entry of magic 0 or 1 is a batch, too (protocol/old_batches).
+
+    Raises:
+        Damage: a length that cannot be; the file ends within a batch.
+    """
+    from ...protocol.message_set import MAGIC_POSITION
+    from ...protocol.old_batches import least_size
+    from ...protocol.record_batch import read_size
+
+    position, end = 0, len(data)
+    while position < end:
+        head = data[position : position + MAGIC_POSITION + 1]
+        least = least_size(head[MAGIC_POSITION]) if len(head) > MAGIC_POSITION else len(head) + 1
+        if end - position < least:
+            raise Damage(position, f"{end - position} bytes are less than a header")
+        _, size = read_size(head)
+        if size < least:
+            raise Damage(position, f"a batch of {size} bytes")
+        if position + size > end:
+            raise Damage(position, f"the batch's last {position + size - end} bytes are missing")
+        yield position, size
+        position += size
+
+
+class IndexEntry(NamedTuple):
+    """key: an offset (.index) or a timestamp (.timeindex); target: a position, or an offset.
+
+    place: the byte in the index where the entry stands.
+    """
+
+    place: int
+    key: int
+    target: int
+
+
+def walk_index(path: Path) -> Iterator[IndexEntry]:
+    """The entries of a .index or .timeindex, offsets absolute.
+
+    What a broker allocated ahead of use, zeros up to the end, is left out.
+
+    Raises:
+        Damage: entries out of order, or at the end a part of one.
+        CommandFailed: no base offset in the name.
+    """
+    from ...storage.segments import offset_index, time_index
+
+    base_offset = base_offset_of(path)
+    is_offset_index = path.suffix == ".index"
+    layout = offset_index.ENTRY if is_offset_index else time_index.ENTRY
+    content = path.read_bytes()
+    used = len(content.rstrip(b"\x00"))
+    before: tuple[int, ...] = ()
+    for place in range(0, len(content) - layout.size + 1, layout.size):
+        if place >= used:
+            break
+        entry = layout.unpack_from(content, place)
+        if before and not all(now >= then for now, then in zip(entry, before, strict=True)):
+            raise Damage(place, f"{entry} after {before}")
+        before = entry
+        key, target = entry
+        if is_offset_index:
+            yield IndexEntry(place, base_offset + key, target)
+        else:
+            yield IndexEntry(place, key, base_offset + target)
+    if len(content) % layout.size:
+        raise Damage(len(content) // layout.size * layout.size, "a part of an entry")

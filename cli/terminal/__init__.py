@@ -1,0 +1,1 @@
+"""What all commands share: help, options, tables, progress, one-line errors."""

@@ -1,0 +1,153 @@
+"""`bradbury consume`: the records of a topic to stdout, as they come.
+
+Without --group every partition is read, or the one asked for; with it the partitions are shared
+with the other members, and what was printed is committed. It ends after --max records, at the
+records there were when it began (--until-end), when none has come for --timeout seconds, with
+Ctrl-C, or when nobody reads its output any more.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import UsageError
+from ..terminal.options import Bootstrap, Topic
+from .record_format import Formatter, formatter
+from .topic_commands import require_partition
+
+if TYPE_CHECKING:
+    from ...clients.consumer.consumer import Consumer
+    from ...clients.wire.topic_partition import TopicPartition
+
+POLL_MS = 200
+
+
+def consume(
+    topic: Topic,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Every record there is; else only new ones.")
+    ] = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after so many.")
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", "-e", help="End where the topic ends now.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="End when none has come for so long."),
+    ] = None,
+    format_text: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="value, json, or a template: %t topic, %p partition, %o offset, %T timestamp, "
+            "%k key, %v value, %h headers.",
+        ),
+    ] = "value",
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one.")
+    ] = None,
+    offset: Annotated[
+        int | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="N",
+            help="With --partition: begin here; -10: ten before the end.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group."),
+    ] = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Print the records of a topic."""
+    from ...clients.consumer.consumer import Consumer
+    from ...clients.wire.topic_partition import TopicPartition
+
+    write = formatter(format_text)
+    if offset is not None and partition is None:
+        raise UsageError("--offset needs --partition: every partition has its own offsets")
+    if offset is not None and from_beginning:
+        raise UsageError("--from-beginning and --offset are two beginnings; say one of them")
+    if group is not None and partition is not None:
+        raise UsageError("--group shares all partitions; leave --partition or --group away")
+    servers = bootstrap_servers(bootstrap)
+    count = require_partition(servers, topic, partition)
+    reset: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"
+    with Consumer(
+        *(() if partition is not None else (topic,)),
+        bootstrap=servers,
+        group=group,
+        auto_offset_reset=reset,
+    ) as consumer:
+        if partition is not None:
+            consumer.assign([(topic, partition)])
+        if offset is not None and partition is not None:
+            _seek(consumer, TopicPartition(topic, partition), offset)
+        ends: dict[TopicPartition, int] = {}
+        if until_end:
+            wanted = range(count) if partition is None else (partition,)
+            ends = consumer.end_offsets(*(TopicPartition(topic, number) for number in wanted))
+        _print(consumer, write, max_records, timeout, ends)
+
+
+def _seek(consumer: Consumer, partition: TopicPartition, offset: int) -> None:
+    if offset >= 0:
+        consumer.seek(partition, offset)
+        return
+    (first,) = consumer.beginning_offsets(partition).values()
+    (end,) = consumer.end_offsets(partition).values()
+    consumer.seek(partition, max(first, end + offset))
+
+
+def _print(
+    consumer: Consumer,
+    write: Formatter,
+    max_records: int | None,
+    timeout: float | None,
+    ends: dict[TopicPartition, int],
+) -> None:
+    """Until one of the ends is reached; `ends` is empty for none."""
+    output = sys.stdout.buffer
+    left = max_records
+    heard = time.monotonic()
+    while left is None or left > 0:
+        table = consumer.poll(POLL_MS, max_records=left)
+        if table.num_rows:
+            heard = time.monotonic()
+            output.write(write(table))
+            output.flush()
+            if left is not None:
+                left -= table.num_rows
+        elif _reader_is_gone():
+            raise BrokenPipeError
+        elif timeout is not None and time.monotonic() - heard >= timeout:
+            return
+        if ends and _is_past(consumer, ends):
+            return
+
+
+def _reader_is_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads: `consume | head` when no record comes to tell."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
+    return bool(poll.poll(0))
+
+
+def _is_past(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    """Whether all that is assigned has been printed up to `ends`."""
+    assigned = consumer.assignment()
+    return bool(assigned) and all(
+        consumer.position(partition) >= ends[partition] for partition in assigned
+    )

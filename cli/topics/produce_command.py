@@ -1,0 +1,218 @@
+"""`bradbury produce`: lines from stdin or files become records.
+
+A line is a record without its newline. With --key-separator the part before the first separator is
+the key. Work is per chunk of lines: a chunk is what has arrived, so typed lines leave at once and a
+file leaves in batches of --batch lines.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import CommandFailed, UsageError
+from ..terminal.options import Acks, AsJson, Bootstrap, Compression, Topic
+from ..terminal.output import count_text, note, print_json
+from .topic_commands import require_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READ_BYTES = 1024 * 1024
+MAX_CHUNK_BYTES = 4 * READ_BYTES
+MAX_OPEN_CHUNKS = 64
+STDIN = Path("-")
+
+
+def produce(
+    topic: Topic,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Lines; stdin if none, or for '-'.")
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator",
+            "-k",
+            metavar="TEXT",
+            help=r"What stands between key and value, e.g. ':' or '\t'. Without it no keys.",
+            show_default=False,
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition",
+            "-p",
+            min=0,
+            metavar="N",
+            help="All into this one.",
+            show_default=False,
+        ),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most lines sent in one call.")
+    ] = 50_000,
+    compression: Compression = "none",
+    acks: Acks = "all",
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Send lines from stdin or files to a topic."""
+    from ...clients.producer.producer import Producer
+
+    separator = None if key_separator is None else parse_separator(key_separator)
+    for path in files:
+        if path != STDIN and not path.is_file():
+            raise UsageError(f"{path}: there is no such file")
+    servers = bootstrap_servers(bootstrap)
+    require_partition(servers, topic, partition)
+    count, size, began = 0, 0, time.monotonic()
+    open_chunks: deque[Future[Any]] = deque()
+    with (
+        Producer(
+            servers,
+            acks="all" if acks in ("all", "-1") else int(acks),
+            compression_type=compression,
+        ) as producer,
+        _progress_bar(files) as advance,
+    ):
+        for chunk in _chunks(files, batch):
+            open_chunks.append(
+                producer.send_batch(topic, table_of(chunk, separator, count), partition=partition)
+            )
+            if len(open_chunks) > MAX_OPEN_CHUNKS:
+                open_chunks.popleft().result()
+            count += len(chunk)
+            sent = sum(map(len, chunk)) + len(chunk)
+            size += sent
+            advance(sent)
+        for future in open_chunks:
+            future.result()
+    seconds = time.monotonic() - began
+    _report(topic, count, size, seconds, as_json=as_json)
+
+
+def parse_separator(text: str) -> bytes:
+    r"""The separator's bytes; `\t`, `\n`, `\0` and `\\` may be written so."""
+    for written, meant in (("\\t", "\t"), ("\\n", "\n"), ("\\0", "\0"), ("\\\\", "\\")):
+        if text == written:
+            text = meant
+    if not text:
+        raise UsageError("--key-separator is empty; say for example --key-separator :")
+    return text.encode()
+
+
+def table_of(lines: list[bytes], separator: bytes | None, first_line: int = 0) -> pa.Table:
+    """The columns `value`, and with a separator `key`, of a chunk of lines.
+
+    Raises:
+        CommandFailed: a line without the separator; `first_line` lines came before the chunk.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pa.array(lines, pa.binary())
+    if separator is None:
+        return pa.table({"value": values})
+    at = pc.find_substring(values, separator)
+    if (missing := pc.index(at, -1).as_py()) >= 0:
+        raise CommandFailed(
+            f"line {first_line + missing + 1} has no {separator.decode()!r} between key and value; "
+            "leave --key-separator away, or say another one"
+        )
+    pairs = [line.split(separator, 1) for line in lines]
+    return pa.table(
+        {
+            "key": pa.array([pair[0] for pair in pairs], pa.binary()),
+            "value": pa.array([pair[1] for pair in pairs], pa.binary()),
+        }
+    )
+
+
+def split_lines(blocks: Iterator[bytes], batch: int) -> Iterator[list[bytes]]:
+    """Lines without their newlines, at most `batch` together, as soon as a block has ended them.
+
+    What follows the last newline is a line too, if there is anything.
+    """
+    rest: list[bytes] = []
+    for block in blocks:
+        first, newline, after = block.partition(b"\n")
+        rest.append(first)
+        if not newline:
+            continue
+        lines = after.split(b"\n")
+        lines.insert(0, b"".join(rest))
+        rest = [lines.pop()]
+        for start in range(0, len(lines), batch):
+            yield lines[start : start + batch]
+    if last := b"".join(rest):
+        yield [last]
+
+
+def _chunks(files: list[Path], batch: int) -> Iterator[list[bytes]]:
+    for path in files or [STDIN]:
+        if path == STDIN:
+            yield from split_lines(_blocks(sys.stdin.fileno()), batch)
+        else:
+            with path.open("rb", buffering=0) as file:
+                yield from split_lines(_blocks(file.fileno()), batch)
+
+
+def _blocks(descriptor: int) -> Iterator[bytes]:
+    """What has arrived, at most MAX_CHUNK_BYTES of it; waits only when nothing has."""
+    parts: list[bytes] = []
+    size = 0
+    while data := os.read(descriptor, READ_BYTES):
+        parts.append(data)
+        size += len(data)
+        if size < MAX_CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:
+            continue
+        yield b"".join(parts)
+        parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
+@contextmanager
+def _progress_bar(files: list[Path]) -> Iterator[Callable[[int], None]]:
+    """Over the bytes of files, on a terminal."""
+    if not files or STDIN in files or not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    total = sum(path.stat().st_size for path in files)
+    columns = (TextColumn("sending"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda size: progress.advance(task, size)
+
+
+def _report(topic: str, count: int, size: int, seconds: float, *, as_json: bool) -> None:
+    rate = count / seconds if seconds > 0 else 0.0
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "records": count,
+                "bytes": size,
+                "seconds": round(seconds, 3),
+                "records_per_second": round(rate),
+            }
+        )
+    else:
+        said = count_text(count, "record")
+        note(f"{said} to {topic!r} in {seconds:.2f} s ({rate:,.0f}/s)")

@@ -1,0 +1,354 @@
+"""`bradbury topics`: create, list, describe, configs, alter, add-partitions, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..terminal.app import App
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import CommandFailed, UsageError
+from ..terminal.options import AsJson, Bootstrap, Topic, complete_topic, parse_pairs
+from ..terminal.output import count_text, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from ...clients.admin.admin import Admin, TopicDescription
+    from ...clients.admin.configs import ConfigEntry
+
+topics = App(help="Create, list, describe, change and delete topics.", no_args_is_help=True)
+
+
+@topics.command()
+def create(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many.")
+    ] = 1,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Copies of each partition.")
+    ] = 1,
+    config: Annotated[
+        list[str],
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a topic that is there as it is.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Create a topic."""
+    from ...protocol.errors import InvalidPartitions, TopicAlreadyExists
+
+    configs = parse_pairs(config, "--config")
+    with _admin(bootstrap) as admin:
+        try:
+            description = admin.create_topic(topic, partitions, replication_factor, configs)
+        except TopicAlreadyExists:
+            if if_not_exists:
+                note(f"topic {topic!r} already exists")
+                return
+            raise CommandFailed(
+                f"topic {topic!r} already exists; `bradbury topics describe {topic}` shows it, "
+                f"`bradbury topics delete {topic}` removes it with its records"
+            ) from None
+        except InvalidPartitions as error:
+            raise CommandFailed(f"{error}; say another --partitions") from None
+    if as_json:
+        print_json(_summary(description))
+    else:
+        note(f"created topic {topic!r} with {count_text(partitions, 'partition')}")
+
+
+@topics.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Bradbury's own, too.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """List the topics."""
+    with _admin(bootstrap) as admin:
+        found = [
+            _summary(topic)
+            for topic in admin.describe_topics()
+            if internal or not topic.is_internal
+        ]
+    if as_json:
+        print_json(found)
+    elif not found:
+        note("there are no topics yet; `bradbury topics create NAME` makes one")
+    else:
+        print_table(
+            ("topic", "partitions", "replicas", "leaderless"),
+            [
+                (
+                    topic["topic"],
+                    topic["partitions"],
+                    topic["replication_factor"],
+                    topic["leaderless"],
+                )
+                for topic in found
+            ],
+        )
+
+
+@topics.command()
+def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
+    """Show a topic's partitions, offsets, leaders and settings."""
+    with _admin(bootstrap) as admin:
+        described = _describe(admin, topic)
+    if as_json:
+        print_json(described)
+        return
+    print_table(
+        ("partition", "leader", "address", "epoch", "isr", "first", "end", "records"),
+        [
+            (
+                partition["partition"],
+                partition["leader"],
+                partition["address"],
+                partition["leader_epoch"],
+                ",".join(map(str, partition["isr"])),
+                partition["log_start_offset"],
+                partition["log_end_offset"],
+                _records(partition),
+            )
+            for partition in described["partitions"]
+        ],
+        title=f"{topic}  (id {described['topic_id']})",
+    )
+    own = [entry for entry in described["configs"] if entry["source"] == "topic"]
+    if own:
+        print_table(("config", "value"), [(entry["name"], entry["value"]) for entry in own])
+
+
+@topics.command()
+def configs(
+    topic: Topic,
+    everything: Annotated[bool, typer.Option("--all", help="Defaults, too.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Show a topic's settings and where each value is from."""
+    from ...protocol.errors import UnknownTopicOrPartition
+
+    with _admin(bootstrap) as admin:
+        try:
+            entries = admin.describe_configs(topic, documentation=True)
+        except UnknownTopicOrPartition:
+            raise _unknown(topic) from None
+    shown = [
+        entry
+        for name, entry in sorted(entries.items())
+        if everything or SOURCES.get(entry.source) != "default"
+    ]
+    if as_json:
+        print_json([{**_config(entry), "meaning": entry.documentation} for entry in shown])
+    elif not shown:
+        note(f"topic {topic!r} has only defaults; --all shows them")
+    else:
+        print_table(
+            ("config", "value", "from", "meaning"),
+            [
+                (entry.name, entry.value, SOURCES.get(entry.source), entry.documentation)
+                for entry in shown
+            ],
+        )
+
+
+@topics.command()
+def alter(
+    topic: Topic,
+    config: Annotated[
+        list[str], typer.Option("--config", "-c", metavar="NAME=VALUE", help="To set; repeatable.")
+    ] = [],  # noqa: B006 -- typer reads the default and never changes it
+    unset: Annotated[
+        list[str], typer.Option("--unset", "-u", metavar="NAME", help="To unset; repeatable.")
+    ] = [],  # noqa: B006 -- as above
+    append: Annotated[
+        list[str], typer.Option(metavar="NAME=WORD", help="To add to a list; repeatable.")
+    ] = [],  # noqa: B006 -- as above
+    subtract: Annotated[
+        list[str], typer.Option(metavar="NAME=WORD", help="To take from a list; repeatable.")
+    ] = [],  # noqa: B006 -- as above
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Change a topic's settings: all that are named, or none."""
+    from ...protocol.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+
+    changes = parse_pairs(config, "--config")
+    added, taken = parse_pairs(append, "--append"), parse_pairs(subtract, "--subtract")
+    if not (changes or unset or added or taken):
+        raise UsageError("nothing to change; say --config name=value or --unset name")
+    with _admin(bootstrap) as admin:
+        try:
+            admin.alter_configs(
+                topic, changes, unset=unset, append=added, subtract=taken, validate_only=dry_run
+            )
+        except UnknownTopicOrPartition:
+            raise _unknown(topic) from None
+        except (InvalidConfig, InvalidRequest) as error:
+            raise UsageError(
+                f"{error}; nothing was changed. `bradbury topics configs {topic} --all` shows "
+                "every setting"
+            ) from None
+    names = ", ".join([*changes, *unset, *added, *taken])
+    note(f"topic {topic!r}: {'could change' if dry_run else 'changed'} {names}")
+
+
+@topics.command("add-partitions")
+def add_partitions(
+    topic: Topic,
+    total: Annotated[int, typer.Argument(metavar="TOTAL", min=1, help="Partitions afterwards.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Give a topic more partitions, TOTAL in all. Keys may go elsewhere from then on."""
+    from ...protocol.errors import InvalidPartitions, UnknownTopicOrPartition
+
+    with _admin(bootstrap) as admin:
+        try:
+            admin.create_partitions(topic, total, validate_only=dry_run)
+        except UnknownTopicOrPartition:
+            raise _unknown(topic) from None
+        except InvalidPartitions as error:
+            raise CommandFailed(f"{error}; say a greater TOTAL") from None
+    note(f"topic {topic!r} {'could have' if dry_run else 'has'} {count_text(total, 'partition')}")
+
+
+@topics.command()
+def delete(
+    topic: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", help="Names.", autocompletion=complete_topic),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Pass over topics that are not there.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Delete topics and their records."""
+    from ...protocol.errors import UnknownTopicOrPartition
+
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Delete {', '.join(topic)} with all records?", abort=True, err=True)
+    with _admin(bootstrap) as admin:
+        for name in topic:
+            try:
+                admin.delete_topic(name)
+            except UnknownTopicOrPartition:
+                if if_exists:
+                    note(f"there is no topic {name!r}")
+                    continue
+                raise _unknown(name) from None
+            note(f"deleted topic {name!r}")
+
+
+def require_topic(servers: str, topic: str) -> int:
+    """How many partitions `topic` has.
+
+    A client would have the broker create a topic that is not there; a misspelt name on a command
+    line is better told.
+
+    Raises:
+        CommandFailed: there is no such topic.
+    """
+    with _admin(servers) as admin:
+        for description in admin.describe_topics():
+            if description.name == topic:
+                return len(description.partitions)
+    raise _unknown(topic)
+
+
+def require_partition(servers: str, topic: str, partition: int | None) -> int:
+    """The same, and CommandFailed if `partition` is given and none of them."""
+    count = require_topic(servers, topic)
+    if partition is not None and partition >= count:
+        raise CommandFailed(
+            f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}; "
+            "say another --partition"
+        )
+    return count
+
+
+def _admin(bootstrap: str | None) -> Admin:
+    from ...clients.admin.admin import Admin
+
+    return Admin(bootstrap_servers(bootstrap))
+
+
+def _unknown(topic: str) -> CommandFailed:
+    return CommandFailed(
+        f"topic {topic!r} does not exist; `bradbury topics list` shows those that do, "
+        f"`bradbury topics create {topic}` makes it"
+    )
+
+
+def _summary(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": len(topic.partitions),
+        "replication_factor": max((len(one.replicas) for one in topic.partitions), default=0),
+        "leaderless": sum(one.leader < 0 for one in topic.partitions),
+        "internal": topic.is_internal,
+    }
+
+
+SOURCES = {
+    1: "topic",
+    2: "this broker, at run time",
+    3: "all brokers, at run time",
+    4: "broker",
+    5: "default",
+}
+"""DescribeConfigs' config_source (KIP-226)."""
+
+
+def _describe(admin: Admin, topic: str) -> dict[str, Any]:
+    if topic not in admin.list_topics(include_internal=True):
+        raise _unknown(topic)
+    (description,) = admin.describe_topics([topic])
+    addresses = {node.node_id: node.address for node in admin.describe_cluster().brokers}
+    led = [(topic, one.partition) for one in description.partitions if one.leader >= 0]
+    starts = admin.list_offsets(led, "earliest")
+    ends = admin.list_offsets(led, "latest")
+
+    def offset(found: Any, partition: int) -> int | None:
+        return found[topic, partition].offset if (topic, partition) in found else None
+
+    return {
+        **_summary(description),
+        "partitions": [
+            {
+                "partition": one.partition,
+                "leader": one.leader,
+                "address": str(addresses[one.leader]) if one.leader in addresses else None,
+                "leader_epoch": one.leader_epoch,
+                "replicas": list(one.replicas),
+                "isr": list(one.isr),
+                "log_start_offset": offset(starts, one.partition),
+                "log_end_offset": offset(ends, one.partition),
+            }
+            for one in description.partitions
+        ],
+        "configs": [_config(entry) for entry in admin.describe_configs(topic).values()],
+    }
+
+
+def _config(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": SOURCES.get(entry.source, str(entry.source)),
+    }
+
+
+def _records(partition: dict[str, Any]) -> int | None:
+    if partition["log_end_offset"] is None:
+        return None
+    return int(partition["log_end_offset"] - partition["log_start_offset"])

