@@ -75,7 +75,7 @@ class BrokerConfig(Config):
         "group.coordinator.threads": ONE_LOOP,
         "group.coordinator.append.linger.ms": "what comes meanwhile shares the next fsync",
         "broker.id": "node ids are given by the controller",
-        "broker.rack": "the rack is the Ray node",
+        "broker.rack": "the rack is the Ray node's label log-rack or zone, else its machine",
         "node.id": "node ids are given by the controller",
         "process.roles": CONTROLLER_IS_AN_ACTOR,
         "controller.*": CONTROLLER_IS_AN_ACTOR,
