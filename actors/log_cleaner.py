@@ -41,6 +41,8 @@ logger = logging.getLogger("bradbury.cleaner")
 
 T = TypeVar("T")
 MEGABYTE = 1024**2
+MOST_THREADS = 64
+"""They come when they are needed; beyond, workers share them."""
 
 
 class LogCleaner:
@@ -65,12 +67,7 @@ class LogCleaner:
             on_failure: told when a log directory has gone offline.
         """
         self._logs = logs
-        self._config = CleanerConfig(
-            threads=config.log_cleaner_threads,
-            dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
-            io_buffer_size=config.log_cleaner_io_buffer_size,
-            io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
-        )
+        self._config = _config_of(config)
         self._is_enabled = config.log_cleaner_enable
         self._backoff_seconds = config.log_cleaner_backoff_ms / 1000
         self._now_ms = now_ms
@@ -80,7 +77,7 @@ class LogCleaner:
         self._throttling = threading.Lock()
         self._stopping = threading.Event()
         self._woken = asyncio.Event()
-        self._workers: list[asyncio.Task[None]] = []
+        self._workers: dict[int, asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._in_progress: set[PartitionLog] = set()
         self.uncleanable: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
@@ -95,20 +92,36 @@ class LogCleaner:
     def start(self) -> None:
         if not self._is_enabled:
             return
-        count = self._config.threads
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="cleaner")
-        self._workers = [asyncio.create_task(self._work()) for _ in range(count)]
+        self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="cleaner")
+        self._start_workers()
+
+    def _start_workers(self) -> None:
+        for number in range(self._config.threads):
+            if number not in self._workers or self._workers[number].done():
+                self._workers[number] = asyncio.create_task(self._work(number))
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Use these settings from the next cleaning on; what is under way goes on as it began."""
+        self._config = _config_of(config)
+        self._backoff_seconds = config.log_cleaner_backoff_ms / 1000
+        with self._throttling:
+            self._throttler.set_rate(config.log_cleaner_io_max_bytes_per_second)
+        if self._threads is None or self._stopping.is_set():
+            return
+        self._start_workers()
+        self._woken.set()
+        self._woken = asyncio.Event()
 
     async def stop(self) -> None:
         """Returns when no thread of it runs any more; a cleaning in progress ends unfinished."""
         self._stopping.set()
         self._woken.set()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await asyncio.gather(*self._workers.values(), return_exceptions=True)
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 
-    async def _work(self) -> None:
-        while not self._stopping.is_set():
+    async def _work(self, number: int) -> None:
+        while not self._stopping.is_set() and number < self._config.threads:
             try:
                 has_cleaned = await self._clean_filthiest()
             except Exception:
@@ -213,6 +226,15 @@ class LogCleaner:
             wait_ms = self._throttler.observe(size, time.monotonic() * 1000)
         if self._stopping.wait(wait_ms / 1000) if wait_ms else self._stopping.is_set():
             raise CleaningAborted("the cleaner stops")
+
+
+def _config_of(config: BrokerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        threads=config.log_cleaner_threads,
+        dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
+        io_buffer_size=config.log_cleaner_io_buffer_size,
+        io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
+    )
 
 
 def _tell(log: PartitionLog, cleaning: Cleaning, seconds: float) -> None:

@@ -263,8 +263,8 @@ class PartitionHost:
         log = self._replicas[topic, partition].log
         if "delete" not in log.config.cleanup_policies:
             raise PolicyViolation(
-                f"{topic}-{partition} is only compacted (cleanup.policy={log.config.cleanup_policy}"
-                "): its records go when their keys get newer ones"
+                f"{topic}-{partition} has cleanup.policy={log.config.cleanup_policy!r} without "
+                "delete: its records are not deleted by offset"
             )
         return self._replicas[topic, partition].delete_records(
             log.high_watermark if before_offset == -1 else before_offset
@@ -337,6 +337,8 @@ class PartitionHost:
     def configure(self, server: ServerConfig) -> None:
         """Use these settings from now on; logs that take a default from them follow at once."""
         before, self._server = self._server, server
+        if self.cleaner is not None and server.broker != before.broker:
+            self.cleaner.configure(server.broker)
         if server.log_defaults == before.log_defaults:
             return
         for (name, _), replica in self._replicas.items():

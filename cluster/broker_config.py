@@ -16,6 +16,7 @@ from ..protocol.config_key import (
     LONG_MAX,
     MINUTE_MS,
     Config,
+    as_it_is,
     boolean,
     double,
     integer,
@@ -54,10 +55,8 @@ class BrokerConfig(Config):
 
     kind: ClassVar[str] = "broker"
     refused: ClassVar[Mapping[str, str]] = {
-        "log.preallocate": "files grow as they are written",
         "log.flush.scheduler.interval.ms": "what is due for an fsync is looked for all the time",
         "log.message.format.version": "Kafka 4 has removed it",
-        "log.local.retention.*": NO_TIERED_STORAGE,
         "remote.*": NO_TIERED_STORAGE,
         "num.io.threads": ONE_LOOP,
         "num.network.threads": ONE_LOOP,
@@ -189,28 +188,38 @@ class BrokerConfig(Config):
         "A class, `package.module:Class`, that says which old segments go; empty: retention.ms and "
         "retention.bytes. See storage/log/retention.",
     )
+    remote_log_storage_system_enable: bool = as_it_is(
+        False, "Whether segments may move to another storage.", NO_TIERED_STORAGE
+    )
     log_cleaner_enable: bool = boolean(
         True, "Whether logs with cleanup.policy=compact are compacted; without, they only grow."
     )
-    log_cleaner_threads: int = integer(1, 1, "How many logs of a node are compacted at once.")
+    log_cleaner_threads: int = integer(
+        1, 1, "How many logs of a node are compacted at once.", dynamic=True
+    )
     log_cleaner_dedupe_buffer_size: int = long(
         128 * 1024**2,
         1024**2,
         "Bytes for the keys of a compaction, for all threads together; a key takes 24.",
+        dynamic=True,
     )
     log_cleaner_io_buffer_size: int = integer(
-        512 * 1024, 0, "Bytes for reading and writing in compactions, for all threads together."
+        512 * 1024,
+        0,
+        "Bytes for reading and writing in compactions, for all threads together.",
+        dynamic=True,
     )
     log_cleaner_io_buffer_load_factor: float = ratio(
-        0.9, "How full the keys of a compaction may make their buffer."
+        0.9, "How full the keys of a compaction may make their buffer.", dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = double(
         NO_RATE_LIMIT,
         1.0,
         "What compactions may read and write per second, all together, on average.",
+        dynamic=True,
     )
     log_cleaner_backoff_ms: int = long(
-        15_000, 0, "How long to wait before logs to compact are looked for again."
+        15_000, 0, "How long to wait before logs to compact are looked for again.", dynamic=True
     )
     replica_selector_class: str = string(
         "",

@@ -45,7 +45,8 @@ class ConfigKey:
     """One setting.
 
     default: None where Kafka has none, because another name says it.
-    choices: the words that a string may be, or that a list may hold.
+    choices: the words that a string may be, or that a list may hold; none only if it may_be_empty.
+    only: the one value that may be given, as it is what happens anyway, and why; None: any.
     is_dynamic: can be changed while brokers run, and then has effect.
     broker_names: of a topic's setting, the brokers' settings that give its default, first first.
     """
@@ -57,6 +58,9 @@ class ConfigKey:
     lowest: float | None = None
     highest: float | None = None
     choices: tuple[str, ...] = ()
+    may_be_empty: bool = False
+    only: Any = None
+    why_only: str = ""
     is_dynamic: bool = False
     broker_names: tuple[str, ...] = ()
 
@@ -85,6 +89,11 @@ class ConfigKey:
 
     def check(self, value: Any) -> None:
         """Raises InvalidConfig unless `value`, of the right type, is allowed."""
+        if self.only is not None and value != self.only:
+            raise InvalidConfig(
+                f"{self.name} is not available: {self.why_only}; it can only be "
+                f"{self.format(self.only)}"
+            )
         # "not >=" refuses not-a-number, too.
         if self.lowest is not None and not value >= self.lowest:
             raise InvalidConfig(f"{self.name} must be at least {self.lowest}, got {value}")
@@ -94,7 +103,7 @@ class ConfigKey:
             return
         if self.type is ConfigType.LIST:
             words = split_list(value)
-            if not words or not set(words) <= set(self.choices):
+            if not (words or self.may_be_empty) or not set(words) <= set(self.choices):
                 allowed = " and ".join(self.choices)
                 raise InvalidConfig(f"{self.name} is a list of {allowed}, got {value!r}")
         elif value not in self.choices:
@@ -109,8 +118,10 @@ class ConfigKey:
     @property
     def allowed(self) -> str:
         """The values that may be given, for people."""
+        if self.only is not None:
+            return f"only `{self.format(self.only)}`: {self.why_only}"
         if self.choices:
-            return ", ".join(self.choices)
+            return ", ".join(self.choices) + (", or nothing" if self.may_be_empty else "")
         if self.lowest is None:
             return ""
         if self.highest is None:
@@ -225,11 +236,24 @@ def string(
     )
 
 
+def as_it_is(default: bool | int, documentation: str, why_only: str, *, broker: str = "") -> Any:
+    """A field that programs set to what it is here anyway; any other value is refused."""
+    return _field(
+        default,
+        type=ConfigType.BOOLEAN if isinstance(default, bool) else ConfigType.LONG,
+        documentation=documentation,
+        only=default,
+        why_only=why_only,
+        broker_names=tuple(broker.split()),
+    )
+
+
 def word_list(
     default: str,
     documentation: str,
     *,
     choices: tuple[str, ...] = (),
+    may_be_empty: bool = False,
     dynamic: bool = False,
     broker: str = "",
 ) -> Any:
@@ -238,6 +262,7 @@ def word_list(
         default,
         type=ConfigType.LIST,
         choices=choices,
+        may_be_empty=may_be_empty,
         documentation=documentation,
         is_dynamic=dynamic,
         broker_names=tuple(broker.split()),

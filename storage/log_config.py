@@ -25,12 +25,14 @@ from ..protocol.config_key import (
     Config,
     ConfigKey,
     ConfigType,
+    as_it_is,
     boolean,
     integer,
     kafka_name,
     keys_of,
     long,
     ratio,
+    split_list,
     string,
     word_list,
 )
@@ -53,9 +55,6 @@ class LogConfig(Config):
 
     kind: ClassVar[str] = "topic"
     refused: ClassVar[Mapping[str, str]] = {
-        "preallocate": "files grow as they are written",
-        "remote.*": NO_TIERED_STORAGE,
-        "local.retention.*": NO_TIERED_STORAGE,
         "message.format.version": "Kafka 4 has removed it; the format is always magic 2",
         "message.downconversion.enable": "Kafka 4 has removed it",
         "message.timestamp.difference.max.ms": (
@@ -162,8 +161,9 @@ class LogConfig(Config):
     cleanup_policy: str = word_list(
         "delete",
         "What happens to old records: delete drops whole old segments, compact keeps the last "
-        "record of each key; compact,delete does both.",
+        "record of each key; compact,delete does both, and nothing keeps all.",
         choices=("delete", "compact"),
+        may_be_empty=True,
         broker="log.cleanup.policy",
     )
     min_cleanable_dirty_ratio: float = ratio(
@@ -217,6 +217,33 @@ class LogConfig(Config):
         broker="compression.zstd.level",
     )
 
+    preallocate: bool = as_it_is(
+        False,
+        "Whether a segment takes all its space on the disk when it is begun.",
+        "files grow as they are written",
+        broker="log.preallocate",
+    )
+    remote_storage_enable: bool = as_it_is(
+        False, "Whether old segments move to another storage.", NO_TIERED_STORAGE
+    )
+    remote_log_copy_disable: bool = as_it_is(
+        False, "Whether segments no longer move there.", NO_TIERED_STORAGE
+    )
+    remote_log_delete_on_disable: bool = as_it_is(
+        False, "Whether what is there goes when that is switched off.", NO_TIERED_STORAGE
+    )
+    local_retention_ms: int = as_it_is(
+        -2,
+        "How long segments stay here, too; -2: retention.ms.",
+        NO_TIERED_STORAGE,
+        broker="log.local.retention.ms",
+    )
+    local_retention_bytes: int = as_it_is(
+        -2,
+        "How many bytes stay here, too; -2: retention.bytes.",
+        NO_TIERED_STORAGE,
+        broker="log.local.retention.bytes",
+    )
     leader_replication_throttled_replicas: str = word_list(
         "",
         "Replicas whose leader sends to followers that are out of sync no faster than "
@@ -250,7 +277,7 @@ class LogConfig(Config):
 
     @property
     def cleanup_policies(self) -> frozenset[str]:
-        return frozenset(self.cleanup_policy.replace(" ", "").split(","))
+        return frozenset(split_list(self.cleanup_policy))
 
     @property
     def is_compacted(self) -> bool:

@@ -16,6 +16,10 @@ class Throttler:
         self._period_start_ms: float | None = None
         self._observed = 0
 
+    def set_rate(self, bytes_per_second: float) -> None:
+        """Another rate from now on."""
+        self._bytes_per_ms = bytes_per_second / 1000
+
     def observe(self, size: int, now_ms: float) -> float:
         """Count `size` bytes; returns the milliseconds to wait before any more.
 

@@ -3,14 +3,6 @@
 from uuid import UUID
 
 import pytest
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from bradbury.cluster.features import FEATURES
 from bradbury.protocol.error_code import ErrorCode
@@ -83,23 +75,6 @@ def test_rules_of_access_are_answered_as_of_a_broker_without_an_authorizer(
     delete = DeleteAclsRequest(filters=[DeleteAclsFilter()])
     gone = client.call(delete, DeleteAclsResponse, version).filter_results
     assert [(each.error_code, each.error_message) for each in gone] == [expected]
-
-
-def test_a_client_is_told_that_there_is_no_security(servers: str) -> None:
-    everything = AclBindingFilter(
-        ResourceType.ANY,
-        None,
-        ResourcePatternType.ANY,
-        None,
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    admin = AdminClient({"bootstrap.servers": servers})
-    asked = admin.describe_acls(everything)
-    with pytest.raises(Exception, match="No Authorizer is configured") as refused:
-        asked.result(60)
-    assert refused.value.args[0].name() == "SECURITY_DISABLED"
 
 
 def test_sasl_on_a_listener_in_plain_text_is_refused_and_the_connection_stays(

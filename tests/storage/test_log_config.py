@@ -37,6 +37,12 @@ def test_defaults_are_kafkas() -> None:
         "segment.ms": "604800000",
         "leader.replication.throttled.replicas": "",
         "follower.replication.throttled.replicas": "",
+        "preallocate": "false",
+        "remote.storage.enable": "false",
+        "remote.log.copy.disable": "false",
+        "remote.log.delete.on.disable": "false",
+        "local.retention.ms": "-2",
+        "local.retention.bytes": "-2",
     }
 
 
@@ -51,8 +57,8 @@ def test_what_is_shown_can_be_given_back() -> None:
 def test_every_setting_has_a_sentence_and_a_brokers_setting_for_its_default() -> None:
     for name, key in LogConfig.keys().items():
         assert key.documentation.endswith(".")
-        # Which replicas are throttled is a topic's own matter, in Kafka too.
-        assert bool(key.broker_names) == ("throttled" not in name)
+        # Which replicas are throttled is a topic's own matter, in Kafka too, and so is a tier.
+        assert bool(key.broker_names) == ("throttled" not in name and "remote" not in name)
         assert all(name in broker_keys() for name in key.broker_names)
 
 
@@ -84,7 +90,6 @@ def test_every_setting_has_a_sentence_and_a_brokers_setting_for_its_default() ->
             "min.compaction.lag.ms, 2, is more than max.compaction.lag.ms, 1",
         ),
         ({"cleanup.policy": "forget"}, "cleanup.policy is a list of delete and compact"),
-        ({"cleanup.policy": ""}, "cleanup.policy is a list of delete and compact"),
         ({"compression.type": "none"}, "compression.type must be one of producer, uncomp"),
         ({"compression.gzip.level": "0"}, "compression.gzip.level is 1 to 9, or -1"),
         ({"compression.gzip.level": "10"}, "compression.gzip.level must be at most 9"),
@@ -92,6 +97,7 @@ def test_every_setting_has_a_sentence_and_a_brokers_setting_for_its_default() ->
         ({"compression.zstd.level": "23"}, "compression.zstd.level must be at most 22"),
         ({"preallocate": "true"}, "preallocate is not available: files grow"),
         ({"remote.storage.enable": "true"}, "not available: there is no tiered storage"),
+        ({"local.retention.ms": "60000"}, "not available: .* can only be -2"),
         ({"remote.log.copy.disable": "true"}, "not available: there is no tiered storage"),
         ({"segment.jitter.ms": "2", "segment.ms": "1"}, "segment.jitter.ms, 2, is more than"),
     ],
