@@ -1,6 +1,7 @@
 """How settings of topics and brokers are changed at run time.
 
-A resource is a topic, a broker by its node id, or all brokers (name ""). A change of one resource
+A resource is a topic, a broker by its node id, or all brokers (name ""), a group, or a subscription
+to metrics of clients. A change of one resource
 is carried out whole or not at all; others in the same request do not depend on it. What a setting
 may be is the business of ConfigRules.
 Source: apache/kafka metadata/.../controller/ConfigurationControlManager.java.
@@ -21,6 +22,7 @@ from ..protocol.errors import (
     KafkaError,
     UnknownTopicOrPartition,
 )
+from .client_metrics_config import check_client_metrics
 from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
 from .metadata_image import MetadataImage
 from .metadata_records import ConfigRecord, MetadataRecord
@@ -28,7 +30,16 @@ from .topic_name import check_topic_name
 
 TOPIC: Final = 2
 BROKER: Final = 4
-RESOURCE_NAMES: Final = {TOPIC: "topic", BROKER: "broker"}
+BROKER_LOGGER: Final = 8
+"""Not here: levels are those of a process (handlers/broker_loggers)."""
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+RESOURCE_NAMES: Final = {
+    TOPIC: "topic",
+    BROKER: "broker",
+    CLIENT_METRICS: "client_metrics",
+    GROUP: "group",
+}
 
 
 class Operation(IntEnum):
@@ -97,6 +108,10 @@ def alter(
             after[change.name] = value
     if resource.resource_type == TOPIC:
         rules.check_topic(image, after)
+    elif resource.resource_type == GROUP:
+        rules.check_group(after)
+    elif resource.resource_type == CLIENT_METRICS:
+        check_client_metrics(after)
     else:
         rules.check_broker(image, resource.name, after)
     return [
@@ -148,6 +163,11 @@ def configs_of(image: MetadataImage, resource_type: int, name: str) -> Mapping[s
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         return topic.configs
+    if resource_type in (GROUP, CLIENT_METRICS):
+        if not name:
+            raise InvalidRequest("this kind of settings belongs to somebody with a name")
+        named = image.group_configs if resource_type == GROUP else image.client_metrics
+        return named.get(name, {})
     if resource_type != BROKER:
         raise InvalidRequest(f"resource type {resource_type} has no settings here")
     if name and (not name.isdecimal() or int(name) not in image.nodes):

@@ -51,6 +51,10 @@ class ConfigRules(Protocol):
         """Raises InvalidConfig unless a topic may have these settings of its own."""
         ...
 
+    def check_group(self, configs: Mapping[str, str]) -> None:
+        """Raises InvalidConfig unless a group may have these settings of its own."""
+        ...
+
     def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
         """May the node `name` ("": all nodes) be given these settings while it runs?
 

@@ -34,6 +34,12 @@ from .metadata_records import (
 
 NO_LEADER = -1
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
+_CONFIGS = {
+    "broker": "broker_configs",
+    "group": "group_configs",
+    "client_metrics": "client_metrics",
+}
+"""Kinds of resources whose settings are all there is to them -> the part of the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,10 @@ class MetadataImage:
     next_producer_id: int = 0
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Settings changed at run time, by node id as text; "" for all nodes."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
+    """Settings of single groups, by group id."""
+    client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
+    """Subscriptions to metrics of clients, by name."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -193,8 +203,9 @@ class MetadataImage:
                 for key, value in topic.configs.items()
             ]
         records += [
-            ConfigRecord(resource="broker", name=name, key=key, value=value)
-            for name, configs in self.broker_configs.items()
+            ConfigRecord(resource=resource, name=name, key=key, value=value)
+            for resource, part in _CONFIGS.items()
+            for name, configs in getattr(self, part).items()
             for key, value in configs.items()
         ]
         return records
@@ -308,11 +319,11 @@ class _Change:
             partitions[record.partition] = image
 
     def _apply_config(self, record: ConfigRecord) -> None:
-        if record.resource == "broker":
-            brokers = self._writable("broker_configs")
-            brokers[record.name] = _with_value(brokers.get(record.name, _EMPTY), record)
-            if not brokers[record.name]:
-                del brokers[record.name]
+        if record.resource in _CONFIGS:
+            named = self._writable(_CONFIGS[record.resource])
+            named[record.name] = _with_value(named.get(record.name, _EMPTY), record)
+            if not named[record.name]:
+                del named[record.name]
             return
         topic = self._read("topics").get(record.name)
         if record.resource != "topic" or topic is None:

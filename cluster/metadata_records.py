@@ -123,7 +123,9 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """One setting of a topic or of a broker by its id, "" for all; value None removes it."""
+    """One setting of a topic, of a broker by its id, "" for all, of a group or of a subscription to
+    clients' metrics; value None removes it.
+    """
 
     resource: str
     name: str

@@ -11,18 +11,20 @@ from collections.abc import Mapping, Sequence
 
 from ..cluster.config_control import (
     BROKER,
+    BROKER_LOGGER,
     AlterConfigs,
     ConfigChange,
     Operation,
     ResourceChanges,
 )
-from ..cluster.controller_request import Outcome
+from ..cluster.controller_request import DONE, Outcome
 from ..protocol.errors import InvalidRequest, KafkaError
 from ..protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from .broker_loggers import alter_levels
 from .context import RequestContext
 from .describe_configs import check_this_node
 
@@ -63,6 +65,9 @@ async def alter(
     """An outcome for each resource: refused here, or as the controller says."""
     counts = Counter((resource.resource_type, resource.name) for resource in wanted)
     outcomes = [_refusal(resource, counts, context) for resource in wanted]
+    for number, resource in enumerate(wanted):
+        if resource.resource_type == BROKER_LOGGER and outcomes[number] is None:
+            outcomes[number] = _alter_levels(resource, validate_only=validate_only)
     accepted = tuple(
         resource for resource, refusal in zip(wanted, outcomes, strict=True) if refusal is None
     )
@@ -79,6 +84,17 @@ async def alter(
     return [next(answers) if refusal is None else refusal for refusal in outcomes]
 
 
+def _alter_levels(resource: ResourceChanges, *, validate_only: bool) -> Outcome:
+    """Of loggers of this process: nothing that the controller has to know of."""
+    try:
+        if resource.replaces:
+            raise InvalidRequest("levels of loggers are changed with IncrementalAlterConfigs alone")
+        alter_levels(resource.changes, validate_only=validate_only)
+    except KafkaError as error:
+        return Outcome.of(error)
+    return DONE
+
+
 def _refusal(
     resource: ResourceChanges, counts: Mapping[tuple[int, str], int], context: RequestContext
 ) -> Outcome | None:
@@ -92,7 +108,9 @@ def _refusal(
         for change in resource.changes:
             if change.value is None and change.operation != Operation.DELETE:
                 raise InvalidRequest(f"{change.name} needs a value, not null")
-        if resource.resource_type == BROKER and resource.name:
+        if resource.resource_type == BROKER_LOGGER or (
+            resource.resource_type == BROKER and resource.name
+        ):
             check_this_node(resource.name, context.node)
     except KafkaError as error:
         return Outcome.of(error)

@@ -7,9 +7,11 @@ DescribeConfigsResponse.ConfigSource. Source: apache/kafka core/.../server/Confi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from ..protocol.config_key import ConfigKey
+from ..groups.dynamic_group_config import DynamicGroupConfig
+from ..protocol.config_key import ConfigKey, ConfigType
 from ..storage.log_config import LogConfig
 from .server_config import ServerConfig, server_keys, synonyms_of
 
@@ -18,6 +20,10 @@ DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+CLIENT_METRICS_CONFIG = 7
+GROUP_CONFIG = 8
+UNTYPED = ConfigKey(type=ConfigType.UNKNOWN, default=None, documentation="")
 
 
 class Synonym(NamedTuple):
@@ -71,6 +77,27 @@ def describe_broker_default(server: ServerConfig) -> list[DescribedConfig]:
             DescribedConfig(server_keys()[name], value, synonym.source, False, [synonym])
         )
     return described
+
+
+def describe_group(overrides: Mapping[str, str]) -> list[DescribedConfig]:
+    """Every setting of a group."""
+    values = DynamicGroupConfig.from_kafka(overrides).to_kafka()
+    described = []
+    for name, key in DynamicGroupConfig.keys().items():
+        source = GROUP_CONFIG if name in overrides else DEFAULT_CONFIG
+        synonyms = [Synonym(name, values[name], source)]
+        if name in overrides:
+            synonyms.append(Synonym(name, key.format(key.default), DEFAULT_CONFIG))
+        described.append(DescribedConfig(key, values[name], source, False, synonyms))
+    return described
+
+
+def describe_values(values: Mapping[str, str], source: int) -> list[DescribedConfig]:
+    """What was set, and nothing else: levels of loggers, subscriptions to metrics of clients."""
+    return [
+        DescribedConfig(replace(UNTYPED, name=name), value, source, False, [])
+        for name, value in values.items()
+    ]
 
 
 def _broker_synonyms(names: tuple[str, ...], server: ServerConfig) -> list[Synonym]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..cluster.broker_config import BrokerConfig
+from ..groups.dynamic_group_config import DynamicGroupConfig
 from ..groups.group_config import GroupCoordinatorConfig
 from ..protocol.config_key import INT_MAX, LONG_MAX, ConfigKey
 from ..storage.log_config import LogConfig
@@ -59,6 +60,14 @@ GROUPS = """\
 Given when the cluster is started.
 """
 
+SINGLE_GROUPS = """\
+## Single groups
+
+Set for one group while the cluster runs (`kafka-configs --entity-type groups`). They are for the
+protocols of KIP-848, KIP-932 and KIP-1071, which are not served yet: they are kept and shown, and a
+classic group does not look at them, here as in Kafka.
+"""
+
 REFUSED = """\
 ## Known to Kafka, refused here
 
@@ -90,6 +99,11 @@ def document() -> str:
         _table(
             ("name", "type", "default", "allowed", "meaning"),
             (_facts(name, key) for name, key in sorted(GroupCoordinatorConfig.keys().items())),
+        ),
+        SINGLE_GROUPS,
+        _table(
+            ("name", "type", "default", "allowed", "meaning"),
+            (_facts(name, key) for name, key in sorted(DynamicGroupConfig.keys().items())),
         ),
         REFUSED,
         _refused("topic", LogConfig.refused),

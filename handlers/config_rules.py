@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.config_control import TOPIC
+from ..cluster.client_metrics_config import LISTS
+from ..cluster.config_control import CLIENT_METRICS, GROUP, TOPIC
 from ..cluster.metadata_image import MetadataImage
+from ..groups.dynamic_group_config import DynamicGroupConfig
 from ..protocol.config_key import ConfigKey, ConfigType
 from ..protocol.errors import InvalidConfig, InvalidRequest
 from ..storage.log_config import LogConfig
@@ -29,10 +31,16 @@ class ServerConfigRules:
         return self._server.with_dynamic(image.broker_configs.get("", EMPTY), EMPTY)
 
     def is_list(self, resource_type: int, name: str) -> bool:
+        if resource_type == CLIENT_METRICS:
+            return name in LISTS
+        if resource_type == GROUP:
+            return False
         keys = LogConfig.keys() if resource_type == TOPIC else server_keys()
         return name in keys and keys[name].type is ConfigType.LIST
 
     def default_of(self, image: MetadataImage, resource_type: int, name: str) -> str:
+        if resource_type == CLIENT_METRICS:
+            return ""
         server = self._now(image)
         if resource_type == TOPIC:
             return server.log_defaults.to_kafka()[name]
@@ -44,6 +52,9 @@ class ServerConfigRules:
 
     def check_topic(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
         self._now(image).topic_config(configs)
+
+    def check_group(self, configs: Mapping[str, str]) -> None:
+        DynamicGroupConfig.from_kafka(configs)
 
     def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
         for each, value in configs.items():

@@ -1,11 +1,14 @@
 """DescribeConfigs (API key 32): the settings of topics and of the answering broker.
 
-Broker "" stands for what was set for all brokers at run time. Unknown types and names are errors
-per resource. How a setting is shown: config_description. Source: ConfigHelper.scala.
+Broker "" stands for what was set for all brokers at run time. So are the levels of its loggers, the
+settings of groups, and subscriptions to metrics of clients. Unknown names are errors per resource,
+an unknown type is one of the whole request.
+How a setting is shown: config_description. Source: ConfigHelper.scala.
 """
 
 from __future__ import annotations
 
+from ..cluster.config_control import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from ..cluster.topic_name import check_topic_name
 from ..protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.describe_configs import (
@@ -16,36 +19,53 @@ from ..protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from .broker_loggers import levels
 from .config_description import (
+    CLIENT_METRICS_CONFIG,
+    DYNAMIC_BROKER_LOGGER_CONFIG,
     DescribedConfig,
     describe_broker,
     describe_broker_default,
+    describe_group,
     describe_topic,
+    describe_values,
 )
 from .context import Node, RequestContext
 
-TOPIC = 2
-BROKER = 4
+KINDS = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    unknown = {resource.resource_type for resource in request.resources} - KINDS
+    if unknown:
+        refusal = InvalidRequest(f"there is no resource of type {min(unknown)}")
+        return DescribeConfigsResponse(
+            results=[_refused(resource, refusal) for resource in request.resources]
+        )
     return DescribeConfigsResponse(
         results=[_describe(resource, request, context.node) for resource in request.resources]
+    )
+
+
+def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        error_code=error.code,
+        error_message=str(error),
     )
 
 
 def _describe(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, node: Node
 ) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
     try:
         configs = _configs(resource, node)
     except KafkaError as error:
-        result.error_code = error.code
-        result.error_message = str(error)
-        return result
+        return _refused(resource, error)
+    result = DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
     wanted = resource.configuration_keys or None  # none asked for by name: all
     result.configs = [
         _entry(config, request) for config in configs if wanted is None or config.key.name in wanted
@@ -66,7 +86,14 @@ def _configs(resource: DescribeConfigsResource, node: Node) -> list[DescribedCon
             return describe_broker_default(node.server_config)
         check_this_node(name, node)
         return describe_broker(node.server_config)
-    raise InvalidRequest(f"resource type {resource.resource_type} has no settings here")
+    if not name:
+        raise InvalidRequest("settings of this kind belong to somebody with a name")
+    if resource.resource_type == BROKER_LOGGER:
+        check_this_node(name, node)
+        return describe_values(levels(), DYNAMIC_BROKER_LOGGER_CONFIG)
+    if resource.resource_type == GROUP:
+        return describe_group(node.image.group_configs.get(name, {}))
+    return describe_values(node.image.client_metrics.get(name, {}), CLIENT_METRICS_CONFIG)
 
 
 def check_this_node(name: str, node: Node) -> None:

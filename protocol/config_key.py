@@ -29,6 +29,7 @@ DAY_MS = 24 * HOUR_MS
 class ConfigType(IntEnum):
     """DescribeConfigsResponse.ConfigType on the wire."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

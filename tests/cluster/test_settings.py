@@ -112,7 +112,7 @@ def test_resources_of_one_request_do_not_depend_on_each_other() -> None:
         resources=(
             ResourceChanges(resource_type=TOPIC, name="gone", changes=(good,)),
             ResourceChanges(resource_type=TOPIC, name="t", changes=(good,)),
-            ResourceChanges(resource_type=32, name="group", changes=(good,)),
+            ResourceChanges(resource_type=64, name="thing", changes=(good,)),
             ResourceChanges(resource_type=BROKER, name="77", changes=()),
             ResourceChanges(resource_type=BROKER, name="one", changes=()),
         )

@@ -192,7 +192,7 @@ def test_a_request_that_contradicts_itself_is_refused_where_it_does(
         changes(TOPIC, "twice", good),
         changes(BROKER, "99", ("max.connections", 0, "5")),
         changes(TOPIC, "no-such-topic", good),
-        changes(32, "a-group", good),
+        changes(64, "a-thing", good),
         version=version,
     )
     assert [code for code, _ in answers] == [
