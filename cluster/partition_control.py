@@ -28,6 +28,7 @@ from .replica_placement import place_replicas
 from .topic_control import (
     MAX_PARTITIONS_PER_TOPIC,
     check_assignment,
+    check_partition_count,
     new_partitions,
     role_for,
 )
@@ -67,6 +68,11 @@ class CreatePartitions(ControllerRequest[tuple[Outcome, ...]]):
     def decide(
         self, image: MetadataImage, rules: ConfigRules
     ) -> tuple[list[MetadataRecord], tuple[Outcome, ...]]:
+        check_partition_count(
+            wanted.total - len(image.topics[wanted.topic].partitions)
+            for wanted in self.topics
+            if wanted.topic in image.topics
+        )
         records: list[MetadataRecord] = []
         outcomes = []
         for topic in self.topics:

@@ -8,7 +8,7 @@ Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -18,6 +18,7 @@ from ..protocol.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     KafkaError,
+    PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -34,6 +35,8 @@ from .metadata_records import (
 from .replica_placement import check_replicas, place_replicas
 from .topic_name import INTERNAL_TOPICS, can_collide, check_collision, check_topic_name, fold
 
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""Of all its topics, new ones or more of old ones; as in Kafka. More are made in several steps."""
 MAX_PARTITIONS_PER_TOPIC = 100_000
 
 
@@ -72,6 +75,11 @@ class CreateTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
     def decide(
         self, image: MetadataImage, rules: ConfigRules
     ) -> tuple[list[MetadataRecord], tuple[TopicOutcome, ...]]:
+        default, _ = rules.topic_defaults(image)
+        check_partition_count(
+            len(topic.assignments) or (default if topic.partitions == -1 else topic.partitions)
+            for topic in self.topics
+        )
         records: list[MetadataRecord] = []
         outcomes: list[TopicOutcome] = []
         # Only names with dots or underscores can collide, so few requests look at all topics.
@@ -88,6 +96,19 @@ class CreateTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
             outcomes.append(outcome)
             taken[fold(topic.name)] = topic.name
         return records, tuple(outcomes)
+
+
+def check_partition_count(counts: Iterable[int]) -> None:
+    """How many new partitions one request may ask for. Raises PolicyViolation.
+
+    All of them are one change, which every node has to take in before it goes on.
+    """
+    total = sum(max(count, 0) for count in counts)
+    if total > MAX_PARTITIONS_PER_REQUEST:
+        raise PolicyViolation(
+            f"{total} partitions are too many for one request; make {MAX_PARTITIONS_PER_REQUEST} "
+            "at a time: a topic can be given more partitions later"
+        )
 
 
 def _create(

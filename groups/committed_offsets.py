@@ -235,6 +235,10 @@ def _record(
     request: OffsetCommitRequest,
     now_ms: int,
 ) -> OffsetRecord:
+    # Of version 1; a client of that time may say when it committed, instead of how long to keep it.
+    commit_timestamp = now_ms
+    if partition.commit_timestamp != NO_TIMESTAMP:
+        commit_timestamp = partition.commit_timestamp
     expire_timestamp = NO_TIMESTAMP
     if request.retention_time_ms != NO_RETENTION:
         expire_timestamp = min(now_ms + request.retention_time_ms, LONG_MAX)
@@ -244,7 +248,7 @@ def _record(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,
             metadata=partition.committed_metadata or "",
-            commit_timestamp=now_ms,
+            commit_timestamp=commit_timestamp,
             expire_timestamp=expire_timestamp,
         ),
     )

@@ -136,7 +136,7 @@ _ROWS = [
     _row(0, 18, fetch_messages.FetchRequest, fetch.handle),
     _row(0, 10, list_offsets_messages.ListOffsetsRequest, list_offsets.handle),
     _row(0, 13, metadata_messages.MetadataRequest, metadata.handle),
-    _row(2, 9, offset_commit_messages.OffsetCommitRequest, offset_commit.handle),
+    _row(1, 9, offset_commit_messages.OffsetCommitRequest, offset_commit.handle),
     _row(1, 9, offset_fetch_messages.OffsetFetchRequest, offset_fetch.handle),
     _row(0, 6, find_coordinator_messages.FindCoordinatorRequest, find_coordinator.handle),
     _row(0, 9, join_group_messages.JoinGroupRequest, join_group.handle),

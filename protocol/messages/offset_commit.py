@@ -14,55 +14,56 @@ from ..schema import ZERO_UUID, Message, Struct, Versions, wire
 
 @dataclass(slots=True)
 class OffsetCommitRequestPartition(Struct):
-    partition_index: int = wire("int32", (2, 10), default=0)
-    committed_offset: int = wire("int64", (2, 10), default=0)
+    partition_index: int = wire("int32", (1, 10), default=0)
+    committed_offset: int = wire("int64", (1, 10), default=0)
+    commit_timestamp: int = wire("int64", (1, 1), default=-1)
     committed_leader_epoch: int = wire("int32", (6, 10), default=-1)
-    committed_metadata: str | None = wire("string", (2, 10), nullable=(2, 10), default="")
+    committed_metadata: str | None = wire("string", (1, 10), nullable=(1, 10), default="")
 
 
 @dataclass(slots=True)
 class OffsetCommitRequestTopic(Struct):
     topic_id: UUID = wire("uuid", (10, 10), default=ZERO_UUID)
-    name: str = wire("string", (2, 9), default="")
+    name: str = wire("string", (1, 9), default="")
     partitions: list[OffsetCommitRequestPartition] = wire(
-        OffsetCommitRequestPartition, (2, 10), array=True
+        OffsetCommitRequestPartition, (1, 10), array=True
     )
 
 
 @dataclass(slots=True)
 class OffsetCommitRequest(Message):
     API_KEY: ClassVar[int] = 8
-    VERSIONS: ClassVar[Versions] = (2, 10)
+    VERSIONS: ClassVar[Versions] = (1, 10)
     FLEXIBLE: ClassVar[int] = 8
 
-    group_id: str = wire("string", (2, 10), default="")
-    generation_id_or_member_epoch: int = wire("int32", (2, 10), default=-1)
-    member_id: str = wire("string", (2, 10), default="")
+    group_id: str = wire("string", (1, 10), default="")
+    generation_id_or_member_epoch: int = wire("int32", (1, 10), default=-1)
+    member_id: str = wire("string", (1, 10), default="")
     group_instance_id: str | None = wire("string", (7, 10), nullable=(7, 10), default=None)
     retention_time_ms: int = wire("int64", (2, 4), default=-1)
-    topics: list[OffsetCommitRequestTopic] = wire(OffsetCommitRequestTopic, (2, 10), array=True)
+    topics: list[OffsetCommitRequestTopic] = wire(OffsetCommitRequestTopic, (1, 10), array=True)
 
 
 @dataclass(slots=True)
 class OffsetCommitResponsePartition(Struct):
-    partition_index: int = wire("int32", (2, 10), default=0)
-    error_code: int = wire("int16", (2, 10), default=0)
+    partition_index: int = wire("int32", (1, 10), default=0)
+    error_code: int = wire("int16", (1, 10), default=0)
 
 
 @dataclass(slots=True)
 class OffsetCommitResponseTopic(Struct):
     topic_id: UUID = wire("uuid", (10, 10), default=ZERO_UUID)
-    name: str = wire("string", (2, 9), default="")
+    name: str = wire("string", (1, 9), default="")
     partitions: list[OffsetCommitResponsePartition] = wire(
-        OffsetCommitResponsePartition, (2, 10), array=True
+        OffsetCommitResponsePartition, (1, 10), array=True
     )
 
 
 @dataclass(slots=True)
 class OffsetCommitResponse(Message):
     API_KEY: ClassVar[int] = 8
-    VERSIONS: ClassVar[Versions] = (2, 10)
+    VERSIONS: ClassVar[Versions] = (1, 10)
     FLEXIBLE: ClassVar[int] = 8
 
     throttle_time_ms: int = wire("int32", (3, 10), default=0)
-    topics: list[OffsetCommitResponseTopic] = wire(OffsetCommitResponseTopic, (2, 10), array=True)
+    topics: list[OffsetCommitResponseTopic] = wire(OffsetCommitResponseTopic, (1, 10), array=True)

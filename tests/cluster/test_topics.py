@@ -17,7 +17,7 @@ from bradbury.cluster.partition_control import (
 )
 from bradbury.cluster.topic_control import CreateTopics, DeleteTopics, NewTopic, TopicKey
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.errors import InvalidRequest
+from bradbury.protocol.errors import InvalidRequest, PolicyViolation
 from tests.support.metadata import TOPIC_ID, Refused, applied, cluster, create, decide
 
 
@@ -243,3 +243,25 @@ def test_one_replica_leads_or_nobody_does(election_type: int, without_leader: Er
 def test_there_is_no_third_kind_of_election() -> None:
     with pytest.raises(InvalidRequest):
         decide(cluster("a1"), ElectLeaders(election_type=2, partitions=None))
+
+
+def test_more_than_ten_thousand_partitions_are_too_many_for_one_request() -> None:
+    for wanted in (
+        [topic("a", partitions=10_001)],
+        [topic("a", partitions=6_000), topic("b", partitions=4_001)],
+    ):
+        with pytest.raises(PolicyViolation, match="make 10000 at a time"):
+            decide(cluster("a1"), CreateTopics(topics=tuple(wanted)))
+    other = topic("b", partitions=4_000, topic_id=UUID(int=2))
+    made = CreateTopics(topics=(topic("a", partitions=6_000), other))
+    records, outcomes = decide(cluster("a1"), made)
+    assert [each.partitions for each in outcomes] == [6_000, 4_000]
+    image = applied(cluster("a1"), records)
+    for wanted in (
+        [NewPartitions(topic="a", total=16_001)],
+        [NewPartitions(topic="a", total=12_000), NewPartitions(topic="b", total=8_001)],
+    ):
+        with pytest.raises(PolicyViolation):
+            decide(image, CreatePartitions(topics=tuple(wanted)))
+    more = CreatePartitions(topics=(NewPartitions(topic="a", total=16_000),))
+    assert len(decide(image, more)[0]) == 10_000

@@ -39,7 +39,7 @@ def message_classes() -> list[type[Message]]:
     return found
 
 
-LEGACY = {(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)}
+LEGACY = {(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (8, 1)}
 
 CASES = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")

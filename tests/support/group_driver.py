@@ -268,7 +268,14 @@ class GroupDriver:
             [
                 OffsetCommitRequestTopic(
                     name=topic,
-                    partitions=[OffsetCommitRequestPartition(partition, offset, 3, metadata)],
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=3,
+                            committed_metadata=metadata,
+                        )
+                    ],
                 )
                 for (topic, partition), offset in offsets.items()
             ],
