@@ -240,8 +240,9 @@ def extend_to_legacy(struct: FoldedStruct, oldest: int, lowest: int) -> None:
 def add_fields_of_one_version(struct: FoldedStruct) -> None:
     for struct_name, name, kind, array, after, version in ONE_VERSION_ONLY:
         if struct.name == struct_name:
-            default = {"default": -1} if kind == "int64" and not array else {}
-            struct.fields[name] = FoldedField(name, kind, array, None, [version], **default)
+            struct.fields[name] = FoldedField(name, kind, array, None, [version])
+            if name == "commit_timestamp":
+                struct.fields[name].default = -1
             struct.order.insert(struct.order.index(after) + 1, name)
 
 

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 import bradbury
+from bradbury.storage.log.retention import choose_deletions
 from bradbury.storage.log_config import LogConfig
-from bradbury.storage.retention import choose_deletions
 from bradbury.tests.support.logs import open_log
 
 SECONDS = 60
