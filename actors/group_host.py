@@ -1,24 +1,21 @@
-"""The groups of one node: a shard for each partition of `__consumer_offsets` that it leads.
+"""The groups of one node: drives groups/coordinator_runtime, a shard for each of its contexts.
 
-The node says when leadership comes and goes; this class keeps at most one shard a partition, of
-the newest leader epoch. Implements handlers.group_port.Groups.
+Implements handlers.group_port.Groups. One event loop; what takes time happens in the shards' tasks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..cluster.metadata_image import MetadataImage
+from ..groups.coordinator_runtime import CoordinatorRuntime, GroupNumbers
 from ..groups.group_config import GroupCoordinatorConfig
 from ..groups.group_counters import GroupCounters, MemberMemory
-from ..groups.group_state import GroupState
 from ..handlers.group_port import GroupShard as GroupShardPort
 from ..handlers.replica_port import LeaderReplica
-from ..protocol.errors import CoordinatorLoadInProgress, NotCoordinator
-from .group_shard import GroupShard, ShardState
+from .group_shard import GroupShard, now_ms_of
 from .line_limit import LineLimit
 
 logger = logging.getLogger("bradbury.groups")
@@ -27,56 +24,34 @@ logger = logging.getLogger("bradbury.groups")
 LINES_AT_ONCE = 5_000
 LINES_PER_SECOND = 20.0
 
-NO_GROUPS = Counter({state.value: 0 for state in GroupState})
-
-
-class GroupNumbers(NamedTuple):
-    """What the groups of a node are, for metrics; GroupCounters has what they did."""
-
-    states: Counter[str] = NO_GROUPS
-    """The number of groups in each state."""
-    members: int = 0
-    offsets: int = 0
-    partitions: int = 0
-    partitions_loading: int = 0
-    memory_bytes: int = 0
-
 
 class GroupHost:
-    """One event loop. Plain calls; what takes time (loading) happens in tasks of the shards."""
-
-    def __init__(self, config: GroupCoordinatorConfig, now_ms: Callable[[], int]) -> None:
-        self._config = config
-        self._now_ms = now_ms
-        self._shards: dict[int, tuple[int, GroupShard]] = {}
-        self.memory = MemberMemory(config.bradbury_group_members_max_bytes)
-        self.counters = GroupCounters()
+    def __init__(self, config: GroupCoordinatorConfig, wall_ms: Callable[[], int]) -> None:
+        self._runtime = CoordinatorRuntime(config)
+        self._wall_ms = wall_ms
+        self._shards: dict[int, GroupShard] = {}
         self._lines = LineLimit(logger, burst=LINES_AT_ONCE, per_second=LINES_PER_SECOND)
 
     def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None:
         """The node leads the partition in `leader_epoch`: load it. An older epoch is ignored."""
-        known = self._shards.get(partition)
-        if known is not None:
-            if leader_epoch <= known[0]:
-                return
-            known[1].close()
-        shard = GroupShard(
-            partition,
-            leader_epoch,
-            replica,
-            self._config,
-            self._now_ms,
-            self.memory,
-            self.counters,
-            self._lines,
+        loop = asyncio.get_running_loop()
+        context = self._runtime.on_leader(
+            partition, leader_epoch, replica, now_ms=now_ms_of(loop), wall_ms=self._wall_ms()
         )
-        self._shards[partition] = (leader_epoch, shard)
+        if context is not None:
+            self._drop(partition)
+            self._shards[partition] = GroupShard(context, replica, self._wall_ms, self._lines)
 
     def on_resigned(self, partition: int) -> None:
         """The node does not lead the partition any more: whoever waits is sent away."""
-        known = self._shards.pop(partition, None)
-        if known is not None:
-            known[1].close()
+        self._runtime.on_resigned(partition)
+        self._drop(partition)
+
+    def _drop(self, partition: int) -> None:
+        """Its context is closed."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
 
     def close(self) -> None:
         for partition in list(self._shards):
@@ -84,48 +59,26 @@ class GroupHost:
 
     def shard(self, partition: int) -> GroupShardPort:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
-        known = self._shards.get(partition)
-        if known is None:
-            raise NotCoordinator(f"__consumer_offsets-{partition} is not led by this node")
-        return _ready(known[1])
+        return self._shards[self._runtime.context(partition).partition]
 
     def shards(self) -> list[GroupShardPort]:
         """Raises CoordinatorLoadInProgress: a list without the groups of a shard would be wrong."""
-        return [_ready(shard) for _, shard in self._shards.values()]
+        return [self._shards[context.partition] for context in self._runtime.all_contexts()]
 
     def on_metadata(self, before: MetadataImage, after: MetadataImage) -> None:
         """The node acts on `after` from now on: the offsets in topics that are gone go, too."""
-        if before.topics is after.topics:
-            return
-        deleted = set()
-        for name, topic in before.topics.items():
-            now = after.topics.get(name)
-            if now is not topic and (now is None or now.topic_id != topic.topic_id):
-                deleted.add(name)
+        deleted = after.topics_deleted_since(before)
         if deleted:
-            for _, shard in self._shards.values():
+            for shard in self._shards.values():
                 shard.on_topics_deleted(deleted)
 
     def numbers(self) -> GroupNumbers:
-        """Of the shards that are read. Cost: 0.2 us for a group, 0.1 us for a topic of it."""
-        active = [shard for _, shard in self._shards.values() if shard.state is ShardState.ACTIVE]
-        states = Counter(NO_GROUPS)
-        members = 0
-        for shard in active:
-            for group in shard.coordinator.groups.values():
-                states[group.state.value] += 1
-                members += len(group.members)
-        return GroupNumbers(
-            states=states,
-            members=members,
-            offsets=sum(shard.coordinator.offset_count for shard in active),
-            partitions=len(active),
-            partitions_loading=len(self._shards) - len(active),
-            memory_bytes=self.memory.used,
-        )
+        return self._runtime.numbers()
 
+    @property
+    def memory(self) -> MemberMemory:
+        return self._runtime.memory
 
-def _ready(shard: GroupShard) -> GroupShard:
-    if shard.state is not ShardState.ACTIVE:
-        raise CoordinatorLoadInProgress(f"__consumer_offsets-{shard.partition} is being read")
-    return shard
+    @property
+    def counters(self) -> GroupCounters:
+        return self._runtime.counters

@@ -26,11 +26,11 @@ from prometheus_client.core import (
     Sample,
 )
 
+from ..groups.coordinator_runtime import GroupNumbers
 from ..groups.group_counters import GroupCounters
 from ..handlers.request_metrics import ApiMetrics, Histogram
 from ..protocol.error_code import ErrorCode
 from ..storage.cleaner.cleaner import CleaningReport
-from .group_host import GroupNumbers
 
 if TYPE_CHECKING:
     from .log_cleaner import LogCleaner

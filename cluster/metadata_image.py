@@ -164,6 +164,17 @@ class MetadataImage:
             return None
         return image.partitions[partition]
 
+    def topics_deleted_since(self, before: MetadataImage) -> set[str]:
+        """Names of topics that were deleted, also when there are new topics of that name."""
+        if before.topics is self.topics:
+            return set()
+        deleted = set()
+        for name, topic in before.topics.items():
+            now = self.topics.get(name)
+            if now is not topic and (now is None or now.topic_id != topic.topic_id):
+                deleted.add(name)
+        return deleted
+
     def to_records(self) -> list[MetadataRecord]:
         """Records that build this image from nothing: what a joining node is sent."""
         records: list[MetadataRecord] = [

@@ -1,4 +1,4 @@
-"""What the rules of groups ask the outside to do. Performed by actors/group_shard.py.
+"""What the rules of groups ask the outside to do. Performed by coordinator_context.
 
 In order, and all of them: a list of effects is one decision.
 """

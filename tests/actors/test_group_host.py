@@ -1,26 +1,17 @@
-"""What happens around the rules of groups: loading, waiting for commits, losing the partition?"""
+"""What happens around the rules of groups: waiting for commits, losing the partition, timers?"""
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+import uvloop
 
-from bradbury.actors.group_host import LINES_AT_ONCE, GroupHost
+from bradbury.actors.group_host import LINES_AT_ONCE
 from bradbury.cluster.metadata_image import MetadataImage, TopicImage
-from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.groups.group_records import (
-    OffsetCommitKey,
-    OffsetCommitValue,
-    OffsetRecord,
-    encode_group_record,
-)
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaStorageError,
     NotCoordinator,
@@ -37,77 +28,20 @@ from bradbury.protocol.messages.offset_commit import (
 )
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from bradbury.protocol.records import ControlType, encode_control_batch, encode_records
+from bradbury.tests.support.led_groups import (
+    commit,
+    error_of,
+    fetched,
+    join,
+    led,
+    loaded,
+    new_host,
+    offset_of,
+    run,
+    stand_still,
+    sync,
+)
 from bradbury.tests.support.memory_replica import MemoryReplica
-
-NOW_MS = 1_700_000_000_000
-CONFIG = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=1)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
-
-
-async def led(host: GroupHost, replica: MemoryReplica, *, epoch: int = 1) -> Any:
-    """The shard of partition 0, once it is loaded."""
-    host.on_leader(0, epoch, replica)
-    return await loaded(host)
-
-
-async def loaded(host: GroupHost) -> Any:
-    while True:
-        try:
-            return host.shard(0)
-        except CoordinatorLoadInProgress:
-            await asyncio.sleep(0)
-
-
-def new_host(**settings: int) -> GroupHost:
-    return GroupHost(replace(CONFIG, **settings), lambda: NOW_MS)
-
-
-async def fetched(shard: Any, *, require_stable: bool = True) -> Any:
-    """The one partition of group g, or None."""
-    asked = OffsetFetchRequestGroup("g", topics=None)
-    answer = await shard.fetch_offsets(asked, require_stable=require_stable)
-    return answer.topics[0].partitions[0] if answer.topics else None
-
-
-def commit(shard: Any, offset: int, group_id: str = "g") -> asyncio.Future[Any]:
-    partition = OffsetCommitRequestPartition(0, offset)
-    request = OffsetCommitRequest(
-        group_id=group_id, topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
-    )
-    return shard.commit_offsets(request, api_version=9, is_known=lambda *_: True)
-
-
-def error_of(answer: Any) -> ErrorCode:
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
-
-
-def offset_of(shard: Any) -> int | None:
-    """What is shown now, to whoever does not wait."""
-    answer = shard.coordinator.fetch_offsets(OffsetFetchRequestGroup("g", topics=None))
-    return answer.topics[0].partitions[0].committed_offset if answer.topics else None
-
-
-def join(
-    shard: Any, member_id: str = "", *, session_ms: int = 10_000, group_id: str = "g"
-) -> asyncio.Future[Any]:
-    request = JoinGroupRequest(
-        group_id=group_id,
-        session_timeout_ms=session_ms,
-        rebalance_timeout_ms=60_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol("range", memoryview(b"topics"))],
-    )
-    return shard.join(request, api_version=3, client_id="c", client_host="/127.0.0.1")
-
-
-def sync(shard: Any, member_id: str, share: bytes) -> asyncio.Future[Any]:
-    given = [SyncGroupRequestAssignment(member_id, share)]
-    return shard.sync(SyncGroupRequest("g", 1, member_id, assignments=given))
 
 
 def test_a_partition_that_is_not_led_here_has_another_coordinator() -> None:
@@ -115,41 +49,6 @@ def test_a_partition_that_is_not_led_here_has_another_coordinator() -> None:
     with pytest.raises(NotCoordinator):
         host.shard(0)
     assert host.shards() == []
-
-
-def test_until_the_log_is_read_the_client_is_asked_to_wait() -> None:
-    async def scene() -> None:
-        host = new_host()
-        host.on_leader(0, 1, MemoryReplica())
-        with pytest.raises(CoordinatorLoadInProgress):
-            host.shard(0)
-        with pytest.raises(CoordinatorLoadInProgress):
-            host.shards()
-        await loaded(host)
-        assert len(host.shards()) == 1
-        host.close()
-
-    run(scene())
-
-
-def test_the_next_coordinator_finds_members_assignments_and_offsets_in_the_log() -> None:
-    async def scene() -> None:
-        replica, host = MemoryReplica(), new_host()
-        shard = await led(host, replica)
-        for offset in range(20):
-            await commit(shard, offset)
-        member = (await join(shard)).member_id
-        assert (await sync(shard, member, b"mine")).assignment == b"mine"
-        host.close()
-
-        other = new_host()
-        shard = await led(other, replica, epoch=2)
-        assert offset_of(shard) == 19
-        assert (await sync(shard, member, b"ignored")).assignment == b"mine"
-        assert (await shard.heartbeat(HeartbeatRequest("g", 1, member))).error_code == 0
-        other.close()
-
-    run(scene())
 
 
 def test_nothing_is_answered_or_shown_before_it_is_committed() -> None:
@@ -206,26 +105,6 @@ def test_whoever_waits_is_sent_away_when_the_partition_moves() -> None:
     run(scene())
 
 
-def test_a_newer_epoch_reads_the_log_again_and_an_older_one_is_ignored() -> None:
-    async def scene() -> None:
-        replica, host = MemoryReplica(), new_host()
-        first = await led(host, replica, epoch=5)
-        await commit(first, 7)
-        parked = join(first)
-        host.on_leader(0, 4, replica)
-        host.on_leader(0, 5, replica)
-        assert host.shard(0) is first
-        host.on_leader(0, 6, replica)
-        with pytest.raises(NotCoordinator):
-            await parked
-        second = await loaded(host)
-        assert second is not first
-        assert offset_of(second) == 7
-        host.close()
-
-    run(scene())
-
-
 @pytest.mark.parametrize(
     ("cause", "code"),
     [
@@ -277,6 +156,41 @@ def test_a_silent_member_is_out_after_its_session_in_real_time() -> None:
             await asyncio.sleep(0.005)
         heartbeat = await shard.heartbeat(HeartbeatRequest("g", 1, first.member_id))
         assert heartbeat.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        host.close()
+
+    run(scene())
+
+
+def test_whoever_is_heard_after_the_process_stood_still_is_still_a_member() -> None:
+    """On uvloop, as in a broker. Nothing could be read meanwhile, so nobody was silent."""
+
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        member = (await join(shard, session_ms=300)).member_id
+        await sync(shard, member, b"mine")
+        stand_still(0.6)
+        await asyncio.sleep(0.01)
+        heartbeat = await shard.heartbeat(HeartbeatRequest("g", 1, member))
+        assert heartbeat.error_code == ErrorCode.NONE
+        host.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scene(), 60))
+
+
+def test_a_fault_of_the_log_itself_leaves_the_record_in_doubt() -> None:
+    """Whether it was written is not known: the log is read, and the client comes again."""
+
+    async def scene() -> None:
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        await commit(shard, 1)
+        replica.refuse_with = OSError("the disk")
+        with pytest.raises(NotCoordinator):
+            await commit(shard, 2)
+        replica.refuse_with = None
+        assert offset_of(await loaded(host)) == 1
         host.close()
 
     run(scene())
@@ -421,74 +335,6 @@ def test_offsets_go_with_their_topic_and_a_new_topic_of_that_name_begins_anew() 
     run(scene())
 
 
-def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
-    """As another broker of Kafka's has written them; we only read such logs for now."""
-
-    def batch(producer_id: int, partition: int, offset: int) -> memoryview:
-        key = OffsetCommitKey(group="g", topic="t", partition=partition)
-        value = OffsetCommitValue(offset=offset, commit_timestamp=NOW_MS)
-        encoded = encode_group_record(OffsetRecord(key, value))
-        return memoryview(
-            encode_records(
-                [(NOW_MS, *encoded, ())],
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=0,
-                transactional=True,
-            )
-        )
-
-    def marker(kind: ControlType, producer_id: int) -> memoryview:
-        return memoryview(
-            encode_control_batch(
-                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=1
-            )
-        )
-
-    async def found(replica: MemoryReplica) -> tuple[int | None, int]:
-        host = new_host()
-        shard = await led(host, replica)
-        partition = await fetched(shard)
-        shown = offset_of(shard)
-        host.close()
-        return shown, 0 if partition is None else partition.error_code
-
-    async def scene() -> None:
-        replica = MemoryReplica()
-        replica.append(batch(7, 0, 70))
-        assert await found(replica) == (None, 0)
-        replica.append(marker(ControlType.COMMIT, 7))
-        assert await found(replica) == (70, 0)
-        replica.append(batch(8, 0, 80))
-        assert await found(replica) == (70, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        replica.append(marker(ControlType.ABORT, 8))
-        assert await found(replica) == (70, 0)
-
-    run(scene())
-
-
-def test_what_is_read_at_the_start_is_shown_only_when_it_is_committed() -> None:
-    async def scene() -> None:
-        replica, host = MemoryReplica(), new_host()
-        shard = await led(host, replica)
-        await commit(shard, 1)
-        host.close()
-        replica.lag = 1
-        host = new_host()
-        host.on_leader(0, 2, replica)
-        while not replica.parked:
-            await asyncio.sleep(0)
-        with pytest.raises(CoordinatorLoadInProgress):
-            host.shard(0)
-        replica.lag = 0
-        for waiter in replica.parked:
-            waiter.on_readable(1)
-        assert offset_of(await loaded(host)) == 1
-        host.close()
-
-    run(scene())
-
-
 def test_a_coordinator_that_ends_gives_back_the_memory_of_its_members() -> None:
     async def scene() -> None:
         replica, host = MemoryReplica(), new_host(bradbury_group_members_max_bytes=5_000)
@@ -512,7 +358,7 @@ def test_the_numbers_of_a_node_are_those_of_its_groups() -> None:
         member = (await join(shard)).member_id
         await sync(shard, member, b"mine")
         await commit(shard, 5, "simple")
-        host.on_leader(1, 1, MemoryReplica())
+        host.on_leader(1, 1, replica)
         numbers = host.numbers()
         assert {state: count for state, count in numbers.states.items() if count} == {
             "Stable": 1,

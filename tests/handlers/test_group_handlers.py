@@ -535,6 +535,8 @@ def test_while_its_log_is_read_the_client_is_asked_to_wait(
 ) -> None:
     async def scene() -> None:
         broker = Broker()
+        await broker.ask(commit_request("another"), 9)
+        broker.groups.on_leader(0, 2, broker.replica)
         answer = await broker.ask(requests(version, kind), version)
         waits = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         if kind is HeartbeatRequest:

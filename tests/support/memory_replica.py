@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from bradbury.handlers.replica_port import Appended, FetchWaiter
-from bradbury.protocol.errors import KafkaError, OffsetOutOfRange
+from bradbury.protocol.errors import OffsetOutOfRange
 from bradbury.protocol.record_batch import read_header, stamp
 
 
@@ -27,7 +27,7 @@ class MemoryReplica:
         self._batches: list[tuple[int, int, int]] = []  # (base offset, position, size)
         self._size = 0
         self._holds = False
-        self.refuse_with: KafkaError | None = None
+        self.refuse_with: Exception | None = None
         self.waiting: list[asyncio.Future[None]] = []
         self.log_end_offset = 0
         self.lag = 0

@@ -6,12 +6,22 @@ from typing import Any
 
 from bradbury.groups.classic_group import ClassicGroup
 from bradbury.groups.coordinator import GroupCoordinator
-from bradbury.groups.effects import Append, AssignmentStored, OffsetsStored, StartTimer, TimerKind
+from bradbury.groups.coordinator_context import CoordinatorContext
+from bradbury.groups.coordinator_loader import CoordinatorLoader
+from bradbury.groups.coordinator_runtime import CoordinatorRuntime
+from bradbury.groups.coordinator_timer import CoordinatorTimer
+from bradbury.groups.effects import (
+    Append,
+    AssignmentStored,
+    OffsetsStored,
+    StartTimer,
+    TimerKey,
+    TimerKind,
+)
 from bradbury.groups.group_members import GroupMembers
 from bradbury.protocol.error_code import ErrorCode
 
 from .fault_registry import Patch, fault
-from .simulated_groups import ShardState, SimulatedGroups, SimulatedShard
 
 GROUPS = {"groups": 2, "group_members": 3, "offsets_partitions": 2}
 MOVING = {**GROUPS, "kinds": ("kill", "pause", "elect", "group"), "fault_every_ms": 150}
@@ -39,63 +49,48 @@ def an_assignment_is_handed_out_before_it_is_replicated(patch: Patch) -> None:
 
 
 def _applied_at_once(patch: Patch, kind: type) -> None:
-    original = SimulatedShard._append
+    original = CoordinatorContext._append
 
-    def append(shard: SimulatedShard, append: Append) -> None:
-        waiting = len(shard._uncommitted)
-        original(shard, append)
-        if len(shard._uncommitted) > waiting and isinstance(append.completion, kind):
-            shard._uncommitted.pop()
-            shard._perform(shard.coordinator.on_committed(append, now_ms=shard._now_ms))
+    def append(context: CoordinatorContext, append: Append, now_ms: int, wall_ms: int) -> None:
+        original(context, append, now_ms, wall_ms)
+        if isinstance(append.completion, kind):
+            context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
-    patch(SimulatedShard, "_append", append)
+    patch(CoordinatorContext, "_append", append)
 
 
 @fault(**MOVING)
 def a_coordinator_serves_before_its_log_is_read(patch: Patch) -> None:
     """It says of a group that it knows nothing of it."""
-    original = SimulatedShard._load
-
-    def load(shard: SimulatedShard, offset: int, coordinator: GroupCoordinator) -> None:
-        if shard.state is ShardState.LOADING and coordinator is shard.coordinator:
-            shard._activate(coordinator)
-        else:
-            original(shard, offset, coordinator)
-
-    patch(SimulatedShard, "_load", load)
+    patch(CoordinatorLoader, "begin", lambda loader: setattr(loader, "is_complete", True))
 
 
 @fault(**MOVING)
 def a_coordinator_reads_only_what_it_knows_to_be_committed(patch: Patch) -> None:
     """A new leader does not know yet of all that is committed."""
-    patch(SimulatedShard, "load_end", lambda shard: shard.replica.log.high_watermark)
+    patch(CoordinatorLoader, "_end", property(lambda loader: loader._log.high_watermark))
 
 
 @fault(**{**MOVING, "kinds": ("kill", "group", "elect", "cut"), "pace_ms": 10, "readers": 0})
 def a_coordinator_shows_what_is_not_committed(patch: Patch) -> None:
     """It serves as soon as it has read its log, though the end of that may yet be dropped."""
-    original = SimulatedShard._wait_for
-
-    def wait_for(shard: SimulatedShard, offset: int, coordinator: GroupCoordinator) -> None:
-        del offset
-        original(shard, 0, coordinator)
-
-    patch(SimulatedShard, "_wait_for", wait_for)
+    patch(CoordinatorLoader, "_is_committed", True)
 
 
 @fault(**MOVING)
 def a_former_coordinator_goes_on(patch: Patch) -> None:
     """Whoever leads no more keeps its groups, and what it had read before, when it leads again."""
-    patch(SimulatedGroups, "on_resigned", lambda groups, partition: None)
+    patch(CoordinatorRuntime, "on_resigned", lambda runtime, partition: None)
+    original = CoordinatorRuntime.on_leader
 
-    def on_leader(groups: SimulatedGroups, partition: int, epoch: int, replica: Any) -> None:
-        known = groups._shards.get(partition)
+    def on_leader(runtime: Any, partition: int, epoch: int, log: Any, **now: int) -> Any:
+        known = runtime._contexts.get(partition)
         if known is None:
-            groups._shards[partition] = SimulatedShard(groups._node, partition, epoch, replica)
-        else:
-            known.leader_epoch = epoch
+            return original(runtime, partition, epoch, log, **now)
+        known.leader_epoch = epoch
+        return None
 
-    patch(SimulatedGroups, "on_leader", on_leader)
+    patch(CoordinatorRuntime, "on_leader", on_leader)
 
 
 # --- members -------------------------------------------------------------------------------------
@@ -147,13 +142,26 @@ def a_static_member_is_not_fenced(patch: Patch) -> None:
 @fault(**RESTLESS)
 def silent_members_stay(patch: Patch) -> None:
     """Nobody counts their sessions."""
-    original = SimulatedShard._start_timer
+    original = CoordinatorTimer.start
 
-    def start_timer(shard: SimulatedShard, key: Any, after_ms: int) -> None:
+    def start(timer: CoordinatorTimer, key: TimerKey, after_ms: int, *, now_ms: int) -> None:
         if key.kind is not TimerKind.SESSION:
-            original(shard, key, after_ms)
+            original(timer, key, after_ms, now_ms=now_ms)
 
-    patch(SimulatedShard, "_start_timer", start_timer)
+    patch(CoordinatorTimer, "start", start)
+
+
+@fault(**RESTLESS)
+def a_timer_fires_once_and_never_again(patch: Patch) -> None:
+    """What was queued for a key when it fired is taken for what is queued for it now."""
+    original = CoordinatorTimer._push
+
+    def push(timer: CoordinatorTimer, key: TimerKey, at_ms: int) -> None:
+        if key not in timer._queued_at:
+            original(timer, key, at_ms)
+        timer._queued_at[key] = 0
+
+    patch(CoordinatorTimer, "_push", push)
 
 
 @fault(**RESTLESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from .simulated_cluster import SimulatedCluster
 from .simulated_faults import Swarm
 from .simulated_oracle import Violation
+
+# What brokers would log is not printed where nobody has asked for it.
+logging.getLogger("bradbury").addHandler(logging.NullHandler())
 
 
 @dataclass(slots=True)
