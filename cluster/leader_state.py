@@ -130,13 +130,6 @@ class LeaderState:
         """Whether a proposal is on its way; another one comes after its answer."""
         return self._proposed is not None
 
-    @property
-    def knows_its_end(self) -> bool:
-        """Whether everything of former epochs is known to be committed: before that nobody may be
-        told where the log ends, as it might be less than what another leader has told (KIP-207).
-        """
-        return self.high_watermark >= self.start_offset
-
     def on_replicas(self, replicas: Sequence[int]) -> None:
         """A reassignment added some or took some away, in the same leader epoch."""
         wanted = [node for node in replicas if node != self._node_id]

@@ -39,11 +39,6 @@ def uvarint_size(value: int) -> int:
     return (value.bit_length() + 6) // 7 or 1
 
 
-def varint_size(value: int) -> int:
-    """Bytes that `encode_varint` makes of it."""
-    return uvarint_size(value << 1 ^ value >> 63)
-
-
 def decode_uvarint(
     buffer: Buffer, position: int, *, max_bytes: int = MAX_VARINT_BYTES
 ) -> tuple[int, int]:

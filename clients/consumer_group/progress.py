@@ -107,9 +107,6 @@ class Progress:
             for span in spans
         )
 
-    def has_unfinished(self, keys: Iterable[TopicPartition]) -> bool:
-        return any(key in self._partitions and self._partitions[key].unfinished for key in keys)
-
     # --- commits -----------------------------------------------------------------------------
 
     def to_commit(self) -> dict[TopicPartition, int]:

@@ -428,19 +428,6 @@ class LogSegment:
             return last if header.max_timestamp == last[0] else None
         return last if self.size == 0 else None
 
-    def locate_timestamp(self, timestamp: int) -> int:
-        """A position before which no batch has a timestamp >= `timestamp`, near the first one."""
-        hint = self.time_index.lookup_before(timestamp)
-        if hint is None:
-            return 0
-        position = self.locate(hint[1])
-        for _, header in walk_headers(self.file, position, self.size):
-            if header.last_offset == hint[1] and header.max_timestamp == hint[0]:
-                return position
-            break
-        self.rebuild_indexes()
-        return 0
-
     def load_tail(self) -> bool:
         """Find the end of the last batch of the active segment, whose indexes seem sound.
 

@@ -163,15 +163,6 @@ def test_a_follower_that_does_not_fetch_leaves_after_the_lag_time_unless_nothing
     assert propose(state, now_ms=LAG_MS + 1) == (1, 2)
 
 
-def test_the_end_is_not_told_before_it_is_known_to_be_committed() -> None:
-    state = leader(end=10)
-    assert not state.knows_its_end
-    for node in (2, 3):
-        fetch(state, node, 10, end=10)
-    assert state.on_local_append(10) or state.high_watermark == 10
-    assert state.knows_its_end
-
-
 def test_old_news_of_the_isr_is_passed_over() -> None:
     state = leader(isr=(1, 2))
     assert not state.on_isr((1,), 7)
