@@ -1,1 +1,1 @@
-"""Floor 3: Ray, sockets, clocks, tasks. Composes, decides nothing."""
+"""Floor 3: Ray, sockets, clocks, threads, tasks. Drivers of the step objects below."""
