@@ -3,15 +3,16 @@
 import json
 import re
 import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import bradbury
 from bradbury.tests.support.compatibility import Ran, Tool
-from bradbury.tests.support.kafka_jars import run_java
+from bradbury.tests.support.kafka_jars import java_command, run_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
@@ -341,6 +342,73 @@ def test_a_feature_is_refused_by_its_name(java: Java, servers: str, kafka_tools:
     kafka_tools.refused("kafka-features upgrade", line)
 
 
+def test_features_are_described(run: Java, kafka_tools: Tool) -> None:
+    with kafka_tools.call("kafka-features describe"):
+        described = run(TOOLS + "FeatureCommand", "describe")
+        levels = dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", described))
+        assert levels["metadata.version"] == "4.1-IV1"
+        assert levels["kraft.version"] == "1"
+
+
+def test_without_an_authorizer_the_tool_says_so(
+    java: Java, servers: str, kafka_tools: Tool
+) -> None:
+    with kafka_tools.call("kafka-acls --list"):
+        ran = java(TOOLS + "AclCommand", "--bootstrap-server", servers, "--list")
+        assert "SecurityDisabledException: No Authorizer is configured" in ran.out + ran.err
+
+
+def test_settings_of_groups_subscriptions_and_loggers(
+    run: Java, kafka_tools: Tool, new_name: str
+) -> None:
+    configs = "kafka.admin.ConfigCommand"
+    for what, kind, name, setting in (
+        ("group", "groups", new_name, "consumer.session.timeout.ms=50000"),
+        ("client-metrics", "client-metrics", new_name, "interval.ms=60000"),
+        ("broker-logger", "broker-loggers", "1", "bradbury.metrics=ERROR"),
+    ):
+        entity = ("--entity-type", kind, "--entity-name", name)
+        with kafka_tools.call(f"kafka-configs --alter, --describe ({what})"):
+            run(configs, *entity, "--alter", "--add-config", setting)
+            assert setting in run(configs, *entity, "--describe")
+            run(configs, *entity, "--alter", "--delete-config", setting.partition("=")[0])
+            assert setting not in run(configs, *entity, "--describe")
+
+
+def test_replicas_are_verified(
+    java_alone: subprocess.Popen[str], kafka_tools: Tool, filled: str
+) -> None:
+    """The tool sends the newest Fetch without asking, and goes on until it is ended."""
+    assert java_alone.stdout is not None
+    with kafka_tools.call("kafka-replica-verification"):
+        for line in java_alone.stdout:
+            if "max lag is" in line:
+                break
+        assert "max lag is 0 for partition" in line, line
+
+
+@pytest.fixture
+def java_alone(servers: str, filled: str) -> Iterator[subprocess.Popen[str]]:
+    arguments = (
+        "--broker-list",
+        servers,
+        "--topics-include",
+        filled,
+        "--report-interval-ms",
+        "100",
+    )
+    process = subprocess.Popen(
+        java_command(TOOLS + "ReplicaVerificationTool", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
 def test_a_broker_in_service_is_not_unregistered(
     java: Java, servers: str, kafka_tools: Tool
 ) -> None:
@@ -353,7 +421,6 @@ def test_a_broker_in_service_is_not_unregistered(
     ("name", "tool", "arguments"),
     [
         ("kafka-transactions list", "TransactionsCommand", ("list",)),
-        ("kafka-acls --list", "AclCommand", ("--list",)),
         ("kafka-delegation-tokens --describe", "DelegationTokenCommand", ("--describe",)),
     ],
 )
