@@ -19,7 +19,7 @@ INTERVAL: Final = "interval.ms"
 METRICS: Final = "metrics"
 MATCH: Final = "match"
 NAMES: Final = (INTERVAL, MATCH, METRICS)
-LISTS: Final = (MATCH, METRICS)
+DEFAULTS: Final = {INTERVAL: "300000", MATCH: "", METRICS: ""}
 INTERVAL_BOUNDS_MS: Final = (100, 3_600_000)
 MATCHED: Final = (
     "client_instance_id",

@@ -6,8 +6,9 @@ under two directories goes to the last one.
 
 from __future__ import annotations
 
+from ..cluster.topic_name import MAX_LENGTH
 from ..protocol.error_code import ErrorCode
-from ..protocol.errors import KafkaError, UnknownTopicOrPartition
+from ..protocol.errors import InvalidTopicException, KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -30,6 +31,8 @@ async def handle(
     for (topic, partition), path in paths.items():
         code = ErrorCode.NONE
         try:
+            if len(topic) > MAX_LENGTH:
+                raise InvalidTopicException(f"a topic name has at most {MAX_LENGTH} characters")
             if context.node.image.partition(topic, partition) is None:
                 raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
             await context.node.log_dirs.move(topic, partition, path)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..cluster.client_metrics_config import DEFAULTS, INTERVAL
 from ..groups.dynamic_group_config import DynamicGroupConfig
 from ..protocol.config_key import ConfigKey, ConfigType
 from ..storage.log_config import LogConfig
@@ -23,6 +24,7 @@ DEFAULT_CONFIG = 5
 DYNAMIC_BROKER_LOGGER_CONFIG = 6
 CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
+CLIENT_METRICS_TEXT = "Of a subscription to metrics of clients (KIP-714)."
 UNTYPED = ConfigKey(type=ConfigType.UNKNOWN, default=None, documentation="")
 
 
@@ -86,17 +88,30 @@ def describe_group(overrides: Mapping[str, str]) -> list[DescribedConfig]:
     for name, key in DynamicGroupConfig.keys().items():
         source = GROUP_CONFIG if name in overrides else DEFAULT_CONFIG
         synonyms = [Synonym(name, values[name], source)]
-        if name in overrides:
-            synonyms.append(Synonym(name, key.format(key.default), DEFAULT_CONFIG))
         described.append(DescribedConfig(key, values[name], source, False, synonyms))
     return described
 
 
-def describe_values(values: Mapping[str, str], source: int) -> list[DescribedConfig]:
-    """What was set, and nothing else: levels of loggers, subscriptions to metrics of clients."""
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
+    """Every setting of a subscription to metrics of clients."""
+    described = []
+    for name, default in DEFAULTS.items():
+        kind = ConfigType.INT if name == INTERVAL else ConfigType.LIST
+        key = ConfigKey(name=name, type=kind, default=default, documentation=CLIENT_METRICS_TEXT)
+        synonyms = []
+        if name in overrides:
+            synonyms = [Synonym(name, overrides[name], CLIENT_METRICS_CONFIG)]
+        source = _source(synonyms)
+        value = overrides.get(name, default)
+        described.append(DescribedConfig(key, value, source, False, synonyms))
+    return described
+
+
+def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
+    """Each with its level."""
     return [
-        DescribedConfig(replace(UNTYPED, name=name), value, source, False, [])
-        for name, value in values.items()
+        DescribedConfig(replace(UNTYPED, name=name), level, DYNAMIC_BROKER_LOGGER_CONFIG, False, [])
+        for name, level in levels.items()
     ]
 
 

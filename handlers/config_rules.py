@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.client_metrics_config import LISTS
 from ..cluster.config_control import CLIENT_METRICS, GROUP, TOPIC
 from ..cluster.metadata_image import MetadataImage
 from ..groups.dynamic_group_config import DynamicGroupConfig
@@ -31,16 +30,12 @@ class ServerConfigRules:
         return self._server.with_dynamic(image.broker_configs.get("", EMPTY), EMPTY)
 
     def is_list(self, resource_type: int, name: str) -> bool:
-        if resource_type == CLIENT_METRICS:
-            return name in LISTS
-        if resource_type == GROUP:
-            return False
+        if resource_type in (CLIENT_METRICS, GROUP):
+            return False  # nor in Kafka, though metrics and match hold several words
         keys = LogConfig.keys() if resource_type == TOPIC else server_keys()
         return name in keys and keys[name].type is ConfigType.LIST
 
     def default_of(self, image: MetadataImage, resource_type: int, name: str) -> str:
-        if resource_type == CLIENT_METRICS:
-            return ""
         server = self._now(image)
         if resource_type == TOPIC:
             return server.log_defaults.to_kafka()[name]

@@ -21,14 +21,13 @@ from ..protocol.messages.describe_configs import (
 )
 from .broker_loggers import levels
 from .config_description import (
-    CLIENT_METRICS_CONFIG,
-    DYNAMIC_BROKER_LOGGER_CONFIG,
     DescribedConfig,
     describe_broker,
     describe_broker_default,
+    describe_client_metrics,
     describe_group,
+    describe_loggers,
     describe_topic,
-    describe_values,
 )
 from .context import Node, RequestContext
 
@@ -90,10 +89,10 @@ def _configs(resource: DescribeConfigsResource, node: Node) -> list[DescribedCon
         raise InvalidRequest("settings of this kind belong to somebody with a name")
     if resource.resource_type == BROKER_LOGGER:
         check_this_node(name, node)
-        return describe_values(levels(), DYNAMIC_BROKER_LOGGER_CONFIG)
+        return describe_loggers(levels())
     if resource.resource_type == GROUP:
         return describe_group(node.image.group_configs.get(name, {}))
-    return describe_values(node.image.client_metrics.get(name, {}), CLIENT_METRICS_CONFIG)
+    return describe_client_metrics(node.image.client_metrics.get(name, {}))
 
 
 def check_this_node(name: str, node: Node) -> None:

@@ -33,6 +33,13 @@ NOBODY = -1
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    asked = [
+        (topic.topic_name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    if len(request.topics) != 1 or asked != [(METADATA_TOPIC, 0)]:
+        return _refused(request)
     try:
         state = await context.node.controller.quorum()
     except KafkaError as error:
@@ -42,10 +49,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
         topics=[
             TopicDataResponse(
                 topic_name=topic.topic_name,
-                partitions=[
-                    _answer(topic.topic_name, partition.partition_index, state, context)
-                    for partition in topic.partitions
-                ],
+                partitions=[_answer(state, context)],
             )
             for topic in request.topics
         ],
@@ -57,14 +61,29 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     )
 
 
-def _answer(
-    topic: str, partition: int, state: QuorumState, context: RequestContext
-) -> PartitionDataResponse:
-    if (topic, partition) != (METADATA_TOPIC, 0):
-        error = UnknownTopicOrPartition(f"{topic}-{partition} is not the metadata log")
-        return PartitionDataResponse(
-            partition_index=partition, error_code=error.code, error_message=str(error)
-        )
+def _refused(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """As in Kafka, a question about anything else is not answered in parts."""
+    error = UnknownTopicOrPartition("ask about partition 0 of the metadata log alone")
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[
+            TopicDataResponse(
+                topic_name=topic.topic_name,
+                partitions=[
+                    PartitionDataResponse(
+                        partition_index=each.partition_index,
+                        error_code=error.code,
+                        error_message=str(error),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _answer(state: QuorumState, context: RequestContext) -> PartitionDataResponse:
     nodes = context.node.image.nodes.values()
     voting = {node.node_id: node for node in nodes if node.metadata_directory_id in state.voters}
     owners = {node.metadata_directory_id: node_id for node_id, node in voting.items()}

@@ -27,7 +27,21 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
-        return ElectLeadersResponse(error_code=error.code)
+        return ElectLeadersResponse(
+            error_code=error.code,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=topic,
+                    partition_result=[
+                        PartitionResult(
+                            partition_id=each, error_code=error.code, error_message=str(error)
+                        )
+                        for each in partitions
+                    ],
+                )
+                for topic, partitions in wanted or ()
+            ],
+        )
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(

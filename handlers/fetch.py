@@ -393,7 +393,7 @@ def _read(
 ) -> FetchedPartition:
     reading.is_held_back = False
     try:
-        if not topic:
+        if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
         replica = _replica(topic, wanted, request, context)
         if context.api_version < FIRST_WITH_ZSTD and replica.compression_type == "zstd":
