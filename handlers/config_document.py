@@ -57,7 +57,8 @@ Besides these, every setting of the last column above.
 GROUPS = """\
 ## Group coordinators
 
-Given when the cluster is started.
+Given when the cluster is started. `bradbury.local()`, which is for tests and notebooks, sets
+`group.initial.rebalance.delay.ms` to 0 unless its config says otherwise.
 """
 
 SINGLE_GROUPS = """\
