@@ -140,7 +140,7 @@ def measure_rules(members: int, groups: int, seconds: float) -> None:
     rules = Rules()
     began = time.perf_counter()
     requests = [rules.join("big") for _ in range(members)]
-    while rules.coordinator.groups["big"].generation == 0:
+    while rules.coordinator.groups["big"].metadata.generation == 0:
         rules.end_delay("big")
     ids = [rules.answers[request].member_id for request in requests]  # type: ignore[attr-defined]
     line("members join", members, time.perf_counter() - began)

@@ -233,12 +233,15 @@ class GroupCoordinator:
             error = ErrorCode.INVALID_GROUP_ID
         elif group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        elif (
+            group.metadata.state is not GroupState.EMPTY
+            and group.metadata.protocol_type != CONSUMER
+        ):
             error = ErrorCode.NON_EMPTY_GROUP
         if error or group is None:
             return [Reply(request_id, OffsetDeleteResponse(error_code=error))]
         response, records = self._state.offsets.delete(
-            request, is_known=is_known, is_subscribed=is_subscribed(group)
+            request, is_known=is_known, is_subscribed=is_subscribed(group.metadata)
         )
         if not records:
             return [Reply(request_id, response)]
@@ -255,10 +258,10 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         group = self.groups.get(group_id)
-        return None if group is None else described(group)
+        return None if group is None else described(group.metadata)
 
     def list_groups(self) -> list[ListedGroup]:
-        return [listed(group) for group in self.groups.values()]
+        return [listed(group.metadata) for group in self.groups.values()]
 
     def on_delete(self, request_id: int, group_ids: Iterable[str], *, now_ms: int) -> list[Effect]:
         """Empty groups go, with their offsets. Gone at once for joins, answered once committed."""
@@ -271,10 +274,10 @@ class GroupCoordinator:
             error = ErrorCode.NONE
             if group is None:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not GroupState.EMPTY:
+            elif group.metadata.state is not GroupState.EMPTY:
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
-                before.append(group_record(group, {}))
+                before.append(group_record(group.metadata, {}))
                 records += self._delete(group, effects, now_ms)
             response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         if not records:
@@ -285,12 +288,12 @@ class GroupCoordinator:
     def _delete(
         self, group: ClassicGroup, effects: list[Effect], now_ms: int
     ) -> list[CoordinatorRecord]:
-        group_id = group.group_id
+        group_id = group.metadata.group_id
         del self.groups[group_id]
         effects += group.on_deleted(now_ms=now_ms)
         offsets = self._state.offsets.of(group_id)
         records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
-        if group.is_written or group.generation:
+        if group.is_written or group.metadata.generation:
             # Without a generation, too: else its offsets' tombstones would leave an empty group.
             records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
         return records
@@ -315,23 +318,24 @@ class GroupCoordinator:
             self.groups, self._state.offsets.count_of, wall_ms=now_ms
         ):
             group = self.groups.get(group_id)
-            if group is None or group.members.pending:
+            if group is None or group.metadata.members.pending:
                 continue
             expired, is_all = self._expired(group)
             self._counters.offsets_expired += len(expired)
-            if is_all and group.state is GroupState.EMPTY:
-                before.append(group_record(group, {}))
+            if is_all and group.metadata.state is GroupState.EMPTY:
+                before.append(group_record(group.metadata, {}))
                 batch += self._delete(group, effects, now_ms)
             else:
                 batch += expired
         effects += _in_batches(batch, _nobody_waits(before))
         return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
 
-    def _expired(self, group: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
+    def _expired(self, expiring: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
         """A group that had members is idle since the last one left; others since each commit.
 
         Of a living group of consumers what nobody subscribes to expires, once it is at rest.
         """
+        group = expiring.metadata
         offsets = self._state.offsets.of(group.group_id)
         if offsets is None:
             return [], True
@@ -379,16 +383,10 @@ class GroupCoordinator:
         match append.completion:
             case OffsetsStored(request_id, response) if request_id is not None:
                 return [Reply(request_id, response)]
-            case AssignmentStored(group_id, generation):
-                group = self.groups.get(group_id)
+            case AssignmentStored() | StaticMemberStored() as stored:
+                group = self.groups.get(stored.group_id)
                 if group is not None:
-                    return group.on_assignment_stored(
-                        generation, now_ms=self._retention.to_write(now_ms)
-                    )
-            case StaticMemberStored(group_id) as stored:
-                group = self.groups.get(group_id)
-                if group is not None:
-                    return group.on_static_member_stored(stored)
+                    return group.on_stored(stored, now_ms=self._retention.to_write(now_ms))
             case GroupsDeleted(request_id, deletion):
                 self._count_deleted(append)
                 if request_id is not None:
@@ -405,13 +403,8 @@ class GroupCoordinator:
         if isinstance(append.completion, OffsetsStored):
             for record in append.records:
                 self._state.forget_if_nothing(record.key.group)
-        match append.completion:
-            case GroupsDeleted(_, _, before):
-                self._state.restore_deleted(before)
-            case StaticMemberStored(group_id) as stored:
-                group = self.groups.get(group_id)
-                if group is not None:
-                    return group.on_static_member_failed(stored, _append_error(error))
+        if isinstance(append.completion, GroupsDeleted):
+            self._state.restore_deleted(append.completion.before)
         return self._refuse(append, error, now_ms=now_ms)
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
@@ -446,12 +439,10 @@ class GroupCoordinator:
                         partition.error_code = partition.error_code or code
                 if request_id is not None:
                     return [Reply(request_id, response)]
-            case AssignmentStored(group_id, generation):
-                group = self.groups.get(group_id)
+            case AssignmentStored() | StaticMemberStored() as stored:
+                group = self.groups.get(stored.group_id)
                 if group is not None:
-                    return group.on_assignment_failed(
-                        generation, _append_error(error), now_ms=now_ms
-                    )
+                    return group.on_store_failed(stored, _append_error(error), now_ms=now_ms)
             case GroupsDeleted(request_id, deletion):
                 for result in deletion.results:
                     result.error_code = result.error_code or _append_error(error)

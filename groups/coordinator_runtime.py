@@ -90,8 +90,8 @@ class CoordinatorRuntime:
         members = 0
         for context in active:
             for group in context.coordinator.groups.values():
-                states[group.state.value] += 1
-                members += len(group.members)
+                states[group.metadata.state.value] += 1
+                members += len(group.metadata.members)
         return GroupNumbers(
             states=states,
             members=members,

@@ -16,7 +16,7 @@ from .group_state import GroupState
 from .subscription import CONSUMER, subscribed_topics
 
 if TYPE_CHECKING:
-    from .rebalance import Rebalance
+    from .group_metadata import GroupMetadata
 
 GROUP_TYPE = "classic"
 
@@ -25,7 +25,7 @@ def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
 
 
-def joined_response(group: Rebalance, member: Member) -> JoinGroupResponse:
+def joined_response(group: GroupMetadata, member: Member) -> JoinGroupResponse:
     """For a member of the current generation. The leader gets all members with their metadata."""
     everyone = group.members if group.members.is_leader(member.member_id) else ()
     return JoinGroupResponse(
@@ -45,7 +45,7 @@ def joined_response(group: Rebalance, member: Member) -> JoinGroupResponse:
     )
 
 
-def assigned_response(group: Rebalance, member: Member) -> SyncGroupResponse:
+def assigned_response(group: GroupMetadata, member: Member) -> SyncGroupResponse:
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
@@ -53,7 +53,7 @@ def assigned_response(group: Rebalance, member: Member) -> SyncGroupResponse:
     )
 
 
-def group_record(group: Rebalance, assignments: Mapping[str, bytes]) -> GroupRecord:
+def group_record(group: GroupMetadata, assignments: Mapping[str, bytes]) -> GroupRecord:
     """The group as the next coordinator will find it, with these assignments."""
     return GroupRecord(
         GroupMetadataKey(group=group.group_id),
@@ -80,7 +80,7 @@ def group_record(group: Rebalance, assignments: Mapping[str, bytes]) -> GroupRec
     )
 
 
-def described(group: Rebalance) -> DescribedGroup:
+def described(group: GroupMetadata) -> DescribedGroup:
     """Metadata and assignments only while Stable: before, they are of no generation."""
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -102,7 +102,7 @@ def described(group: Rebalance) -> DescribedGroup:
     )
 
 
-def is_subscribed(group: Rebalance) -> Callable[[str], bool]:
+def is_subscribed(group: GroupMetadata) -> Callable[[str], bool]:
     """Whether a member may own partitions of a topic: always, if its members are of our own kind
     and one does not say what it is subscribed to.
     """
@@ -117,7 +117,7 @@ def is_subscribed(group: Rebalance) -> Callable[[str], bool]:
     return topics.__contains__
 
 
-def listed(group: Rebalance) -> ListedGroup:
+def listed(group: GroupMetadata) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",

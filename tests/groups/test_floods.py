@@ -33,7 +33,7 @@ def test_a_client_that_joins_ten_thousand_times_and_never_syncs() -> None:
     assert (driver.state, driver.coordinator.memory_used) == ("Empty", 0)
     assert len(driver.timers) == 1
     (member,) = driver.enter(1)
-    assert driver.heartbeat(member, driver.coordinator.groups["orders"].generation) == 0
+    assert driver.heartbeat(member, driver.coordinator.groups["orders"].metadata.generation) == 0
 
 
 def test_ten_thousand_groups_of_one_member_with_much_metadata() -> None:
@@ -102,7 +102,7 @@ def test_a_member_that_gives_itself_no_time_to_sync_is_out_and_the_group_goes_on
     assert driver.error(hasty) == ErrorCode.NONE
     assert driver.state == "Empty"
     (member,) = driver.enter(1)
-    assert driver.heartbeat(member, driver.coordinator.groups["orders"].generation) == 0
+    assert driver.heartbeat(member, driver.coordinator.groups["orders"].metadata.generation) == 0
 
 
 def test_a_member_that_lives_and_never_rejoins_holds_a_newcomer_for_five_minutes_at_most() -> None:

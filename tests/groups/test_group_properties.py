@@ -73,7 +73,7 @@ class Groups(RuleBasedStateMachine):
     @property
     def generation(self) -> int:
         group = self.driver.coordinator.groups.get(G)
-        return 0 if group is None else group.generation
+        return 0 if group is None else group.metadata.generation
 
     @rule(version=st.sampled_from([3, 9]), protocols=st.sampled_from(PROTOCOLS))
     def a_new_member_joins(self, version, protocols) -> None:
@@ -102,7 +102,7 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def all_members_rejoin(self) -> None:
         group = self.driver.coordinator.groups.get(G)
-        for member in [] if group is None else list(group.members):
+        for member in [] if group is None else list(group.metadata.members):
             request = self.driver.join(
                 member.member_id, instance_id=member.instance_id, protocols=member.protocols
             )
@@ -124,15 +124,15 @@ class Groups(RuleBasedStateMachine):
     @rule(deal=st.lists(pick, min_size=6, max_size=6))
     def all_members_sync(self, deal) -> None:
         group = self.driver.coordinator.groups.get(G)
-        for member in [] if group is None else list(group.members):
+        for member in [] if group is None else list(group.metadata.members):
             self.sync(member.member_id, self.generation, deal)
 
     def sync(self, member_id: str, generation: int, deal: list[int]) -> None:
         """A leader deals out each partition once; a follower's deal must not count."""
         group = self.driver.coordinator.groups.get(G)
-        members = [] if group is None else [member.member_id for member in group.members]
+        members = [] if group is None else [member.member_id for member in group.metadata.members]
         if group is not None:
-            self.instances.update({m.member_id: m.instance_id for m in group.members})
+            self.instances.update({m.member_id: m.instance_id for m in group.metadata.members})
         shares: dict[str, bytes] = defaultdict(bytes)
         for partition, number in enumerate(deal):
             if members:
@@ -310,7 +310,7 @@ class Groups(RuleBasedStateMachine):
     def every_unanswered_request_is_parked(self) -> None:
         parked = set()
         for group in self.driver.coordinator.groups.values():
-            for member in group.members:
+            for member in group.metadata.members:
                 parked |= {member.parked_join, member.parked_sync} - {None}
         for append in self.driver.uncommitted:
             if isinstance(append.completion, OffsetsStored | GroupsDeleted | OffsetsDeleted):
@@ -321,8 +321,8 @@ class Groups(RuleBasedStateMachine):
     def memory_is_accounted_for(self) -> None:
         held = 0
         for group in self.driver.coordinator.groups.values():
-            held += len(group.members.pending) * MemberMemory.PENDING_BYTES
-            held += sum(member.size for member in group.members)
+            held += len(group.metadata.members.pending) * MemberMemory.PENDING_BYTES
+            held += sum(member.size for member in group.metadata.members)
         assert self.driver.coordinator.memory_used == held
 
     @invariant()
@@ -334,7 +334,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def the_book_of_members_is_right(self) -> None:
         for group in self.driver.coordinator.groups.values():
-            members = group.members
+            members = group.metadata.members
             assert members.joined_count == sum(m.parked_join is not None for m in members)
             assert (members.leader_id in members) == bool(len(members))
             assert not any(member_id in members for member_id in members.pending)
@@ -343,20 +343,20 @@ class Groups(RuleBasedStateMachine):
                     assert members.static_member_id(member.instance_id) == member.member_id
             if len(members):
                 assert members.select_protocol()
-            assert (group.state is GroupState.EMPTY) <= (len(members) == 0)
+            assert (group.metadata.state is GroupState.EMPTY) <= (len(members) == 0)
 
     @invariant()
     def nothing_waits_for_ever(self) -> None:
         for group_id, group in self.driver.coordinator.groups.items():
-            for member in group.members:
+            for member in group.metadata.members:
                 waits = member.parked_join is not None or member.parked_sync is not None
                 timer = TimerKey(TimerKind.SESSION, group_id, member.member_id)
                 assert waits or timer in self.driver.timers
-            for member_id in group.members.pending:
+            for member_id in group.metadata.members.pending:
                 assert TimerKey(TimerKind.SESSION, group_id, member_id) in self.driver.timers
-            if group.state is GroupState.PREPARING_REBALANCE:
+            if group.metadata.state is GroupState.PREPARING_REBALANCE:
                 assert TimerKey(TimerKind.JOIN, group_id) in self.driver.timers
-            if group.state is GroupState.COMPLETING_REBALANCE:
+            if group.metadata.state is GroupState.COMPLETING_REBALANCE:
                 timer = TimerKey(TimerKind.SYNC, group_id)
                 assert timer in self.driver.timers or self.driver.uncommitted
 
@@ -381,19 +381,24 @@ class Groups(RuleBasedStateMachine):
         mine = self.driver.coordinator.groups.get(G)
         if mine is None:
             assert G not in after.coordinator.groups or self.log_is_behind
-        elif mine.state in (GroupState.STABLE, GroupState.EMPTY) and not self.log_is_behind:
+        elif (
+            mine.metadata.state in (GroupState.STABLE, GroupState.EMPTY) and not self.log_is_behind
+        ):
             other = after.coordinator.groups.get(G)
             if other is None:
-                assert mine.generation == 0
+                assert mine.metadata.generation == 0
                 return
-            assert (mine.state, mine.generation) == (other.state, other.generation)
-            assert mine.members.leader_id == other.members.leader_id
+            assert (mine.metadata.state, mine.metadata.generation) == (
+                other.metadata.state,
+                other.metadata.generation,
+            )
+            assert mine.metadata.members.leader_id == other.metadata.members.leader_id
             assert [
-                (m.member_id, m.instance_id, m.assignment, m.metadata(mine.protocol))
-                for m in mine.members
+                (m.member_id, m.instance_id, m.assignment, m.metadata(mine.metadata.protocol))
+                for m in mine.metadata.members
             ] == [
-                (m.member_id, m.instance_id, m.assignment, m.metadata(other.protocol))
-                for m in other.members
+                (m.member_id, m.instance_id, m.assignment, m.metadata(other.metadata.protocol))
+                for m in other.metadata.members
             ]
 
 

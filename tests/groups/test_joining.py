@@ -28,7 +28,7 @@ def test_clients_before_member_ids_were_required_are_admitted_at_once(version: i
 def test_version_0_has_no_rebalance_timeout_so_its_session_timeout_is_used() -> None:
     driver = GroupDriver()
     driver.join(version=0, session_ms=20_000, rebalance_ms=-1)
-    (member,) = driver.coordinator.groups[G].members
+    (member,) = driver.coordinator.groups[G].metadata.members
     assert member.rebalance_timeout_ms == 20_000
 
 

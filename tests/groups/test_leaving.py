@@ -169,6 +169,6 @@ def test_a_group_that_all_have_left_can_be_entered_again() -> None:
     (member,) = driver.stable(1)
     driver.leave((member, None))
     (again,) = driver.enter(1)
-    assert driver.coordinator.groups[G].generation == 3
+    assert driver.coordinator.groups[G].metadata.generation == 3
     driver.stabilise([again], 3)
     assert driver.state == "Stable"

@@ -19,6 +19,7 @@ from bradbury.groups.effects import (
     TimerKind,
 )
 from bradbury.groups.group_members import GroupMembers
+from bradbury.groups.group_rebalance import GroupRebalance
 from bradbury.protocol.error_code import ErrorCode
 
 from .fault_registry import Patch, fault
@@ -104,7 +105,10 @@ def the_generation_of_a_commit_is_not_checked(patch: Patch) -> None:
         ClassicGroup,
         "check_commit",
         lambda group, member_id, instance_id, generation: original(
-            group, member_id, instance_id, group.generation if generation >= 0 else generation
+            group,
+            member_id,
+            instance_id,
+            group.metadata.generation if generation >= 0 else generation,
         ),
     )
 
@@ -182,12 +186,12 @@ def sessions_end_with_the_coordinator(patch: Patch) -> None:
 @fault(**RESTLESS)
 def a_generation_is_used_twice(patch: Patch) -> None:
     """A rebalance does not count on."""
-    original = ClassicGroup._complete_join
+    original = GroupRebalance._complete_join
 
-    def complete_join(group: ClassicGroup) -> None:
-        generation = group.generation
-        original(group)
-        if group.generation > generation > 0:
-            group.generation = generation
+    def complete_join(rebalance: GroupRebalance) -> None:
+        generation = rebalance._group.generation
+        original(rebalance)
+        if rebalance._group.generation > generation > 0:
+            rebalance._group.generation = generation
 
-    patch(ClassicGroup, "_complete_join", complete_join)
+    patch(GroupRebalance, "_complete_join", complete_join)

@@ -361,9 +361,9 @@ class SimulatedCluster:
         except KafkaError as error:
             return f"{error!r} for {group_id}", partition_id
         group = shard.coordinator.groups.get(group_id)
-        if group is None or group.state is not GroupState.STABLE:
-            return f"{group_id} is {None if group is None else group.state}", partition_id
-        names = {each.member_id for each in group.members}
+        if group is None or group.metadata.state is not GroupState.STABLE:
+            return f"{group_id} is {None if group is None else group.metadata.state}", partition_id
+        names = {each.member_id for each in group.metadata.members}
         if names != {each.member_id for each in members}:
             return f"{group_id} has the members {sorted(names)}", partition_id
         owned = sorted(partition for each in members for partition in each.owned or ())

@@ -227,7 +227,9 @@ class GroupOracle:
                 self._violated("G3", shard, f"{group_id} has {now}, its log says {then}")
             group = live.groups.get(group_id)
             stored = replayed.groups.get(group_id)
-            if group is None or (stored is not None and stored.generation > group.generation):
+            if group is None or (
+                stored is not None and stored.metadata.generation > group.metadata.generation
+            ):
                 self._violated("G3", shard, f"{group_id} is behind its log")
 
     def _note(self, shard: SimulatedShard, text: str) -> None:
