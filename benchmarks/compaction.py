@@ -36,7 +36,7 @@ class Case(NamedTuple):
     keys: int
     is_compiled: bool
     share: float
-    """Of the megabytes asked for: the plain loops are slow."""
+    """Share of the megabytes asked for: the plain loops are slow."""
 
 
 CASES = (

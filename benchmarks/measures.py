@@ -47,7 +47,7 @@ MOST_PARTITIONS_AT_ONCE = 5_000
 
 
 class Goal(NamedTuple):
-    """Of the ratio Bradbury / Kafka."""
+    """Limits of the ratio Bradbury / Kafka."""
 
     sign: str
     ratio: float

@@ -15,7 +15,7 @@ LISTED_MS = 3_000
 
 
 class DepartedNodes:
-    """Of one process: what it saw go. One that starts later has nothing to list."""
+    """The nodes that one process saw go. A process that starts later has none to list."""
 
     def __init__(self) -> None:
         self._since: dict[int, int] = {}

@@ -122,7 +122,7 @@ class LeaderState:
 
     @property
     def has_enough_insync(self) -> bool:
-        """Of min.insync.replicas no more count than there are replicas."""
+        """Whether min.insync.replicas are in sync, or all replicas where there are fewer."""
         return len(self._isr) >= min(self.min_insync_replicas, self._replica_count)
 
     @property

@@ -240,7 +240,7 @@ class _Change:
         self._values: dict[str, Any] = {}
         self._base = base
         self._partitions: dict[str, list[PartitionImage]] = {}
-        """Of topics of which partitions changed; they are put into their topics by finish()."""
+        """Partitions of changed topics; finish() puts them into their topics."""
 
     def _writable(self, name: str) -> Any:
         if name not in self._values:

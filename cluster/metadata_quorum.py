@@ -40,9 +40,9 @@ class MetadataQuorum:
         self._led_from: int | None = None
         self._snapshots: dict[str, int] = {}
         self.start = NO_SNAPSHOT
-        """Of this controller's copy of the log; a snapshot stands for what was before."""
+        """Start of this controller's copy of the log; a snapshot stands for what was before."""
         self.end = LogEnd(-1, 0)
-        """Of this controller's copy of the log."""
+        """End of this controller's copy of the log."""
         self.committed = 0
         """Everything before this offset is committed."""
 

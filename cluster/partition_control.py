@@ -135,7 +135,7 @@ def create_partitions(
 
 
 def min_insync_replicas(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> int:
-    """Of the topic, or of the brokers if it has none of its own."""
+    """min.insync.replicas of the topic, or of the brokers if it has none of its own."""
     return int(topic.configs.get(MIN_INSYNC) or rules.default_of(image, TOPIC, MIN_INSYNC))
 
 

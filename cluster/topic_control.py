@@ -36,7 +36,7 @@ from .replica_placement import check_replicas, place_replicas
 from .topic_name import INTERNAL_TOPICS, can_collide, check_collision, check_topic_name, fold
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
-"""Of all its topics, new ones or more of old ones; as in Kafka. More are made in several steps."""
+"""Limit of new partitions in one request, all topics together, as in Kafka."""
 MAX_PARTITIONS_PER_TOPIC = 100_000
 
 

@@ -36,7 +36,7 @@ class LogEnd(NamedTuple):
     """Where a log ends. Of two logs the greater one, epoch first, has everything committed."""
 
     epoch: int
-    """Of the last entry; -1 if the log is empty."""
+    """Epoch of the last entry; -1 if the log is empty."""
     offset: int
     """Behind the last entry."""
 
@@ -63,7 +63,7 @@ class VoterLog(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     def epoch_at(self, offset: int) -> int:
-        """Of the entry that holds `offset`, not before the snapshot's last; -1 if none does."""
+        """Epoch of the entry at `offset`, not before the snapshot's last; -1 if there is none."""
         ...
 
     def epoch_start(self, offset: int) -> int:

@@ -187,7 +187,7 @@ def resolve_address(address: str) -> str:
 
 
 def _only_address() -> str:
-    """Of the last Ray that `ray start` has started here, or of the only one that runs here."""
+    """Address of the last Ray that `ray start` started here, or of the only one that runs here."""
     services: Any = import_module("ray._private.services")
     services.find_gcs_addresses.cache_clear()
     last = services.find_bootstrap_address(None)

@@ -135,7 +135,7 @@ def remove_state(namespace: str = DEFAULT_NAMESPACE) -> None:
 
 
 def running_namespaces() -> list[str]:
-    """Of all clusters that were started here and are not known to have ended."""
+    """Names of all clusters that were started here and are not known to have ended."""
     names = []
     for path in sorted(state_directory().glob("cluster*.json")):
         try:

@@ -62,7 +62,7 @@ class CommittedOffsets:
         self._config = config
         self._groups: dict[str, GroupOffsets] = {}
         self._in_transaction: dict[int, set[str]] = {}
-        """Of each producer with an open transaction, the groups with pending offsets in it."""
+        """Producer id -> the groups with pending offsets in its open transaction."""
 
     def __iter__(self) -> Iterator[GroupOffsets]:
         return iter(self._groups.values())
@@ -114,7 +114,7 @@ class CommittedOffsets:
     def fetch(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """Of the topics asked for, or of all that have one (topics None). Only what is committed.
+        """Committed offsets of the topics asked for, or of all (topics None).
 
         What is unknown has offset -1 and no error: the client then resets by its own policy. With
         require_stable an offset that an open transaction may change is an error to retry.

@@ -66,7 +66,7 @@ FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
 MOST_TOMBSTONE_BYTES = 256 * 1024
 """A batch of tombstones ends here, far below max.message.bytes; a group may have any number."""
 TOMBSTONE_BYTES = 60
-"""Of one, beside its names."""
+"""Size of one tombstone, without its names."""
 
 RETENTION_TIMER = TimerKey(TimerKind.RETENTION)
 

@@ -62,7 +62,7 @@ class ContextState(Enum):
 
 
 class CoordinatorContext:
-    """Of one leader epoch of one partition."""
+    """The coordinator of one partition of __consumer_offsets in one leader epoch."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class CoordinatorContext:
 
     @property
     def _level(self) -> int:
-        """Of lines about loading: most partitions of a young cluster never had a record."""
+        """Level of lines about loading: most partitions of a new cluster never had a record."""
         return logging.INFO if self._log.log_end_offset else logging.DEBUG
 
     # --- requests --------------------------------------------------------------------------------

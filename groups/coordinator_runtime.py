@@ -84,7 +84,7 @@ class CoordinatorRuntime:
         return [each for each in self._contexts.values() if each.state is ContextState.ACTIVE]
 
     def numbers(self) -> GroupNumbers:
-        """Of what is loaded. Cost: 0.2 us for a group, 0.1 us for a topic of it."""
+        """Counts of what is loaded. Cost: 0.2 us for a group, 0.1 us for a topic of it."""
         active = self.active
         states = Counter(NO_GROUPS)
         members = 0

@@ -31,7 +31,7 @@ class CoordinatorTimer:
         self._deadlines: dict[TimerKey, int] = {}
         self._queue: list[tuple[int, int, TimerKey]] = []
         self._queued_at: dict[TimerKey, int] = {}
-        """Of each key, the earliest time in the queue: later deadlines of it need no new entry."""
+        """Key -> its earliest time in the queue: later deadlines of it need no new entry."""
         self._suspects: list[tuple[TimerKey, int]] = []
         """Due, with their deadlines, when the queue was looked at last."""
         self._suspected_at_ms = 0

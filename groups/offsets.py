@@ -146,11 +146,11 @@ class GroupOffsets:
         return self._tombstones(sorted(gone)), is_all
 
     def tombstones(self) -> list[OffsetRecord]:
-        """Of everything that is committed, pending, or about to be."""
+        """Tombstones for all that is committed, pending, or about to be."""
         return self._tombstones(sorted({*self._each(), *self._on_their_way, *self._each_pending()}))
 
     def tombstones_in(self, topics: set[str]) -> list[OffsetRecord]:
-        """Of all that is committed, pending, or about to be in these topics."""
+        """Tombstones for all that is committed, pending, or about to be in these topics."""
         gone = {
             (topic, partition)
             for topic in topics & self._committed.keys()
@@ -161,7 +161,7 @@ class GroupOffsets:
         return self._tombstones(sorted(gone))
 
     def tombstones_of(self, topic: str, partitions: set[int]) -> list[OffsetRecord]:
-        """Of these partitions: those there is anything of."""
+        """Tombstones for those of these partitions that have an offset."""
         return self._tombstones(
             (topic, partition)
             for partition in sorted(partitions)

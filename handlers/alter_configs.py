@@ -85,7 +85,7 @@ async def alter(
 
 
 def _alter_levels(resource: ResourceChanges, *, validate_only: bool) -> Outcome:
-    """Of loggers of this process: nothing that the controller has to know of."""
+    """Change levels of loggers of this process; the controller is not involved."""
     try:
         if resource.replaces:
             raise InvalidRequest("levels of loggers are changed with IncrementalAlterConfigs alone")

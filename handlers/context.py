@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class QuorumState(NamedTuple):
-    """Of the metadata log: voters by directory id, nodes by id, each with how far it is.
+    """State of the metadata log: voters by directory id, nodes by id, each with its log end.
 
     polls: when each node has asked for news.
     """

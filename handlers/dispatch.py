@@ -53,7 +53,7 @@ PARSED_WEIGHT = 8
 LONG_FRAME = 16 * 1024
 LONG_RESPONSE = 1_000
 MAX_ELEMENTS = 100_000
-"""Of all arrays of one request: topics, partitions, keys, members."""
+"""Limit of elements in all arrays of one request: topics, partitions, keys, members."""
 MAX_WHOLE_ELEMENTS = 20_000
 """The same for requests that are not handled in parts, and for Produce."""
 

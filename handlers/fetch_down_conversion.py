@@ -24,7 +24,7 @@ from .replica_port import FoundSlice
 FIRST_WITH_BATCHES = 4
 FIRST_WITH_MAGIC_1 = 2
 MOST_BYTES = 8 * 1024**2
-"""Of log, per request. Versions 0-2 have no limit of their own but the partitions'."""
+"""Bytes of log converted per request. Versions 0-2 have no limit but the partitions'."""
 
 
 async def as_message_sets(

@@ -41,7 +41,7 @@ FINAL_EPOCH: Final = -1
 INT_MAX: Final = 2**31 - 1
 FIRST_WITH_TOPIC_IDS: Final = 13
 MOST_PARTITIONS: Final = 1_000_000
-"""Of all sessions of a cache: about 400 bytes each."""
+"""Limit of partitions in all sessions of a cache: about 400 bytes each."""
 
 TopicKey = tuple[str, "UUID"]
 PartitionKey = tuple[str, "UUID", int]
@@ -108,7 +108,7 @@ class CachedPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """Of one consumer (or follower). Soft state: lost with the node, begun anew by the client."""
+    """Session of one consumer or follower. Soft state: lost with the node, renewed by the client."""
 
     session_id: int
     is_follower: bool
@@ -252,7 +252,7 @@ class FetchSessionCache:
         return True
 
     def _smallest_evictable(self, *, is_follower: bool) -> FetchSession | None:
-        """Of those that have lived long enough; for a follower, any consumer's."""
+        """The smallest evictable session: old enough, or, for a follower, any consumer's."""
         candidates = [
             session
             for session in self._sessions.values()

@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 PORT = 9092
 PORT_BLOCKS = 64
-"""Of PORTS_PER_NODE ports each, tried one after the other where no port is given."""
+"""Number of blocks of PORTS_PER_NODE ports that are tried where no port is given."""
 
 
 class Cluster:
@@ -262,7 +262,7 @@ def up(
 
 
 def _address_to_go_on_with(state: ClusterState) -> str:
-    """Of the Ray in which the cluster is up already; an embedded one if that is gone."""
+    """Address of the Ray in which the cluster is up already; LOCAL (embedded) if that is gone."""
     if state.pid is not None:
         raise UpError(
             f"a cluster is up already at {state.bootstrap} (process {state.pid}, data in "

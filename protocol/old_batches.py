@@ -29,7 +29,7 @@ from .record_batch import (
 from .records import DECOMPRESS_LIMIT, Record
 
 LEAST_SIZES = {0: 26, 1: 34}
-"""Of an entry with null for key and value."""
+"""Sizes of an entry with null for key and value, by magic."""
 _CRC = slice(12, 16)
 
 

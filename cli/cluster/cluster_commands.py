@@ -331,7 +331,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _clear_away(state: ClusterState) -> None:
-    """Of a cluster whose process has ended: what it left running, and its state file."""
+    """Remove what a cluster whose process has ended left running, and its state file."""
     end_leftovers(state.descendants)
     if read_state(state.namespace) == state:  # else another cluster's has taken its place
         remove_state(state.namespace)

@@ -30,12 +30,12 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
-        """Of all partitions with a committed offset."""
+        """Sum of the lags of all partitions with a committed offset."""
         return sum(one.lag or 0 for one in self.partitions)
 
     @property
     def age_ms(self) -> int | None:
-        """Of the oldest record that is not read."""
+        """Age of the oldest record that is not read."""
         ages = [one.age_ms(self.now_ms) for one in self.partitions]
         return max((age for age in ages if age is not None), default=None)
 
@@ -93,7 +93,7 @@ class GroupLag:
 
 
 def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list[GroupLag]:
-    """Of these groups, or of all. One that goes away between two questions is left out of all."""
+    """The lag of these groups, or of all, without those deleted between two requests."""
     from ...protocol.errors import GroupIdNotFound
 
     wanted = list(dict.fromkeys(names)) or [one.group_id for one in admin.list_groups()]

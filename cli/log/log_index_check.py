@@ -42,7 +42,7 @@ INDEX_SUFFIXES = (".index", ".timeindex")
 
 
 class _Batches(NamedTuple):
-    """Of one segment, in order.
+    """The batches of one segment, in order.
 
     base_offsets: in messages of magic 0 and 1 that are compressed, the lower bound of them.
     latest: the largest timestamp up to and with each batch. are_old: of magic 0 or 1.

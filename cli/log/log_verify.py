@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ...protocol.records import Record
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Of records decoded in one call."""
+"""Bytes of records decoded in one call."""
 MAGIC = 2
-"""Of record batches. Messages of magic 0 and 1 are batches of their own."""
+"""Magic of record batches. Messages of magic 0 and 1 count as batches of their own."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SHOWN = 50
 

@@ -60,7 +60,7 @@ class PartitionLag:
 def group_lag(
     client: ClusterClient, group_ids: Iterable[str], *, times: bool, timeout_ms: int
 ) -> Steps[dict[str, list[PartitionLag]]]:
-    """Of every partition that a group committed or has assigned, in order.
+    """The lag of every partition that a group committed or has assigned, in order.
 
     Costs one look-up per coordinator and two per leader, with `times` a fetch more.
 

@@ -173,7 +173,7 @@ def _look(
 
 
 def _time(batch: Buffer, offset: int) -> int | None:
-    """Of the first record at or after `offset`; None if the batch has none left."""
+    """Timestamp of the first record at or after `offset`; None if the batch has none left."""
     header = read_header(batch)
     if header.is_log_append_time:
         return header.max_timestamp

@@ -152,7 +152,7 @@ def _may_go_as_it_is(header: RecordBatchHeader, limits: tuple[int, int]) -> bool
 
 
 def _headers(records: memoryview) -> list[tuple[int, RecordBatchHeader]]:
-    """Of the whole batches."""
+    """Position and header of each whole batch."""
     found = []
     position = 0
     while len(records) - position >= HEADER_SIZE:

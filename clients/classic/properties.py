@@ -68,7 +68,7 @@ def boolean(value: object) -> bool:
 
 
 def name_list(value: object) -> tuple[str, ...]:
-    """Of "a,b" or of a list."""
+    """The names in "a,b" or in a list."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):

@@ -29,7 +29,7 @@ from ..wire.interceptors import ConsumerInterceptors
 from ..wire.topic_partition import TopicPartition
 
 SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
-"""Of every table that poll returns: topic, partition, offset, timestamp, key, value, headers."""
+"""Schema of poll's tables: topic, partition, offset, timestamp, key, value, headers."""
 
 
 class PollSteps:

@@ -147,7 +147,7 @@ class Dispatcher:
         return len(self._free) + sum(len(queue) for queue in self._queues.values())
 
     def rows(self) -> int:
-        """Of everything that waits or is with a worker."""
+        """Rows of everything that waits or is with a worker."""
         queues = (
             self._free,
             *self._queues.values(),

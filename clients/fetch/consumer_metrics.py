@@ -19,7 +19,7 @@ GROUP = "consumer-fetch-manager-metrics"
 
 
 class _Consumed:
-    """Of one topic, or of all."""
+    """What was read of one topic, or of all."""
 
     def __init__(self) -> None:
         self.records = Meter("records-consumed")
@@ -34,7 +34,7 @@ class _Consumed:
 
 
 class _Distances:
-    """Of one partition, as its answers were decoded. lead: kept negative, for its lowest."""
+    """Lag and lead of one partition at decoding. lead: negative, to keep its minimum."""
 
     def __init__(self) -> None:
         self.lag = SampledStat()

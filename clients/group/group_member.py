@@ -302,7 +302,7 @@ class GroupMember:
     # --- commits -----------------------------------------------------------------------------
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> Offsets:
-        """Of everything that is read, or of `partitions`: what was handed out ends there."""
+        """Next offsets to be returned, of all assigned partitions or of `partitions`."""
         states = self._fetcher.states()
         wanted = states if partitions is None else partitions
         return {

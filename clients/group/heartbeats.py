@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """Of one member. `polled` says that its application is alive."""
+    """The heartbeats of one member. `polled` says that its application is alive."""
 
     def __init__(self, client: ClusterClient, coordinator: Standing) -> None:
         self._client = client

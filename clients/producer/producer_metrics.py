@@ -16,7 +16,7 @@ from .producer_batch import ProducerBatch
 
 
 class TopicMetrics:
-    """Of one topic."""
+    """What was sent to one topic."""
 
     def __init__(self) -> None:
         self.sends = Meter("record-send")

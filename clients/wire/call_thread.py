@@ -87,7 +87,7 @@ class _Queue:
 
 
 _inner: ContextVar[_Queue | None] = ContextVar("bradbury_inner_calls", default=None)
-"""Of the coroutine that a call waits for, and of what that begins."""
+"""Queue of the coroutine that a call waits for, and of what that begins."""
 
 
 class CallThread:

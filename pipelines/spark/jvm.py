@@ -55,7 +55,7 @@ _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 MASTER_OPTIONS: Final = "spark.ray.raydp_app_master.extraJavaOptions"
-"""Of RayDP's entry point and its application master."""
+"""Java options of RayDP's entry point and its application master."""
 _LOG_FOLDER: Final = "-Dray.logging.dir="
 _LOADED_LIBRARY: Final = re.compile(rb"(/tmp/ray/\d+)/libcore_worker_library_java\.so")
 

@@ -42,7 +42,7 @@ from .cleaner_rows import GROWTH, FilteredRecords, KeptRecords, OffsetMap, Recor
 from .cleaner_transactions import CleanedTransactions
 
 DECOMPRESSED_LIMIT = 256 * 1024**2
-"""Of one batch. More than any topic's limit, since a topic's may have been higher once."""
+"""Limit of one decompressed batch, above any topic's limit: a topic's may have been higher once."""
 
 
 class StoredBatch(NamedTuple):

@@ -125,12 +125,12 @@ class LogDirectories:
 
     @property
     def path(self) -> str:
-        """Of the first one that can be used: it holds what the node has only once."""
+        """Path of the first usable directory: it holds what the node has only once."""
         return next(iter(self.online), self._directories[0]).path
 
     @property
     def directory_id(self) -> str:
-        """Of the same one; it stands for the node when it has no id yet."""
+        """Id of the same directory; it stands for the node when it has no id yet."""
         return next(iter(self.online), self._directories[0]).directory_id
 
     @property
@@ -199,7 +199,7 @@ class LogDirectories:
         self._noted = dict(self._placements)
 
     def _finish_moves(self) -> list[str]:
-        """Of two logs of one partition the longer one stays."""
+        """Keep the longer of two logs of one partition."""
         said = []
         for directory in self.online:
             for key, future in list(directory.future_logs.items()):
