@@ -152,7 +152,7 @@ class Client:
     def consume(self, count: int) -> float:
         """Seconds from the first to the last of `count` records, from the beginning on.
 
-        What comes before the first is left out: half a second in which the library looks around.
+        What comes before the first is omitted: half a second in which the library looks around.
         """
         library = self._library
         drain = drain_library().drain

@@ -58,7 +58,7 @@ def throughput(broker: Replicated, turns: Turns, name: str) -> dict[str, float]:
 
 
 def block(broker: Replicated, rounds: int) -> list[dict[str, float]]:
-    """Rounds of one alone; the first ones, which are left out, warm it up."""
+    """Rounds of one alone; the first ones, which are omitted, warm it up."""
     with broker:
         turns = Turns()
         numbers = range(rounds + WARM_UP_ROUNDS)

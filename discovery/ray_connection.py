@@ -340,7 +340,7 @@ def _init_ray(address: str, namespace: str) -> None:
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """For the processes that Ray starts now. What the user has set himself is kept.
 
-    Without byte code files every Ray process would compile some 250 modules anew, so a setting
+    Without byte code files every Ray process would compile some 250 modules again, so a setting
     against them is suspended and they are kept in a cache of our own.
     """
     changed = {name: value for name, value in values.items() if name not in os.environ}

@@ -86,7 +86,7 @@ def state_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/bradbury: what can be made anew at any time."""
+    """$XDG_CACHE_HOME/bradbury: what can be made again at any time."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "bradbury"
 

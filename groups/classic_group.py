@@ -41,7 +41,7 @@ from .join import FIRST_WITH_MEMBER_ID_REQUIRED, Join
 from .static_rejoin import StaticRejoin
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""A new member whose client has given up must not hold a place for ever."""
+"""A new member whose client has given up must not hold a place forever."""
 
 NO_TIMEOUT = -1
 

@@ -248,7 +248,7 @@ class GroupCoordinator:
         return _in_batches(records, OffsetsDeleted(request_id, response))
 
     def on_topics_deleted(self, topics: set[str]) -> list[Effect]:
-        """Offsets in topics that are gone go, too: a new topic of that name begins anew."""
+        """Offsets in topics that are gone go, too: a new topic of that name begins again."""
         records = [
             record for offsets in self._state.offsets for record in offsets.tombstones_in(topics)
         ]

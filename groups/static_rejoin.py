@@ -90,7 +90,7 @@ class StaticRejoin:
         if stored.may_skip_assignment:
             answer.skip_assignment = self._members.is_leader(member.member_id)
         else:
-            # Such a client would assign anew if it saw that it leads.
+            # Such a client would assign again if it saw that it leads.
             answer.leader, answer.members = stored.previous_leader, []
         self._effects.reply(stored.request_id, answer)
         self._effects.start_session(member.member_id, member.session_timeout_ms)

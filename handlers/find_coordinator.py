@@ -88,7 +88,7 @@ def _find(key: str, key_type: int, image: MetadataImage) -> Coordinator:
 
 def _coordinator(key: str, key_type: int, image: MetadataImage) -> NodeImage:
     if key_type == TRANSACTION:
-        # The one code that every client reports at once instead of asking for ever.
+        # The one code that every client reports at once instead of asking forever.
         raise TransactionalIdAuthorizationFailed("Bradbury has no transactions yet")
     if key_type != GROUP:
         raise InvalidRequest(f"key type {key_type} has no coordinator here; groups have (0)")

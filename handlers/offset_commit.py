@@ -3,7 +3,7 @@
 Topics and partitions that do not exist are refused one by one; the rest is stored as one batch.
 
 Unlike Kafka: a long commit comes here in parts (request_parts), each a batch of its own, so that
-nobody waits behind it. Each part is checked anew: a member that is given up in between has the rest
+nobody waits behind it. Each part is checked again: a member removed in between has the rest
 refused, partition by partition.
 """
 

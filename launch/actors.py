@@ -1,7 +1,7 @@
 """The actors of a cluster on Ray, by name: created, waited for, asked, stopped.
 
 The one place where plain classes become actors. Ray restarts a dead actor where it was pinned; each
-BrokerActor makes anew what Ray has given up.
+BrokerActor makes again what Ray has given up.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
         except (RayActorError, GetTimeoutError) as error:
             raise UpError(
                 f"an actor of the cluster does not answer ({type(error).__name__}); "
-                "`bradbury down` and `bradbury up` start it anew, data kept"
+                "`bradbury down` and `bradbury up` start it again, data kept"
             ) from None
 
 
@@ -171,7 +171,7 @@ def named_actors(namespace: str) -> list[str]:
 def stop_actors(namespace: str) -> int:
     """Stop a cluster's actors, data brought to the disk first; returns how many there were.
 
-    Brokers go first so that none of them makes its siblings anew; their voters are needed by
+    Brokers go first so that none of them makes its siblings again; their voters are needed by
     nobody once the controller has stopped.
     """
     names = named_actors(namespace)

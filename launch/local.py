@@ -177,7 +177,7 @@ class LocalCluster:
                 await controller.start()
                 return
             except Superseded as error:
-                logger.warning("the controller begins anew: %s", error)
+                logger.warning("the controller begins again: %s", error)
 
     def _on_superseded(self) -> None:
         """The voters did not answer in time, say: in one process nobody else takes over."""

@@ -2,7 +2,7 @@
 
 Runs of fixed-size fields become one precompiled struct; the rest is straight-line code, so a small
 request is read in one or two microseconds. Unlike Kafka's Java classes nothing is validated on
-writing: a field that the version lacks is left out.
+writing: a field that the version lacks is omitted.
 
 Reading accepts any buffer, copies strings, and slices `bytes` and `records` without a copy: such a
 slice lives as long as the receive buffer does. Unknown tagged fields are skipped (KIP-482). Array

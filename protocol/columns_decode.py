@@ -1,6 +1,6 @@
 """The records field of a fetch response -> DecodedBatches.
 
-One walk over the batch headers checks lengths and CRCs, leaves out what the consumer must not see
+One walk over the batch headers checks lengths and CRCs, omits what the consumer must not see
 (control batches, aborted transactions) and decompresses the rest; then one call of the loops parses
 the records of all batches at once. Small batches are common, so there is no call for each.
 
@@ -82,7 +82,7 @@ class DecodedBatches:
 
     @property
     def table(self) -> pa.Table:
-        """topic, partition, offset, timestamp, key, value, headers; made anew at each call.
+        """topic, partition, offset, timestamp, key, value, headers; made again at each call.
 
         The topic is a plain string in each row, not a dictionary: that costs a memcpy of its length
         a row, and grouping, joining and concatenating polls work without unifying dictionaries. A
@@ -123,7 +123,7 @@ def decode_batches(
     Args:
         buffer: whole batches; the last may be cut off and is then left for the next fetch.
         fetch_offset: records below are skipped (a batch is served whole, KIP-74).
-        end_offset: records at or above are left out. None: all are taken.
+        end_offset: records at or above are omitted. None: all are taken.
         aborted: the response's aborted transactions as (producer id, first offset), for a
             read_committed consumer; their records are skipped. None: read_uncommitted.
         check_crc: `check.crcs` of a consumer.

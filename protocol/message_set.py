@@ -100,7 +100,7 @@ def read_entries(data: Buffer, *, may_be_cut: bool = True) -> Iterator[Message]:
 
     Args:
         data: the set.
-        may_be_cut: leave out an entry at the end that is not whole.
+        may_be_cut: omit an entry at the end that is not whole.
 
     Raises:
         CorruptMessage: a size or CRC is wrong, or an entry is cut off and may not be.
@@ -177,7 +177,7 @@ def convert_up(data: Buffer, *, limit: int, max_message_bytes: int) -> Converted
     """A producer's message set as one batch of magic 2, offsets from 0 on, not yet compressed.
 
     Args:
-        data: the set; a cut entry at its end is left out, as in Kafka.
+        data: the set; a cut entry at its end is omitted, as in Kafka.
         limit: most bytes that may be decompressed.
         max_message_bytes: of one outer message.
 
@@ -253,7 +253,7 @@ def convert_down(data: Buffer, magic: int, *, fetch_offset: int, limit: int) -> 
     Args:
         data: whole batches of magic 2.
         magic: 0 or 1.
-        fetch_offset: records below it are left out.
+        fetch_offset: records below it are omitted.
         limit: most bytes that may be decompressed and written, but for the first batch.
 
     Raises:

@@ -6,7 +6,7 @@ one; of the rest a file stays together, and goes to whichever has time.
 own home                  nothing of the user's is read or written: Ray's token, state files, data
 address "local"           never join a cluster that happens to run here
 own short temp directory  socket paths have at most 107 characters
-byte code kept            or every Ray process compiles hundreds of modules anew
+byte code kept            or every Ray process compiles hundreds of modules again
 """
 
 import os

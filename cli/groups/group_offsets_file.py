@@ -31,7 +31,7 @@ STDIN = "-"
 
 
 def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """The offsets of `group` in a file; those of other groups in it are left out.
+    """The offsets of `group` in a file; those of other groups in it are omitted.
 
     Raises:
         CommandFailed: not such a file, no offsets of this group in it, or a partition stands twice.

@@ -211,7 +211,7 @@ def _dump_index(path: Path, most: int | None, *, as_json: bool) -> None:
 def _index_damage(path: Path, damage: Damage) -> CommandFailed:
     return CommandFailed(
         f"{path}: damage at byte {damage.position}: {damage}; "
-        "delete the index while the broker is stopped, and it is made anew from the log"
+        "delete the index while the broker is stopped, and it is made again from the log"
     )
 
 

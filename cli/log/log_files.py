@@ -30,7 +30,7 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
     """The segments of each log below `paths`, oldest first; a log is what one directory holds.
 
     A path is a segment, a partition's directory or a directory of such; the log of the cluster's
-    metadata is one, too. What a broker has renamed to delete it is left out.
+    metadata is one, too. What a broker has renamed to delete it is omitted.
 
     Raises:
         CommandFailed: there is nothing at a path, or no log.
@@ -132,7 +132,7 @@ class IndexEntry(NamedTuple):
 def walk_index(path: Path) -> Iterator[IndexEntry]:
     """The entries of a .index or .timeindex, offsets absolute.
 
-    What a broker allocated ahead of use, zeros up to the end, is left out.
+    What a broker allocated ahead of use, zeros up to the end, is omitted.
 
     Raises:
         Damage: entries out of order, or at the end a part of one.

@@ -8,7 +8,7 @@ Kafka's brokers wrote the entries for messages of magic 0 and 1 with the first o
 appended at once, or with the last: any is right that no message before the position has reached.
 
 Entries rise. An index may know less than the log, never more. A missing index is no problem, since
-a broker makes it anew; it is counted. Exit code 0: all agree; 1: an entry does not.
+a broker makes it again; it is counted. Exit code 0: all agree; 1: an entry does not.
 Source: DumpLogSegments --index-sanity-check and --verify-index-only in apache/kafka.
 
 Not here: whether the log itself is sound (log_verify). The headers are believed.
@@ -102,7 +102,7 @@ def index_check(
         )
         show_problems(problems)
         if problems:
-            note("delete such an index while the broker is stopped; it is made anew from the log")
+            note("delete such an index while the broker is stopped; it is made again from the log")
         else:
             entries = sum(one.entries or 0 for one in summaries)
             missing = sum(one.entries is None for one in summaries)

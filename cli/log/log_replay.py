@@ -46,7 +46,7 @@ def replay(
         ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     by_key: Annotated[
-        bool, typer.Option("--by-key", help="Place every record anew, by its key.")
+        bool, typer.Option("--by-key", help="Place every record again, by its key.")
     ] = False,
     to_bootstrap: Annotated[
         str | None,

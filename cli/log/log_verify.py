@@ -199,7 +199,7 @@ def wrong_records(
 def _contiguous(
     batches: list[tuple[int, RecordBatchHeader]],
 ) -> Iterator[list[tuple[int, RecordBatchHeader]]]:
-    """Runs of batches that lie side by side: those found wrong before are left out."""
+    """Runs of batches that lie side by side: those found wrong before are omitted."""
     run = [batches[0]]
     for position, header in batches[1:]:
         if position != run[-1][0] + run[-1][1].size:

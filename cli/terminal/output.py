@@ -47,7 +47,7 @@ def print_table(
         columns: the headings.
         rows: what stands below them; columns of numbers are set right.
         title: a line above it.
-        optional: columns that are left out, the first first, where there is no room for all.
+        optional: columns that are omitted, the first first, where there is no room for all.
     """
     console, cells = _console(), _cells(rows)
     kept = _that_fit(console.width, columns, cells, optional)

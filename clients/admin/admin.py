@@ -522,7 +522,7 @@ class Admin:
             yield self._client.config.retry_backoff_ms / 1000
 
     def _describe_known(self, names: list[str]) -> Steps[list[TopicDescription]]:
-        """Asked anew: others change topics, and brokers who leads them.
+        """Asked again: others change topics, and brokers who leads them.
 
         A topic that was just created may take a moment to be known to every node.
         """

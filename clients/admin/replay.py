@@ -54,7 +54,7 @@ def replay(
 
     Args:
         ranges: [start, end) by source partition.
-        partitions: source partition -> target partition; None: `producer` places each record anew.
+        partitions: source partition -> target partition; None: `producer` places each record again.
         on_progress: told by how many offsets the copy has come further.
 
     Raises:

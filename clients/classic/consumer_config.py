@@ -61,7 +61,7 @@ class ConsumerConfig:
         auto_offset_reset: where nothing is committed, or what is committed is gone: "smallest",
             "largest", or "none" to raise OffsetOutOfRange in the iterator.
         consumer_timeout_ms: an iterator raises ConsumerTimeoutException after so long without a
-            message; -1: it waits for ever.
+            message; -1: it waits forever.
         session_timeout_ms, heartbeat_interval_ms: a member that is not heard is given up.
         topic_refresh_interval_ms: how often new partitions, and for filters new topics,
             are looked for.

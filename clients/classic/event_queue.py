@@ -31,7 +31,7 @@ class EventQueue(Generic[T]):
             return self._closed and not self._items
 
     def put(self, item: T, timeout_ms: int) -> bool:
-        """Whether there was room within `timeout_ms`; -1 waits for ever, 0 not at all.
+        """Whether there was room within `timeout_ms`; -1 waits forever, 0 not at all.
 
         Raises:
             QueueClosed: now, or while it waited.

@@ -4,7 +4,7 @@ What always holds:
     Nothing is decoded or checked before the iteration gets there: a batch at a time.
     A batch that is cut off at the end is left for the next fetch, whose offset is the last one that
     was handed out, or `next_offset`.
-    Messages below the offset that was asked for, which a batch may begin with, are left out.
+    Messages below the offset that was asked for, which a batch may begin with, are omitted.
 
 Today a batch of records takes the place of 0.7's compressed message, and comes whole or not at all.
 

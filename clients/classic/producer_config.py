@@ -58,7 +58,7 @@ NAMES: Final[Names] = {
 
 _OBJECTS = "give the object itself to Producer(...)"
 _RETRIED = "messages are sent again, once each and in order, within delivery.timeout.ms"
-_KEPT = "a connection is kept while it works, and made anew when it breaks"
+_KEPT = "a connection is kept while it works, and made again when it breaks"
 
 GONE: Final = {
     "serializer.class": _OBJECTS,
@@ -91,7 +91,7 @@ class ProducerConfig:
         queue_size: async: most messages in the queue.
         batch_size: async: messages that are sent together.
         enqueue_timeout_ms: async: how long send waits for room in a full queue: 0: not at all,
-            QueueFull at once; -1: for ever.
+            QueueFull at once; -1: forever.
         acks: "all", 1 or 0.
         socket_timeout_ms, delivery_timeout_ms: without an answer for so long a connection is given
             up, and a message.

@@ -69,7 +69,7 @@ class Consumer(ConsumerPositions):
         auto_offset_reset: where to read where nothing is committed, or what is committed is gone:
             "earliest", "latest", "by_duration:PT1H" (what came since an hour ago), or "none" to
             raise OffsetOutOfRange in poll.
-        isolation_level: "read_uncommitted", or "read_committed" to leave out what is not decided or
+        isolation_level: "read_uncommitted", or "read_committed" to omit what is not decided or
             aborted.
         enable_auto_commit: commit what was handed out: in poll every `auto_commit_interval_ms`,
             before partitions are given up, and at close. Only with a group.
@@ -283,7 +283,7 @@ class Consumer(ConsumerPositions):
         self._fetcher.assign(wanted, StartAt.COMMITTED)
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Let the next poll begin a rebalance, which a strategy may use to share anew."""
+        """Let the next poll begin a rebalance, which a strategy may use to share again."""
         self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
 
     def group_metadata(self) -> GroupMetadata:
@@ -308,7 +308,7 @@ class Consumer(ConsumerPositions):
             max_records: most records to return; `max_poll_records` if None. The rest comes next.
 
         Raises:
-            ValueError: it would wait for ever, as nothing is subscribed or assigned.
+            ValueError: it would wait forever, as nothing is subscribed or assigned.
             OffsetOutOfRange: the position is not in the log, and auto_offset_reset is "none".
             CorruptMessage: a batch is damaged; seek past it to go on.
             FencedInstanceId: another consumer has taken this one's group_instance_id.

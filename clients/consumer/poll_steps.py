@@ -104,7 +104,7 @@ class PollSteps:
         return self._fetcher.is_ready() or self._stream.is_ready()
 
     def longest_wait_s(self, deadline: float | None) -> float | None:
-        """How long a poll may wait for `may_go_on`; 0 after `deadline`, None for ever."""
+        """How long a poll may wait for `may_go_on`; 0 after `deadline`, None forever."""
         longest = None if self._member is None else self._member.longest_wait_s()
         if deadline is None:
             return longest

@@ -46,9 +46,7 @@ class WorkerProcess:
     """What runs in a worker: one call at a time, in the order they were made."""
 
     def __init__(self, function: Function, *, deliver: bool) -> None:
-        self._function = (
-            function  # made in `ready`: an actor whose __init__ raises is dead for ever
-        )
+        self._function = function  # made in `ready`: an actor whose __init__ raises is dead forever
         self._deliver = deliver
         self._built: Callable[[pa.Table], Any] | None = None
         self._life = uuid4().hex

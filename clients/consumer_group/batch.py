@@ -28,7 +28,7 @@ from ..wire.topic_partition import TopicPartition
 Order = Literal["key", "partition"] | None
 
 _GOLDEN: Final = 0x9E3779B1
-"""Spreads hashes anew: keys of one partition agree in what placed them there."""
+"""Spreads hashes again: keys of one partition agree in what placed them there."""
 
 
 class Span(NamedTuple):

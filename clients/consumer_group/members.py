@@ -5,7 +5,7 @@ What always holds:
     actor that Ray restarts, or one that is made because Ray has given up, goes on as the same
     static member.
     A member that does not come back within `grace_s` of its death is sent away from the group, so
-    that the others get its partitions before its session ends. When it comes back it joins anew.
+    that the others get its partitions before its session ends. When it comes back it joins again.
 
 Ray tells of a death by failing the call that waits in the actor for its end.
 
@@ -175,7 +175,7 @@ class Members:
                 member.actor.resize.remote(self._configure(member.number).workers)
                 self._watch(member)
             elif isinstance(error, ActorDiedError):
-                logger.warning("member %s is made anew: %s", member.instance_id, error)
+                logger.warning("member %s is made again: %s", member.instance_id, error)
                 self._start(member.number, member.restarts)
             else:
                 self._on_ended(member, error)

@@ -21,7 +21,7 @@ from ..wire.topic_partition import TopicPartition
 from .consumer_protocol import Member
 
 Assignment = dict[str, list[TopicPartition]]
-"""Partitions by member id. A member that is left out gets none."""
+"""Partitions by member id. A member that is omitted gets none."""
 
 
 class Assignor(ABC):

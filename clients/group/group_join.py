@@ -2,7 +2,7 @@
 
 What always holds:
     It goes on, at whichever coordinator, until the member has an assignment or is refused.
-    A member that is unknown, or of a generation that is over, joins anew; but if it owns partitions
+    A member that is unknown, or of a past generation, joins again; but if it owns partitions
     the rebalance ends first (None), so that they are given up as lost.
     Metadata of another member that cannot be read costs that member its share, not the group.
 
@@ -108,7 +108,7 @@ class GroupJoin:
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             return  # the id is noted; ask again with it (KIP-394)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            logger.info("group %r: %s; joining anew", self._config.group_id, error)
+            logger.info("group %r: %s; joining again", self._config.group_id, error)
             self._coordinator.reset(keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
         elif isinstance(error, FencedInstanceId):
             self._coordinator.on_fenced(error)

@@ -126,7 +126,7 @@ class GroupOffsets:
     def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool = False
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
-        """What is committed; partitions without are left out.
+        """What is committed; partitions without are omitted.
 
         Raises:
             KafkaError: the coordinator refuses.

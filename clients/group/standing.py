@@ -43,7 +43,7 @@ class Standing(Protocol):
         ...
 
     def on_lost(self, *, keep_member_id: bool = False) -> None:
-        """What it owns may be another's: it joins anew."""
+        """What it owns may be another's: it joins again."""
         ...
 
     def on_fenced(self, error: KafkaError) -> None:

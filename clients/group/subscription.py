@@ -5,7 +5,7 @@
 
 A pattern has to match the whole name, as in Java's client. It is matched again with every new view
 of the cluster, so a new topic joins after `metadata_max_age_ms` at the latest. Topics that the
-cluster keeps for itself are left out.
+cluster keeps for itself are omitted.
 """
 
 from __future__ import annotations

@@ -303,7 +303,7 @@ class Sender:
                 if batch is not None:
                     self._on_answer(batch, answer)
         for batch in batches.values():
-            self._on_error(batch, ConnectionFailed("the broker's answer leaves out the partition"))
+            self._on_error(batch, ConnectionFailed("the broker's answer omits the partition"))
 
     def _on_answer(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code

@@ -2,7 +2,7 @@
 
 What always holds:
     Calls run one after another, in the order in which they were made. A call whose coroutine was
-    cancelled before its turn is left out; one that runs goes on, and nobody hears of its result.
+    cancelled before its turn is omitted; one that runs goes on, and nobody hears of its result.
     While a call waits for a coroutine of the application's (`call_back`), what that coroutine calls
     runs at once, in between, as it would if the application had been called on this thread.
 """

@@ -2,7 +2,7 @@
 
 What always holds:
     `view` is replaced on the I/O thread only and may be read from any thread.
-    A connection that ended is forgotten and made anew by the next request to its node.
+    A connection that ended is forgotten and made again by the next request to its node.
     A metadata refresh asks every node it knows of, then the bootstrap servers again, before it
     fails: a cluster that moved altogether is found again by its bootstrap addresses (KIP-899).
 
@@ -239,7 +239,7 @@ class ClusterClient:
         self._wanted.discard(topic)
 
     def refresh(self) -> Future[ClusterView]:
-        """Ask for the wanted topics anew. Calls while one is under way share its answer."""
+        """Ask for the wanted topics again. Calls while one is under way share its answer."""
         wanted = None if self._all_wanted else frozenset(self._wanted)
         if self._refreshing is not None and _is_part(wanted, self._refreshing[0]):
             return self._refreshing[1]

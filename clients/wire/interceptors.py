@@ -76,7 +76,7 @@ class ConsumerInterceptor:
     def on_consume(self, records: pa.Table) -> pa.Table:
         """Called by poll with what it is about to return, if that is not empty.
 
-        What it returns is what poll returns: it may change values, add columns and leave out rows,
+        What it returns is what poll returns: it may change values, add columns and omit rows,
         which count as consumed. Iteration shows each piece that it is about to go through, and what
         it left of one again.
         """

@@ -122,8 +122,8 @@ class Average:
 
 
 Metrics = dict[str, Figures]
-"""Metrics of a client: {group: {name: figure}}. A group of one topic or partition has it in its name,
-as in Kafka's JMX names: "producer-topic-metrics,topic=flights".
+"""Metrics of a client: {group: {name: figure}}. Groups of a topic or partition name it, as
+in Kafka's JMX names: "producer-topic-metrics,topic=flights".
 """
 
 

@@ -11,7 +11,7 @@
 
 What always holds:
     A batch has exactly the schema that Spark expects (order, types, nullability), or Spark refuses
-    it. A schema given by the user is a projection by name: columns it leaves out are never built.
+    it. A schema given by the user is a projection by name: columns it omits are never built.
     Batches have at most `batch_rows` rows and about MAX_BATCH_BYTES: each is one allocation in the
     executor's JVM.
 

@@ -62,7 +62,7 @@ def check_room(
     executor_memory: str,
     settings: Mapping[str, str],
 ) -> None:
-    """Refuse what would wait for ever: RayDP says nothing when its executors find no room.
+    """Refuse what would wait forever: RayDP says nothing when its executors find no room.
 
     nodes: the resources of each living Ray node, used or not.
 

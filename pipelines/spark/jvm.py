@@ -82,7 +82,7 @@ def driver_environment(cache: Path) -> dict[str, str]:
 
     Six kinds of them plan a job that reads, writes and streams, one after the other, and each is a
     Python of its own. They import pyspark from SPARK_HOME/python/lib/pyspark.zip, which has no byte
-    code, so each compiles it anew. In the SPARK_HOME made here, of links to the installed one, that
+    code, so each compiles it again. The SPARK_HOME made here has links to the installed one; that
     name leads to the installed package. A SPARK_HOME of the user's is kept.
 
     cache: a folder for it, made if need be and used again. Where it cannot be made, that is all.
@@ -147,7 +147,7 @@ def remove_loaded_libraries(log_folder: Path) -> None:
     """Remove this machine's copies of Ray's library that the JVMs of a Ray session have loaded.
 
     Each JVM that joins Ray as a driver unpacks 40 MB into a folder /tmp/ray/<milliseconds> of its
-    own, and leaves it there for ever. Once it is loaded nobody opens it again.
+    own, and leaves it there forever. Once it is loaded nobody opens it again.
 
     log_folder: as for `java_options`; by it the JVMs of the session are known.
     """

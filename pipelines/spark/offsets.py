@@ -5,14 +5,14 @@
 
 What always holds:
     The JSON of equal offsets is equal text: Spark compares offsets as text, and another order of
-    keys would be a new batch, for ever.
+    keys would be a new batch, forever.
     What tasks get depends on start, end and options alone, never on cluster size, leaders or time:
     a replayed batch reads the same ranges.
     A rate-limited end is never past the end that was available, and each partition that has
     something gets at least one record.
 
 `@initial` ('@' cannot be in a topic's name) is there because Spark does not keep the initial offset
-of a Python source: after a failed first batch it would ask anew, and "latest" would then skip what
+of a Python source: after a failed first batch it would ask again, and "latest" would then skip what
 that batch held.
 
 Sources: KafkaMicroBatchStream.rateLimit and KafkaOffsetRangeCalculator in apache/spark.

@@ -307,7 +307,7 @@ def _bootstrap(given: Mapping[str, str]) -> str | None:
     servers = given.get(table.BOOTSTRAP)
     if servers is not None and not servers.strip():
         raise ValueError(
-            f"Option '{table.BOOTSTRAP}' must be specified as 'host:port,...', or left out to find "
+            f"Option '{table.BOOTSTRAP}' must be specified as 'host:port,...', or omitted to find "
             "the cluster as all clients do"
         )
     return servers

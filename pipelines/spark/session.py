@@ -105,7 +105,7 @@ def spark(
         short_lived: for a session of a minute or two: the JVMs do without their optimising
             compiler, which halves the CPU time of a start and lets long jobs take longer.
         configs: Spark settings; they win over those made here.
-        bootstrap: "host:port,..." of the cluster; found as all clients do when left out.
+        bootstrap: "host:port,..." of the cluster; found as all clients do when omitted.
         namespace: the cluster's; by default BRADBURY_NAMESPACE, or "bradbury".
 
     Raises:

@@ -5,7 +5,7 @@
     partition  int; null, or no such column: murmur2 of the key, as every Kafka client does
     headers    array<struct<key: string, value: binary>>
 
-Any other column is left out, as Spark's own sink does. Unlike Spark's Kafka sink, a topic that is
+Any other column is omitted, as Spark's own sink does. Unlike Spark's Kafka sink, a topic that is
 not there is made only where `kafka.allow.auto.create.topics` says so: a typo makes none.
 
 What always holds:
@@ -89,7 +89,7 @@ def check_topic(options: WriteOptions) -> None:
     """Raise UnknownTopicOrPartition for a topic that neither exists nor may be made.
 
     Asked where a query is planned, before any task fails over it, and once a process: a stream
-    plans each of its batches anew. Topics that rows name are asked for by the tasks.
+    plans each of its batches again. Topics that rows name are asked for by the tasks.
     """
     topic = options.topic
     if topic is None or options.producer.get("allow_auto_create_topics"):

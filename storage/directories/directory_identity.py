@@ -6,7 +6,7 @@
     directory.id=H1iD5p3fTTq2yPzXcAnQ4w
 
 What always holds: what has been written is never changed to something else, so a directory of
-another cluster or node can be recognised and refused. Ids that are not known yet are left out.
+another cluster or node can be recognised and refused. Ids that are not known yet are omitted.
 Source: apache/kafka metadata/.../properties/MetaProperties.java.
 """
 

@@ -2,7 +2,7 @@
 
 What always holds:
     A partition is in one directory. It is served from there or, while that directory is offline or
-    missing, not at all: it is never made anew elsewhere (see replica_directories).
+    missing, not at all: it is never made again elsewhere (see replica_directories).
     A new partition goes to the directory with the fewest; among equals to the one named first.
     All directories belong to the same node of the same cluster.
 
@@ -68,7 +68,7 @@ class LogDirectories:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         make_lock: MakeLock = nullcontext,
     ) -> LogDirectories:
-        """Lock the directories `paths`. One that is damaged or cannot be read is left out.
+        """Lock the directories `paths`. One that is damaged or cannot be read is omitted.
 
         Args:
             file_system: the disk, or disks.
@@ -261,7 +261,7 @@ class LogDirectories:
     def place(self, replicas: Iterable[ReplicaId]) -> dict[ReplicaId, LogDirectory]:
         """Choose a directory for each new partition. note() comes next, then make_log.
 
-        A partition that is, by the note, in a directory that is not online is left out.
+        A partition that is, by the note, in a directory that is not online is omitted.
         """
         online = {each.directory_id: each for each in self.online}
         counts = {each.directory_id: len(each.logs) for each in self.online}

@@ -6,7 +6,7 @@
         generation 17                                 grows with every change
         FWq4Rv5eR0ybK2pDeFSBVg 0 H1iD5p3fTTq2yPzX    topic id, partition, directory id
 
-Why: a partition whose directory is missing at a start must not be made anew, empty, in another one:
+Why: a partition whose directory is missing at a start must not be recreated, empty, in another:
 its leader would serve an empty log where records were acknowledged. The directory that knows about
 the partition is the one that is missing, so each of the others has to know it, too. Kafka keeps
 this in the metadata log (KIP-858), for which the controller must hear of every placement; a note

@@ -361,7 +361,7 @@ class LogLoader:
         log_start_offset: int,
     ) -> None:
         if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
-            self._note(f"{epochs.path} was absent or damaged and is made anew from the log")
+            self._note(f"{epochs.path} was absent or damaged and is made again from the log")
             found_epochs = _epochs_in(log)
         epochs.forget_contradicted(self._last_scanned)
         epochs.assign_all(found_epochs)

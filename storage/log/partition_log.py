@@ -170,7 +170,7 @@ class PartitionLog(LogCompaction):
     def append_as_follower(self, batches: Buffer, *, now_ms: int) -> None:
         """Append what the leader's log holds from our end on, byte for byte.
 
-        A cut batch at the end is left out: a fetch may end anywhere. An empty log whose start lies
+        A cut batch at the end is omitted: a fetch may end anywhere. An empty log whose start lies
         inside the first batch begins at that batch.
 
         Raises:

@@ -474,7 +474,7 @@ class LogSegment:
             self.file.truncate(self.size)
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the headers of the log. Raises OSError."""
+        """Make both indexes again from the headers of the log. Raises OSError."""
         size, next_offset = self.size, self.next_offset
         self._forget_indexes()
         for position, header in walk_headers(self.file, 0, size):

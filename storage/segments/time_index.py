@@ -4,7 +4,7 @@
 
 An entry says: the largest timestamp so far is `timestamp`, and the batch that brought it ends with
 `offset`. So nothing before that batch is later than `timestamp`. Timestamps strictly increase; an
-entry that would not is left out. A closed segment's last entry holds its largest timestamp.
+entry that would not is omitted. A closed segment's last entry holds its largest timestamp.
 Source: apache/kafka storage/.../internals/log/TimeIndex.java.
 """
 

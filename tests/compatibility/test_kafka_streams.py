@@ -199,7 +199,7 @@ def test_every_word_is_counted_once(
         outputs.wait_for(purged)
         running.stop()
         assert running.said("left") == [True]
-        # Each update was told, in order: no word counted twice, none left out.
+        # Each update was told, in order: no word counted twice, none omitted.
         assert told == {w: [str(n) for n in range(1, count + 1)] for w, count in wanted.items()}
         assert running.said("holds") == [{word: str(count) for word, count in wanted.items()}]
         assert changelog(servers, log) == wanted

@@ -7,7 +7,7 @@
     phantom              a record that nobody has sent
     failed-read          a record whose producer was told that it is surely not in the log
     nonmonotonic-send    a producer's later record of a partition at a lower offset than an earlier one
-    nonmonotonic-poll    a reader went back without being assigned anew
+    nonmonotonic-poll    a reader went back without being assigned again
     poll-skip            a reader went past a record that is there
     real-time            sent after another one's acknowledgement had come, and at a lower offset
     offset-regression    a committed offset was read below one that had been acknowledged before

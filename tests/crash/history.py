@@ -3,7 +3,7 @@
     <writer>.jsonl     {"event": "send", "first", "count"}         values first, first + 1, ...
                        {"event": "acked", "records": [[partition, offset, value], ...]}
                        {"event": "failed", "values": [...], "error", "certain"}
-    <reader>.jsonl     {"event": "assigned"}                        it begins anew, from the beginning
+    <reader>.jsonl     {"event": "assigned"}                        it begins again, from the beginning
                        {"event": "records", "records": {partition: [[offset, value], ...]}}
     <member>.jsonl     the same events, as members of a group write them (see groups_soak.history)
     offsets.jsonl      {"event": "fetched", "group", "begin", "offsets": {partition: offset}}
@@ -50,7 +50,7 @@ class Send:
 class Poll:
     """What a reader was handed of one partition at once.
 
-    span: grows when the process was assigned anew. in_group: others assign it partitions.
+    span: grows when the process was assigned again. in_group: others assign it partitions.
     final: read from the beginning after all faults.
     """
 

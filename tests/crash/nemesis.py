@@ -8,7 +8,7 @@ One call of an `act` is one fault and, where it has one, its undoing.
     B2-broker  the same of a broker: a voter, and the address that clients begin with
     B3   the network between nodes is cut; see nemesis_network
     B4   kill -9 of a whole Ray node, which comes back after 5 to 30 s
-    B5   SIGSTOP of a raylet alone, until Ray has made the node's actors anew elsewhere: two processes
+    B5   SIGSTOP of a raylet alone, until Ray has made the node's actors again elsewhere: two processes
          for one data directory; then SIGCONT
     B6   kill -9 of the controller
     B6-stop    SIGSTOP of the controller until another one is active, then SIGCONT: two that live

@@ -3,7 +3,7 @@
 A state machine plays all of them against one coordinator. After every step:
     every request that is not answered is parked somewhere, and none was answered twice;
     generations only grow; a partition has one owner in a generation;
-    nothing that waits can wait for ever: a timer or a commit is under way;
+    nothing that waits can wait forever: a timer or a commit is under way;
     an acknowledged offset is there, and the next coordinator, which reads the log, agrees;
     only the living generation commits, and nothing expires before its time;
     what members hold in memory is accounted for, to the byte.

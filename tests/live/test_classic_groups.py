@@ -123,7 +123,7 @@ HANDS_OUT_AND_STOPS = """
     [stream] = connector.create_message_streams({topic: 1}, StringDecoder())[topic]
     for message, *_ in itertools.islice(stream, int(count)):
         print(message, flush=True)
-    threading.Event().wait()  # works on the last one for ever; thousands lie in the stream
+    threading.Event().wait()  # works on the last one forever; thousands lie in the stream
 """
 
 

@@ -1,4 +1,4 @@
-"""Does a partition ever have two readers, and is a record ever left out, while members come and go?
+"""Does a partition ever have two readers, and is a record ever omitted, while members come and go?
 
 Members are threads. Each tells a ledger what it is assigned and what is taken from it, at the moment
 when its listener is told; the ledger refuses a partition that somebody still has. That the ledger
@@ -56,7 +56,7 @@ class Ledger:
                 if self._owners.get(partition) != name:
                     self.faults.append(f"{name} reads {partition}, which it has not")
                 if offset > self._next.setdefault(partition, 0):
-                    self.faults.append(f"{partition}: {self._next[partition]} is left out")
+                    self.faults.append(f"{partition}: {self._next[partition]} is omitted")
                 self._next[partition] = max(self._next[partition], offset + 1)
             self.seen += rows
 
@@ -176,7 +176,7 @@ def test_no_partition_has_two_readers_and_no_record_is_left_out(
             threading.Event().wait(draw.random() * 0.3)
         deadline = time.monotonic() + SECONDS
         while len(set(ledger.seen)) < sent * PARTITIONS:
-            assert time.monotonic() < deadline, "records are left out"
+            assert time.monotonic() < deadline, "records are omitted"
             assert [member.failure for member in members if member.failure] == []
             threading.Event().wait(0.05)
         for member in members:

@@ -33,7 +33,7 @@ PARTITIONS = 4
 COUNT = 200
 JOIN_MS = 3_000
 """kafka-python 3.0.12 loses a SyncGroup answer that arrives after its poll() has timed out, and then
-waits for ever; so its polls get time enough to join. They return as soon as there are records."""
+waits forever; so its polls get time enough to join. They return as soon as there are records."""
 SECONDS = 60.0
 _numbers = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew under its name: nothing of the former one touches it."""
+"""A topic that is deleted and made again under its name: nothing of the former one touches it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -358,7 +358,7 @@ def test_available_now_copies_everything_once_in_limited_batches_and_goes_on_aft
 def test_a_query_that_dies_in_its_first_batch_loses_nothing(
     spark: SparkSession, producer: bradbury.Producer, new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """Spark forgets the initial offset of a Python source; asked anew, "latest" is later."""
+    """Spark forgets the initial offset of a Python source; asked again, "latest" is later."""
     topic = new_topic()
     died = tmp_path / "died"
     seen: list[int] = []

@@ -304,7 +304,7 @@ def test_partitions_that_are_added_are_shared_out_too(
 def test_a_stream_that_nobody_iterates_does_not_hold_up_its_group(
     bootstrap: str, new_topic: NewTopic, connect: Connect
 ) -> None:
-    """Neither does one whose message takes its owner for ever: members live with the process."""
+    """Neither does one whose message takes its owner forever: members live with the process."""
     topic = new_topic(2)
     fill(bootstrap, topic, range(100), partitions=2)
     [slow] = connect().create_message_streams({topic: 1})[topic]

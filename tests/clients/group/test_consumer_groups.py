@@ -59,7 +59,7 @@ def test_in_a_cooperative_group_only_what_moves_is_committed_revoked_and_given_o
     for partition in range(4):
         fill(bootstrap, topic, 50, partition)
     rows += poll_until(lambda: all_read(first, second), first, second)
-    # Committed before it was revoked: nothing is read twice, nothing is left out.
+    # Committed before it was revoked: nothing is read twice, nothing is omitted.
     seen = sorted((row["partition"], row["offset"]) for row in rows)
     assert seen == [(partition, offset) for partition in range(4) for offset in range(100)]
 

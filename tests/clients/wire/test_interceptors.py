@@ -203,7 +203,7 @@ def test_they_change_what_poll_returns_and_hear_of_commits(
         table = consumer.poll(max_records=6)
         assert table.column("offset").to_pylist() == [0, 2, 4]
         assert table.column("seen").to_pylist() == [True] * 3
-        assert consumer.position(key) == 6  # what was left out counts as consumed
+        assert consumer.position(key) == 6  # what was omitted counts as consumed
         consumer.commit()
         assert watch.commits == [{key: 6}]
         records = iter(consumer)
