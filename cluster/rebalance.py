@@ -59,7 +59,9 @@ class Rebalance(ControllerRequest[tuple[Move, ...]]):
             if machine is None:
                 continue
             if machine not in known:
-                raise InvalidRequest(f"no node is on {machine!r}; there are {sorted(known)}")
+                raise InvalidRequest(
+                    f"no node is on {machine!r}; the machines are {', '.join(sorted(known))}"
+                )
             if (machine in image.draining) != is_draining:
                 records.append(DrainRecord(machine=machine, is_draining=is_draining))
         image = image.apply(records, offset=image.offset + len(records))

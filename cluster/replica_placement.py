@@ -47,7 +47,8 @@ def check_replicas(ids: Sequence[int], nodes: Mapping[int, NodeImage], where: st
         raise InvalidReplicaAssignment(f"{where} would have none or repeated replicas")
     unknown = sorted(set(ids) - nodes.keys())
     if unknown:
-        raise InvalidReplicaAssignment(f"{where} would be on unknown nodes: {unknown}")
+        named = ", ".join(map(str, unknown))
+        raise InvalidReplicaAssignment(f"{where} would be on unknown nodes: {named}")
     machines = {machine_of(nodes[node_id]) for node_id in ids}
     if len(machines) < len(ids):
         raise InvalidReplicaAssignment(f"{where}: several of the nodes {ids} are on one machine")
