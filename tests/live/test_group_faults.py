@@ -295,7 +295,9 @@ def test_requests_of_one_connection_are_answered_in_their_order_with_what_came_b
         answer = client.call(join(instance_id="one"), JoinGroupResponse, 9)
         given = [SyncGroupRequestAssignment(answer.member_id, b"mine")]
         sent = [
-            client.send(SyncGroupRequest("g", 1, answer.member_id, "one", assignments=given), 5),
+            client.send(
+                SyncGroupRequest("g", 1, answer.member_id, "one", "consumer", "range", given), 5
+            ),
             client.send(HeartbeatRequest("g", 1, answer.member_id, "one"), 4),
         ]
         number, synced = client.receive(SyncGroupResponse, 5)

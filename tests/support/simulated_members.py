@@ -266,8 +266,6 @@ class Member(Client):
             OffsetCommitRequestPartition(
                 partition,
                 oracle.new_offset(self.group_id, partition, self.member_id, self.instance_id),
-                -1,
-                "",
             )
             for partition in self.owned or []
         ]
