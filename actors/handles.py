@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -17,30 +16,35 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTaskError
 
 from ..cluster.candidacy import Candidacy
-from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NodeRegistration
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.voter import CommittedEntryLost, Promise
-from ..cluster.voter_change import VoterChange
+from ..controller.controller_calls import (
+    ControllerCall,
+    Leave,
+    MetadataUpdate,
+    Poll,
+    Register,
+    Suspect,
+    as_repeated,
+)
 from ..controller.voter_requests import DescribeVoter, VoterRequest
-from ..handlers.context import QuorumState
+from ..handlers.context import Controller
 from ..protocol.errors import (
     ConnectionFailed,
     KafkaError,
     NotController,
 )
 from .carry_through import within
-from .controller import MetadataUpdate, Registered
 
 A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
-REPEATABLE = (ControllerRequest, VoterChange)
-"""Requests that can be told that they are made once more."""
+AT_ONCE = (Register, Leave, Suspect)
+"""Calls that fail when there is no controller now: whoever makes them does it again."""
 RETRY_SECONDS = 0.1
 FIND_SECONDS = 1.0
 SILENCE_SECONDS = 6.0
-"""A question that waits for news is answered after controller.POLL_SECONDS at the latest."""
+"""A question that waits for news is answered after QuorumTimes.poll_ms at the latest."""
 # Clients give admin requests little time; a restarted controller is back within this.
 MIN_WAIT_MS = 10_000
 
@@ -65,26 +69,26 @@ class _Target:
         self._is_standby = is_standby
         self.gone = asyncio.Event()
 
-    async def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+    async def ask(self, asked: ControllerCall[A]) -> A:
         """Raises what it raised, ConnectionFailed also when it is given up meanwhile."""
-        if self._is_standby:
-            arguments, method = (method, *arguments), "call_standby"
-        answer = asyncio.ensure_future(call(getattr(self._handle, method), *arguments, **keywords))
-        gone = asyncio.ensure_future(self.gone.wait())
+        method: Any = self._handle.ask_standby if self._is_standby else self._handle.ask
+        answer: asyncio.Future[Any] = asyncio.ensure_future(call(method, asked))
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self.gone.wait())
         try:
             await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise ConnectionFailed("another controller is asked now")
-            return answer.result()
+            result: A = answer.result()
+            return result
         finally:
             gone.cancel()
             answer.cancel()
 
 
-class ControllerHandle:
-    """Implements node.ControllerLink.
+class ControllerHandle(Controller):
+    """The controller as a node reaches it.
 
-    The controller is the actor of that name; when that is not heard, the one whom the voters have
+    It is the actor of that name; when that is not heard, the one whom the voters have
     promised their logs, who may be a broker that stands in for it (see standby).
     """
 
@@ -99,12 +103,12 @@ class ControllerHandle:
         """Of the newest controller that has answered."""
         self.candidacy = Candidacy()
 
-    async def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+    async def _ask_once(self, asked: ControllerCall[A]) -> A:
         target = self._target
         if target is None:
             target = self._target = await self._find()
         try:
-            return await target.call(method, *arguments, **keywords)
+            return await target.ask(asked)
         except (ConnectionFailed, NotController):
             self._give_up(target)
             raise
@@ -175,17 +179,26 @@ class ControllerHandle:
         state = await VoterHandle(handle).ask(DescribeVoter())
         return state.promise
 
-    async def register(self, request: NodeRegistration) -> Registered:
-        registered: Registered = await self._call("register", request)
-        return registered
+    async def ask(self, call: ControllerCall[A]) -> A:
+        """Raises what the call says; NotController, or ConnectionFailed: there is none (yet).
 
-    async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate:
+        Whatever only asks for something to be done waits out a controller's restart.
+        """
+        answer: Any
+        if isinstance(call, Poll):
+            answer = await self._poll(call)
+        elif isinstance(call, AT_ONCE):
+            answer = await self._ask_once(call)
+        else:
+            answer = await self._insist(call)
+        typed: A = answer
+        return typed
+
+    async def _poll(self, call: Poll) -> MetadataUpdate:
         """What the controller has not answered after SILENCE_SECONDS it never will."""
         loop = asyncio.get_running_loop()
         try:
-            update: MetadataUpdate = await within(
-                SILENCE_SECONDS, self._call("poll", node_id, incarnation, applied)
-            )
+            update = await within(SILENCE_SECONDS, self._ask_once(call))
         except (ConnectionFailed, NotController, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._give_up(self._target)
@@ -207,49 +220,26 @@ class ControllerHandle:
             self._promise = await self._newest_promise()
         return update
 
-    async def leave(self, node_id: int, incarnation: str) -> None:
-        await self._call("leave", node_id, incarnation)
-
-    async def suspect(self, node_id: int) -> None:
-        await self._call("suspect", node_id)
-
-    async def _insist(self, method: str, *arguments: Any, wait_ms: int, **keywords: Any) -> Any:
+    async def _insist(self, call: ControllerCall[A]) -> A:
         """The answer, after waiting out a controller's restart.
 
         Raises:
-            NotController: it did not come back within wait_ms.
+            NotController: it did not come back within the call's timeout_ms, or MIN_WAIT_MS.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + max(wait_ms, MIN_WAIT_MS) / 1000
+        wait_ms = max(getattr(call, "timeout_ms", 0), MIN_WAIT_MS)
+        deadline = loop.time() + wait_ms / 1000
         lost = False
         while True:
             try:
-                return await self._call(method, *arguments, **keywords)
+                return await self._ask_once(call)
             except (ConnectionFailed, NotController) as error:
                 lost = lost or isinstance(error, ConnectionFailed)
-                if lost and arguments and isinstance(arguments[0], REPEATABLE):
-                    arguments = (replace(arguments[0], is_repeated=True), *arguments[1:])
+                if lost:
+                    call = as_repeated(call)
                 if loop.time() > deadline:
                     raise NotController(f"no controller to ask: {error}; try again") from None
                 await asyncio.sleep(RETRY_SECONDS)
-
-    async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A:
-        answer: A = await self._insist("change", request, wait_ms=timeout_ms, timeout_ms=timeout_ms)
-        return answer
-
-    async def change_voter(self, request: VoterChange, *, timeout_ms: int) -> tuple[str, ...]:
-        voters: tuple[str, ...] = await self._insist(
-            "change_voter", request, wait_ms=timeout_ms, timeout_ms=timeout_ms
-        )
-        return voters
-
-    async def quorum(self) -> QuorumState:
-        state: QuorumState = await self._insist("quorum", wait_ms=MIN_WAIT_MS)
-        return state
-
-    async def allocate_producer_ids(self) -> tuple[int, int]:
-        first, count = await self._insist("allocate_producer_ids", wait_ms=MIN_WAIT_MS)
-        return first, count
 
 
 def find_voters(namespace: str) -> list[VoterHandle]:

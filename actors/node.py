@@ -25,17 +25,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.controller_request import ControllerRequest
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.departed_nodes import DepartedNodes
 from ..cluster.metadata_image import MetadataImage, NodeImage
 from ..cluster.metadata_records import decode_metadata_record
-from ..cluster.voter_change import VoterChange
+from ..controller.controller_calls import AllocateProducerIds, Leave, Poll, Register, Suspect
 from ..groups.group_config import GroupCoordinatorConfig
-from ..handlers.context import QuorumState
+from ..handlers.context import Controller
 from ..handlers.fetch_session import FetchSessionCache
 from ..handlers.log_dirs_port import LogDirs, LogDirState
 from ..handlers.replica_port import LeaderReplica
@@ -57,7 +56,6 @@ from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
 from .carry_through import within
-from .controller import MetadataUpdate, Registered
 from .group_host import GroupHost
 from .heap import Heap
 from .listener import Listener, PortInUse
@@ -74,19 +72,6 @@ RETRY_SECONDS = 0.1
 LEAVE_SECONDS = 5.0
 HEARTBEATS_PER_SESSION = 3
 LAST_PORT_FILE = "last-port"
-
-
-class ControllerLink(Protocol):
-    """The controller as a node reaches it. Raises NotController while it cannot be reached."""
-
-    async def register(self, request: NodeRegistration) -> Registered: ...
-    async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate: ...
-    async def leave(self, node_id: int, incarnation: str) -> None: ...
-    async def suspect(self, node_id: int) -> None: ...
-    async def quorum(self) -> QuorumState: ...
-    async def allocate_producer_ids(self) -> tuple[int, int]: ...
-    async def change_voter(self, request: VoterChange, *, timeout_ms: int) -> tuple[str, ...]: ...
-    async def change(self, request: ControllerRequest[A], *, timeout_ms: int) -> A: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +164,7 @@ class Node:
     def __init__(
         self,
         config: NodeConfig,
-        controller: ControllerLink,
+        controller: Controller,
         *,
         on_fenced: Callable[[str], None],
         file_system: FileSystem | None = None,
@@ -320,7 +305,7 @@ class Node:
         """
         await self._register()
         if self._host is not None:
-            self._host.start(self.node_id, self.controller, suspect=self.controller.suspect)
+            self._host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.group_config, self.now_ms)
                 self._host.listener = self.groups
@@ -329,6 +314,10 @@ class Node:
         self._probe.start()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
         self._following = asyncio.create_task(self._follow())
+
+    async def _suspect(self, node_id: int) -> None:
+        """Tell the controller that this one cannot reach another node."""
+        await self.controller.ask(Suspect(node_id))
 
     async def _register(self) -> None:
         directory = self._directory
@@ -351,7 +340,7 @@ class Node:
                 name="/".join((*config.roles, config.name, config.directory)),
             )
             try:
-                registered = await self.controller.register(request)
+                registered = await self.controller.ask(Register(request))
                 break
             except (NotController, ConnectionFailed):
                 await asyncio.sleep(RETRY_SECONDS)
@@ -372,7 +361,7 @@ class Node:
             return True
         self._following.cancel()  # or we would be heard of again
         try:
-            await within(LEAVE_SECONDS, self.controller.leave(self.node_id, self._incarnation))
+            await within(LEAVE_SECONDS, self.controller.ask(Leave(self.node_id, self._incarnation)))
         except (NotController, ConnectionFailed, TimeoutError):
             return False
         except KafkaError:
@@ -421,7 +410,7 @@ class Node:
     async def _poll(self) -> bool:
         """Ask for news and apply it; False if the controller cannot be reached now."""
         try:
-            update = await self.controller.poll(self.node_id, self._incarnation, self.image.offset)
+            update = await self.controller.ask(self._question())
         except (NotController, ConnectionFailed):
             return False
         if update.controller_epoch < self._controller_epoch:
@@ -446,6 +435,9 @@ class Node:
             self.groups.on_metadata(before, image)
         return True
 
+    def _question(self) -> Poll:
+        return Poll(self.node_id, self._incarnation, self.image.offset)
+
     async def _stay_registered(self) -> None:
         """Be heard of while many partitions are opened or made, which takes longer than a session.
 
@@ -455,7 +447,7 @@ class Node:
         while True:
             await asyncio.sleep(seconds)
             with contextlib.suppress(KafkaError):
-                await self.controller.poll(self.node_id, self._incarnation, self.image.offset)
+                await self.controller.ask(self._question())
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -478,7 +470,7 @@ class Node:
         """See handlers.context.Node."""
         async with self._producer_ids_lock:
             if not self._producer_ids:
-                first, count = await self.controller.allocate_producer_ids()
+                first, count = await self.controller.ask(AllocateProducerIds())
                 self._producer_ids = range(first, first + count)
             producer_id = self._producer_ids[0]
             self._producer_ids = self._producer_ids[1:]

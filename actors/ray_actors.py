@@ -23,19 +23,16 @@ from typing import Any
 
 import ray
 
-from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NodeRegistration
-from ..cluster.voter_change import VoterChange
+from ..controller.controller_calls import ControllerCall
+from ..controller.metadata_leader import Superseded
 from ..controller.voter_requests import VoterRequest
-from ..handlers.context import QuorumState
 from ..handlers.server_config import ServerConfig
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController
 from ..storage.disk.storage_failure import DataDirectoryError
 from .carry_through import within
-from .controller import Controller, MetadataUpdate, Registered
+from .controller import Controller
 from .handles import BROKER_PREFIX, ControllerHandle, find_voters
 from .listener import PortInUse
-from .metadata_log import Superseded
 from .node import Node, NodeConfig
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
@@ -48,12 +45,6 @@ EXIT_BUG = 70
 EXIT_FENCED = 71
 EXIT_DRAINED = 72
 HAND_OVER_SECONDS = 20.0
-CONTROLLER_METHODS = frozenset(
-    (
-        *("register", "poll", "leave", "suspect", "quorum"),
-        *("change", "change_voter", "allocate_producer_ids"),
-    )
-)
 
 
 def leave(code: int, reason: str) -> None:
@@ -205,11 +196,9 @@ class BrokerActor(NodeActor):
             await asyncio.sleep(RETRY_SECONDS)
         await super()._hand_over()
 
-    async def call_standby(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+    async def ask_standby(self, call: ControllerCall[Any]) -> Any:
         """What is asked of the controller while this broker stands in for it; see standby."""
-        if method not in CONTROLLER_METHODS:
-            raise ValueError(f"{method} is nothing that a controller is asked")
-        return await getattr(self._standby.controller(), method)(*arguments, **keywords)
+        return await self._standby.controller().ask(call)
 
     async def describe_standby(self) -> dict[str, Any] | None:
         """As ControllerActor.describe, without settings and pid; None unless it stands in."""
@@ -279,31 +268,15 @@ class ControllerActor(_Shell):
         }
 
     async def bootstrap_servers(self) -> str:
-        return await self._controller.bootstrap_servers()
+        """host:port of the nodes that clients begin with: brokers, or any if there are none."""
+        if not self._controller.is_active:
+            raise NotController(f"the controller is waiting for {self._controller.waiting_for}")
+        image = self._controller.image
+        nodes = image.live_nodes("broker") or image.live_nodes()
+        return ",".join(f"{node.host}:{node.port}" for node in nodes)
 
-    async def register(self, request: NodeRegistration) -> Registered:
-        return await self._controller.register(request)
-
-    async def poll(self, node_id: int, incarnation: str, applied: int) -> MetadataUpdate:
-        return await self._controller.poll(node_id, incarnation, applied)
-
-    async def leave(self, node_id: int, incarnation: str) -> None:
-        await self._controller.leave(node_id, incarnation)
-
-    async def quorum(self) -> QuorumState:
-        return await self._controller.quorum()
-
-    async def suspect(self, node_id: int) -> None:
-        await self._controller.suspect(node_id)
-
-    async def change(self, request: ControllerRequest[Any], timeout_ms: int) -> Any:
-        return await self._controller.change(request, timeout_ms=timeout_ms)
-
-    async def change_voter(self, request: VoterChange, timeout_ms: int) -> tuple[str, ...]:
-        return await self._controller.change_voter(request, timeout_ms=timeout_ms)
-
-    async def allocate_producer_ids(self) -> tuple[int, int]:
-        return await self._controller.allocate_producer_ids()
+    async def ask(self, call: ControllerCall[Any]) -> Any:
+        return await self._controller.ask(call)
 
     async def stop(self) -> None:
         await self._controller.close()

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from ..cluster.candidacy import Candidacy
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.voter import Promise
+from ..controller.controller_calls import Suspect
+from ..controller.metadata_leader import Superseded
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController
 from .carry_through import within
 from .controller import Controller
-from .metadata_log import Superseded
 from .peer_connection import is_port_closed
 from .voter_host import VoterHost
 
@@ -138,7 +139,7 @@ class Standby:
         nodes = [node.node_id for node in controller.image.live_nodes()]
         for first in range(0, len(nodes), AT_ONCE):
             some = nodes[first : first + AT_ONCE]
-            await asyncio.gather(*(controller.suspect(node_id) for node_id in some))
+            await asyncio.gather(*(controller.ask(Suspect(node_id)) for node_id in some))
 
     async def close(self) -> None:
         self._is_closed = True

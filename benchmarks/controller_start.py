@@ -22,6 +22,7 @@ from bradbury.actors.controller import Controller
 from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
+from bradbury.controller.controller_calls import Register
 from bradbury.controller.voter_requests import DescribeVoter
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -48,16 +49,18 @@ def controller(voters: list[VoterHost], config: dict[str, str]) -> Controller:
 
 
 async def register(first: Controller, number: int, incarnation: str) -> int:
-    registered = await first.register(
-        NodeRegistration(
-            directory_id=f"data-{number}",
-            incarnation=incarnation,
-            roles=("partition",),
-            host="127.0.0.1",
-            port=1,
-            rack=None,
-            machine=str(number),
-            has_all_data=True,
+    registered = await first.ask(
+        Register(
+            NodeRegistration(
+                directory_id=f"data-{number}",
+                incarnation=incarnation,
+                roles=("partition",),
+                host="127.0.0.1",
+                port=1,
+                rack=None,
+                machine=str(number),
+                has_all_data=True,
+            )
         )
     )
     return registered.node_id

@@ -1,12 +1,25 @@
 """What the steps of this folder ask of their drivers, in the order in which it is to be begun.
 
-A ticket is the driver's: whatever it gave with a request comes back with the answer.
+A ticket is the driver's: whatever it gave with a request comes back with the answer. What has a
+`then` is given back to the step with what came of it (`on_done`): a result, or an exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from .voter_requests import VoterRequest
+
+
+class Instant(NamedTuple):
+    """A moment: on a clock that never jumps, and on the one that people look at."""
+
+    now_ms: int
+    wall_ms: int
+
+
+Then = Callable[[Any, Instant], None]
 
 
 class Reply(NamedTuple):
@@ -27,3 +40,46 @@ class RunOnDisk(NamedTuple):
     """Work that waits for the disk: run it in a thread, then tell the voter what came of it."""
 
     work: Callable[[], Any]
+
+
+class FoundVoters(NamedTuple):
+    """The answer to FindVoters."""
+
+    voters: list[Any]
+    """Of all brokers that there are, however the driver reaches them."""
+    token: str
+    """32 hexadecimal digits that were never given before."""
+
+
+class FindVoters(NamedTuple):
+    """Look which brokers there are: each of them may hold a copy of the metadata."""
+
+    then: Then
+
+
+class AskVoter(NamedTuple):
+    """Send a request to one of the voters that were found."""
+
+    voter: Any
+    request: VoterRequest[Any]
+    timeout_ms: int
+    then: Then
+
+
+class RunAside(NamedTuple):
+    """Work that may take long for a large cluster: run it in a thread."""
+
+    work: Callable[[], Any]
+    then: Then
+
+
+class ProbePort(NamedTuple):
+    """Find out whether the machine is there and nobody listens on its port; True if so."""
+
+    host: str
+    port: int
+    then: Then
+
+
+class Ended(NamedTuple):
+    """The controller was active and is not any more: somebody else may be."""

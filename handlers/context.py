@@ -6,16 +6,16 @@ acting on it, so between two awaits it sees one consistent node.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_request import ControllerRequest
 from ..cluster.metadata_image import MetadataImage, NodeImage
-from ..cluster.poll_times import PollTime
-from ..cluster.voter_change import VoterChange
+from ..controller.controller_calls import Change, ControllerCall
 from ..groups.group_config import GroupCoordinatorConfig
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
@@ -27,42 +27,16 @@ from .server_config import ServerConfig
 T = TypeVar("T")
 
 
-class QuorumState(NamedTuple):
-    """State of the metadata log: voters by directory id, nodes by id, each with its log end.
+class Controller(ABC):
+    """The cluster's controller, wherever it runs. It answers after commit."""
 
-    polls: when each node has asked for news.
-    """
-
-    epoch: int
-    high_watermark: int
-    voters: dict[str, int]
-    applied: dict[int, int]
-    polls: dict[int, PollTime]
-
-
-class Controller(Protocol):
-    """The cluster's controller, wherever it runs. It answers after commit.
-
-    Each raises KafkaErrors: what it decided, or NotController while it cannot be reached.
-    """
+    @abstractmethod
+    async def ask(self, call: ControllerCall[T]) -> T:
+        """Raises KafkaErrors: what the call says, or NotController while it cannot be reached."""
 
     async def change(self, request: ControllerRequest[T], *, timeout_ms: int) -> T:
-        """The request's answer, when it is carried out and the nodes concerned act on it.
-
-        It stands also if timeout_ms go by before they do.
-        """
-        ...
-
-    async def change_voter(self, request: VoterChange, *, timeout_ms: int) -> tuple[str, ...]:
-        """Add a voter of the metadata or remove one; the directory ids of those that vote then.
-
-        Raises RequestTimedOut if a new one has not caught up within timeout_ms.
-        """
-        ...
-
-    async def quorum(self) -> QuorumState:
-        """Who holds the metadata log, and how far."""
-        ...
+        """See Change, the call that most ask for."""
+        return await self.ask(Change(request, timeout_ms))
 
 
 class Node(Protocol):

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..cluster.poll_times import PollTime
 from ..cluster.topic_name import METADATA_TOPIC
+from ..controller.controller_calls import DescribeQuorum, QuorumState
 from ..protocol.errors import KafkaError, UnknownTopicOrPartition
 from ..protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -25,7 +26,7 @@ from ..protocol.messages.describe_quorum import (
     TopicDataResponse,
 )
 from ..protocol.schema import ZERO_UUID
-from .context import QuorumState, RequestContext
+from .context import RequestContext
 
 LISTENER = "PLAINTEXT"
 NOBODY = -1
@@ -41,7 +42,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     if len(request.topics) != 1 or asked != [(METADATA_TOPIC, 0)]:
         return _refused(request)
     try:
-        state = await context.node.controller.quorum()
+        state = await context.node.controller.ask(DescribeQuorum())
     except KafkaError as error:
         return DescribeQuorumResponse(error_code=error.code, error_message=str(error))
     return DescribeQuorumResponse(

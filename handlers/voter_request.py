@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ..cluster.voter_change import VoterChange
+from ..controller.controller_calls import ChangeVoter
 from ..protocol.errors import InconsistentClusterId
 from ..protocol.schema import ZERO_UUID
 from .context import RequestContext
@@ -23,7 +24,7 @@ async def change_voter(
 
     Raises:
         InconsistentClusterId: the request is for another cluster.
-        KafkaError: as handlers.context.Controller.change_voter.
+        KafkaError: as controller_calls.ChangeVoter.
     """
     node = context.node
     if cluster_id not in (None, node.image.cluster_id):
@@ -33,4 +34,4 @@ async def change_voter(
         node_id=voter_id,
         directory_id="" if directory_id == ZERO_UUID else str(directory_id),
     )
-    await node.controller.change_voter(change, timeout_ms=timeout_ms)
+    await node.controller.ask(ChangeVoter(change, timeout_ms))

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import ray
 from ray.exceptions import RayTaskError
@@ -22,6 +22,7 @@ from ..actors.handles import CONTROLLER
 from ..actors.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
 from ..cluster.rebalance import Move, Rebalance
 from ..cluster.voter_change import VoterChange
+from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
 from ..discovery.processes import descendants_of, start_time
 from ..discovery.ray_connection import (
     LOCAL,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+A = TypeVar("A")
 PORT = 9092
 PORT_BLOCKS = 64
 """Number of blocks of PORTS_PER_NODE ports that are tried where no port is given."""
@@ -111,25 +113,28 @@ class Cluster:
         Raises KafkaError: no such machine, or the others are too few.
         """
         request = Rebalance(drain=drain, restore=restore, validate_only=dry_run)
-        return list(self._ask_controller("change", request, 0))
+        moves = self._ask_controller(Change(request, timeout_ms=0))
+        return list(moves)
 
     def change_voter(self, change: VoterChange, *, timeout_ms: int = 30_000) -> tuple[str, ...]:
         """Add a voter of the metadata or remove one; the directory ids of those that vote then.
 
         Raises KafkaError: see VoterChange; RequestTimedOut if a new one has not caught up in time.
         """
-        return tuple(self._ask_controller("change_voter", change, timeout_ms))
+        return self._ask_controller(ChangeVoter(change, timeout_ms))
 
-    def _ask_controller(self, method: str, *arguments: Any) -> Any:
+    def _ask_controller(self, call: ControllerCall[A]) -> A:
         controller = find_actor(CONTROLLER, self.namespace)
         if controller is None:
             raise UpError(f"no cluster is up in namespace {self.namespace!r}; run `bradbury up`")
         try:
-            return ray.get(getattr(controller, method).remote(*arguments), timeout=READY_SECONDS)
+            answered: Any = ray.get(controller.ask.remote(call), timeout=READY_SECONDS)
         except RayTaskError as error:
             if isinstance(error.cause, KafkaError):
                 raise error.cause from None
             raise
+        answer: A = answered
+        return answer
 
     def down(self) -> None:
         """Stop every actor, keeping the data; ends Ray too if `up` had started it."""

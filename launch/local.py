@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from ..actors.controller import Controller
-from ..actors.metadata_log import Superseded
 from ..actors.node import Node, NodeConfig
+from ..controller.metadata_leader import Superseded
 from ..handlers.server_config import ServerConfig
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import Promise
+from bradbury.controller.controller_calls import AllocateProducerIds, Leave, Poll, Register
+from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
     AppendEntries,
     DescribeVoter,
@@ -74,9 +76,9 @@ def test_everything_decided_is_there_after_the_controller_and_its_voter_died(
     async def scenario() -> None:
         voter = open_voter(tmp_path / "a")
         first = await start_controller(voter)
-        await first.register(registration())
+        await first.ask(Register(registration()))
         await create(first, "kept")
-        ids = await first.allocate_producer_ids()
+        ids = await first.ask(AllocateProducerIds())
         image = first.image
         await first.close()
         # No goodbye: what is on the disk now is what a power cut would leave.
@@ -85,7 +87,7 @@ def test_everything_decided_is_there_after_the_controller_and_its_voter_died(
         assert second.image.topics == image.topics
         assert second.image.cluster_id == image.cluster_id
         assert second.image.epoch == image.epoch + 1
-        assert (await second.allocate_producer_ids())[0] == ids[0] + ids[1]
+        assert (await second.ask(AllocateProducerIds()))[0] == ids[0] + ids[1]
         await voter.close()
 
     run(scenario())
@@ -96,7 +98,7 @@ def test_of_two_live_controllers_only_the_newer_can_change_anything(tmp_path: Pa
         voter = open_voter(tmp_path)
         ended: list[str] = []
         older = await start_controller(voter, ended=ended)
-        await older.register(registration())
+        await older.ask(Register(registration()))
         newer = await start_controller(voter)
         with pytest.raises(NotController, match="newer controller"):
             await create(older, "too-late")
@@ -167,11 +169,8 @@ def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_begin_a
     run(scenario())
 
 
-def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(tmp_path: Path) -> None:
     """The controller's own node may be the one that died, with a broker on it."""
-    monkeypatch.setattr("bradbury.actors.controller.ANSWER_SECONDS", 0.05)
 
     class Gone:
         async def ask(self, request: VoterRequest[Any]) -> None:
@@ -188,10 +187,7 @@ def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(
     run(scenario())
 
 
-def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bradbury.actors.controller.ANSWER_SECONDS", 0.05)
+def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(tmp_path: Path) -> None:
 
     class Late:
         """It may be the one that holds a cluster's metadata."""
@@ -202,7 +198,11 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(
     async def scenario() -> None:
         empty = open_voter(tmp_path)
         controller = Controller(
-            lambda: [empty, Late()], ServerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
+            lambda: [empty, Late()],
+            ServerConfig(),
+            now_ms=lambda: NOW,
+            on_superseded=lambda: None,
+            times=QuorumTimes(answer_ms=50),
         )
         starting = asyncio.ensure_future(controller.start())
         while controller.waiting_for != "1 brokers to start":
@@ -218,17 +218,17 @@ def test_a_node_hears_what_is_new_and_a_replaced_one_is_told_to_end(tmp_path: Pa
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        registered = await controller.register(registration())
-        whole = await controller.poll(registered.node_id, "i", 0)
+        registered = await controller.ask(Register(registration()))
+        whole = await controller.ask(Poll(registered.node_id, "i", 0))
         assert whole.whole is False
-        parked = asyncio.ensure_future(controller.poll(registered.node_id, "i", whole.offset))
+        parked = asyncio.ensure_future(controller.ask(Poll(registered.node_id, "i", whole.offset)))
         await create(controller, "news")
         news = await parked
         assert news.offset == whole.offset + len(news.records)
         assert b'"news"' in news.records[0]
-        await controller.register(registration("another"))
+        await controller.ask(Register(registration("another")))
         with pytest.raises(StaleBrokerEpoch):
-            await controller.poll(registered.node_id, "i", news.offset)
+            await controller.ask(Poll(registered.node_id, "i", news.offset))
         await voter.close()
 
     run(scenario())
@@ -240,14 +240,14 @@ def test_a_parked_question_of_a_dead_node_does_not_bring_it_back(tmp_path: Path)
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        registered = await controller.register(registration())
-        offset = (await controller.poll(registered.node_id, "i", 0)).offset
-        parked = asyncio.ensure_future(controller.poll(registered.node_id, "i", offset))
+        registered = await controller.ask(Register(registration()))
+        offset = (await controller.ask(Poll(registered.node_id, "i", 0))).offset
+        parked = asyncio.ensure_future(controller.ask(Poll(registered.node_id, "i", offset)))
         await asyncio.sleep(0)
-        await controller.leave(registered.node_id, "i")
+        await controller.ask(Leave(registered.node_id, "i"))
         assert (await parked).offset > offset
         assert controller.image.nodes[registered.node_id].fenced
-        await controller.poll(registered.node_id, "i", offset)
+        await controller.ask(Poll(registered.node_id, "i", offset))
         assert not controller.image.nodes[registered.node_id].fenced
         await voter.close()
 
@@ -258,7 +258,7 @@ def test_a_request_repeated_after_its_answer_was_lost_is_the_same_topic(tmp_path
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        await controller.register(registration())
+        await controller.ask(Register(registration()))
         made = await create(controller, "once")
         again = await create(controller, "once", topic_id=made.topic_id)
         assert again == made
@@ -272,7 +272,7 @@ def test_a_check_without_creation_creates_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        await controller.register(registration())
+        await controller.ask(Register(registration()))
         before = controller.image
         topic = NewTopic(name="t", topic_id=uuid4(), partitions=3)
         request = CreateTopics(topics=(topic,), validate_only=True)
@@ -309,7 +309,7 @@ def test_a_client_that_hangs_up_amid_its_change_harms_no_later_one(
         ended: list[str] = []
         voter = SlowDisk(open_voter(tmp_path))
         controller = await start_controller(voter, ended=ended)  # type: ignore[arg-type]
-        await controller.register(registration())
+        await controller.ask(Register(registration()))
         voter.go_on.clear()
         voter.appended.clear()
         asking = [asyncio.create_task(create(controller, f"left-{n}")) for n in range(times)]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bradbury.actors.controller import MetadataUpdate
 from bradbury.actors.handles import ControllerHandle
 from bradbury.cluster.candidacy import INACTIVE_MS
+from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.protocol.errors import ConnectionFailed, NotController
 
 
@@ -20,7 +20,7 @@ class Answered(ControllerHandle):
         super().__init__("n")
         self._answers = list(answers)
 
-    async def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+    async def _ask_once(self, asked: Any) -> Any:
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -39,12 +39,12 @@ def is_due(handle: ControllerHandle) -> bool:
 def test_one_that_was_deposed_and_does_not_know_it_is_not_heard() -> None:
     async def scenario() -> None:
         handle = Answered(epoch(3), epoch(2), epoch(3))
-        await handle.poll(1, "i", 0)
+        await handle.ask(Poll(1, "i", 0))
         assert not is_due(handle)
         with pytest.raises(NotController):
-            await handle.poll(1, "i", 0)
+            await handle.ask(Poll(1, "i", 0))
         assert is_due(handle)
-        await handle.poll(1, "i", 0)
+        await handle.ask(Poll(1, "i", 0))
         assert not is_due(handle)
 
     asyncio.run(scenario())
@@ -53,11 +53,11 @@ def test_one_that_was_deposed_and_does_not_know_it_is_not_heard() -> None:
 def test_one_that_is_gone_is_not_heard_until_another_answers() -> None:
     async def scenario() -> None:
         handle = Answered(epoch(3), ConnectionFailed("gone"), epoch(4))
-        await handle.poll(1, "i", 0)
+        await handle.ask(Poll(1, "i", 0))
         with pytest.raises(ConnectionFailed):
-            await handle.poll(1, "i", 0)
+            await handle.ask(Poll(1, "i", 0))
         assert is_due(handle)
-        await handle.poll(1, "i", 0)
+        await handle.ask(Poll(1, "i", 0))
         assert not is_due(handle)
 
     asyncio.run(scenario())

@@ -16,6 +16,8 @@ from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.metadata_snapshot import encode_snapshot, end_of, snapshot_name
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import NO_SNAPSHOT, LogEnd, Promise
+from bradbury.controller.controller_calls import Register
+from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
     AppendEntries,
     DescribeVoter,
@@ -33,6 +35,7 @@ from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.tests.support.memory_file_system import Inode, MemoryFileSystem
 
 NOW = 1_700_000_000_000
+IMPATIENT = QuorumTimes(find_ms=10, retry_ms=10)
 LOG = "/data/metadata/__cluster_metadata-0"
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
 
@@ -89,9 +92,16 @@ async def start(*machines: Machine, **config: str) -> Controller:
 
 async def create(controller: Controller, *names: str) -> None:
     if not controller.image.nodes:
-        await controller.register(
-            NodeRegistration(
-                directory_id="d", incarnation="i", roles=("partition",), host="h", port=1, rack=None
+        await controller.ask(
+            Register(
+                NodeRegistration(
+                    directory_id="d",
+                    incarnation="i",
+                    roles=("partition",),
+                    host="h",
+                    port=1,
+                    rack=None,
+                )
             )
         )
     for name in names:
@@ -102,12 +112,6 @@ async def create(controller: Controller, *names: str) -> None:
 async def wait_for(is_so: Any) -> None:
     while not is_so():
         await asyncio.sleep(0.005)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bradbury.actors.metadata_log.FIND_SECONDS", 0.01)
-    monkeypatch.setattr("bradbury.actors.metadata_log.RETRY_SECONDS", 0.01)
 
 
 # --- what it is for ------------------------------------------------------------------------------

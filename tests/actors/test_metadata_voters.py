@@ -17,6 +17,8 @@ from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import CommittedEntryLost, LogEnd, Promise
+from bradbury.controller.controller_calls import Register
+from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
     AppendAnswer,
     AppendEntries,
@@ -32,6 +34,7 @@ from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, NotCon
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
+IMPATIENT = QuorumTimes(commit_ms=500, find_ms=10, retry_ms=10)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -78,6 +81,7 @@ class Cluster:
             ServerConfig(),
             now_ms=lambda: NOW,
             on_superseded=lambda: self.ended.append(made),
+            times=IMPATIENT,
         )
         self.controllers.append(made)
         return made
@@ -104,20 +108,20 @@ class Cluster:
 
 async def create(controller: Controller, name: str) -> None:
     if not controller.image.nodes:
-        await controller.register(
-            NodeRegistration(
-                directory_id="d", incarnation="i", roles=("partition",), host="h", port=1, rack=None
+        await controller.ask(
+            Register(
+                NodeRegistration(
+                    directory_id="d",
+                    incarnation="i",
+                    roles=("partition",),
+                    host="h",
+                    port=1,
+                    rack=None,
+                )
             )
         )
     topic = NewTopic(name=name, topic_id=uuid4(), partitions=1)
     await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bradbury.actors.metadata_log.COMMIT_SECONDS", 0.5)
-    monkeypatch.setattr("bradbury.actors.metadata_log.FIND_SECONDS", 0.01)
-    monkeypatch.setattr("bradbury.actors.metadata_log.RETRY_SECONDS", 0.01)
 
 
 def test_every_change_is_on_all_three_disks_byte_for_byte(tmp_path: Path) -> None:

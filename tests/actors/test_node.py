@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from bradbury.actors.node import ControllerLink, Node, NodeConfig
+from bradbury.actors.node import Node, NodeConfig
+from bradbury.handlers.context import Controller
 
 
 def test_a_node_tells_its_status_before_it_has_directories_and_after_it_gave_them_back(
@@ -17,7 +18,7 @@ def test_a_node_tells_its_status_before_it_has_directories_and_after_it_gave_the
             name="p1", roles=("partition",), data_dir=str(tmp_path), directory="partitions-1"
         )
         # The controller is not asked before join().
-        node = Node(config, cast("ControllerLink", None), on_fenced=lambda reason: None)
+        node = Node(config, cast("Controller", None), on_fenced=lambda reason: None)
         seen = [node.status()]
         await node.open()
         seen.append(node.status())

@@ -18,6 +18,7 @@ from bradbury.cluster.candidacy import Candidacy
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
+from bradbury.controller.controller_calls import Poll, Register
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import NotController
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -97,7 +98,7 @@ class Cluster:
         first = self.controller("controller")
         await first.start()
         for each in self.brokers:
-            await first.register(each.registration())
+            await first.ask(Register(each.registration()))
         for each in self.brokers:
             each.running = asyncio.create_task(each.standby.run())
         return first
@@ -189,7 +190,7 @@ def test_it_steps_down_for_the_controller_that_ray_starts_and_wakes_those_who_as
         standing = first.stands_in
         assert standing is not None
         first.candidacy.on_heard()
-        parked = asyncio.create_task(standing.poll(1, "i", standing.image.offset))
+        parked = asyncio.create_task(standing.ask(Poll(1, "i", standing.image.offset)))
         await asyncio.sleep(0)
         newest = cluster.controller("controller")
         await newest.start()

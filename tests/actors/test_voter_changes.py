@@ -16,12 +16,15 @@ from bradbury.actors.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter_change import VoterChange
+from bradbury.controller.controller_calls import ChangeVoter, Register
+from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, VoterRequest
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController, RequestTimedOut
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
+IMPATIENT = QuorumTimes(commit_ms=500, find_ms=10, retry_ms=10)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -78,6 +81,7 @@ class Cluster:
             ServerConfig.from_kafka(self.config),
             now_ms=lambda: NOW,
             on_superseded=lambda: None,
+            times=IMPATIENT,
         )
         self.controllers.append(made)
         await made.start()
@@ -86,16 +90,18 @@ class Cluster:
         return made
 
     async def register(self, controller: Controller, broker: Broker) -> None:
-        await controller.register(
-            NodeRegistration(
-                directory_id=f"data-{broker.number}",
-                incarnation="i",
-                roles=("broker", "partition"),
-                host="127.0.0.1",
-                port=1,
-                rack=None,
-                machine=broker.name,
-                metadata_directory_id=broker.directory_id,
+        await controller.ask(
+            Register(
+                NodeRegistration(
+                    directory_id=f"data-{broker.number}",
+                    incarnation="i",
+                    roles=("broker", "partition"),
+                    host="127.0.0.1",
+                    port=1,
+                    rack=None,
+                    machine=broker.name,
+                    metadata_directory_id=broker.directory_id,
+                )
             )
         )
 
@@ -123,22 +129,15 @@ def remove(number: int) -> VoterChange:
     return VoterChange(is_addition=False, node_id=number)
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bradbury.actors.metadata_log.COMMIT_SECONDS", 0.5)
-    monkeypatch.setattr("bradbury.actors.metadata_log.FIND_SECONDS", 0.01)
-    monkeypatch.setattr("bradbury.actors.metadata_log.RETRY_SECONDS", 0.01)
-
-
 def test_a_new_voter_has_everything_and_counts(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         controller = await cluster.start()
         assert set(controller.image.voters) == cluster.ids(1, 2, 3)
         await create(controller, *(f"t{n}" for n in range(25)))  # a snapshot or two
-        voters = await controller.change_voter(add(4), timeout_ms=10_000)
+        voters = await controller.ask(ChangeVoter(add(4), timeout_ms=10_000))
         assert set(voters) == set(controller.image.voters) == cluster.ids(1, 2, 3, 4)
-        await controller.change_voter(remove(3), timeout_ms=0)
+        await controller.ask(ChangeVoter(remove(3), timeout_ms=0))
         assert set(controller.image.voters) == cluster.ids(1, 2, 4)
         cluster.brokers[0].is_cut = True  # the new one is needed now
         await create(controller, "with-the-new-one")
@@ -158,7 +157,7 @@ def test_a_removed_voter_is_asked_for_nothing_and_its_copy_is_not_believed(tmp_p
         controller = await cluster.start()
         await create(controller, "before")
         for change in (add(4), remove(1), add(5), remove(2)):
-            await controller.change_voter(change, timeout_ms=10_000)
+            await controller.ask(ChangeVoter(change, timeout_ms=10_000))
         assert set(controller.image.voters) == cluster.ids(3, 4, 5)
         await create(controller, "after")
         await controller.close()
@@ -186,9 +185,9 @@ def test_a_replaced_disk_is_added_anew_and_the_lost_one_removed_by_its_name(tmp_
         lost = broker.directory_id
         await broker.lose_disk()
         await cluster.register(controller, broker)
-        await controller.change_voter(add(3), timeout_ms=10_000)
+        await controller.ask(ChangeVoter(add(3), timeout_ms=10_000))
         change = VoterChange(is_addition=False, directory_id=lost)
-        await controller.change_voter(change, timeout_ms=0)
+        await controller.ask(ChangeVoter(change, timeout_ms=0))
         assert set(controller.image.voters) == cluster.ids(1, 2, 3)
         cluster.brokers[0].is_cut = True
         await create(controller, "goes-on")
@@ -203,11 +202,11 @@ def test_one_that_cannot_be_reached_is_not_added_and_nothing_waits_for_it(tmp_pa
         controller = await cluster.start()
         cluster.brokers[3].is_cut = True
         with pytest.raises(RequestTimedOut):
-            await controller.change_voter(add(4), timeout_ms=100)
+            await controller.ask(ChangeVoter(add(4), timeout_ms=100))
         assert set(controller.image.voters) == cluster.ids(1, 2, 3)
         await create(controller, "t")
         cluster.brokers[3].is_cut = False
-        await controller.change_voter(add(4), timeout_ms=10_000)
+        await controller.ask(ChangeVoter(add(4), timeout_ms=10_000))
         assert set(controller.image.voters) == cluster.ids(1, 2, 3, 4)
         await cluster.close()
 
@@ -218,13 +217,13 @@ def test_a_change_that_only_a_minority_has_is_undone_by_the_next_controller(tmp_
     async def scenario() -> None:
         cluster = Cluster(tmp_path, snapshot_bytes=1_000_000)
         first = await cluster.start()
-        await first.change_voter(add(4), timeout_ms=10_000)
+        await first.ask(ChangeVoter(add(4), timeout_ms=10_000))
         old = first.image.voters
         lonely, *others = cluster.brokers
         for each in others:
             each.loses = b"VotersRecord"
         with pytest.raises(NotController):
-            await first.change_voter(remove(4), timeout_ms=1_000)
+            await first.ask(ChangeVoter(remove(4), timeout_ms=1_000))
         assert set(await lonely.voters()) == cluster.ids(1, 2, 3)
         for each in others:
             each.loses = None
@@ -245,8 +244,8 @@ def test_changes_that_come_at_once_are_made_one_after_the_other(tmp_path: Path) 
         cluster = Cluster(tmp_path)
         controller = await cluster.start()
         await asyncio.gather(
-            controller.change_voter(add(4), timeout_ms=10_000),
-            controller.change_voter(add(5), timeout_ms=10_000),
+            controller.ask(ChangeVoter(add(4), timeout_ms=10_000)),
+            controller.ask(ChangeVoter(add(5), timeout_ms=10_000)),
         )
         assert set(controller.image.voters) == cluster.ids(1, 2, 3, 4, 5)
         await cluster.close()

@@ -1,4 +1,4 @@
-"""What a starting controller asks of the brokers, and whom it may go on with.
+"""What a controller asks of all brokers, and whom of them it may go on with.
 
 Whoever answers may hold a copy of the metadata; the newest copy says who votes. All of them have to
 answer only if none knows of a cluster: the one that is missing might.
@@ -6,22 +6,20 @@ answer only if none knows of a cluster: the one that is missing might.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from ..controller.voter_requests import DescribeVoter, VoterState
-from .carry_through import within
-from .metadata_log import ANSWER_SECONDS
-from .voter_host import Voter
+from .effects import AskVoter, FindVoters, FoundVoters, Instant
+from .quorum_times import QuorumTimes
+from .voter_requests import DescribeVoter, VoterState
 
-LATE_SECONDS = 0.1
 MOST_VOTERS = 3
 """Of a new cluster: one of them may be lost."""
 
 
 class Answered(NamedTuple):
-    voter: Voter
+    voter: Any
     state: VoterState
 
 
@@ -30,6 +28,15 @@ class Survey(NamedTuple):
 
     brokers: int
     answered: list[Answered]
+    token: str
+    """See FoundVoters."""
+
+    def find(self, directory_id: str) -> Answered | None:
+        """The voter with this directory, if it has answered."""
+        for each in self.answered:
+            if each.state.directory_id == directory_id:
+                return each
+        return None
 
 
 class Formation(NamedTuple):
@@ -40,41 +47,61 @@ class Formation(NamedTuple):
     holders: dict[str, Answered]
 
 
-async def ask(found: Sequence[Voter]) -> Survey:
-    """Once a majority of the voters has answered the others get LATE_SECONDS.
+class VoterSurvey:
+    """A step object: one round of questions. It begins at once."""
 
-    One whose node has just died takes long to fail.
-    """
-    asked = {
-        asyncio.ensure_future(within(ANSWER_SECONDS, each.ask(DescribeVoter()))): each
-        for each in found
-    }
-    answered: list[Answered] = []
-    pending = set(asked)
-    while pending:
-        is_enough = _is_majority([state for _, state in answered])
-        done, pending = await asyncio.wait(
-            pending,
-            timeout=LATE_SECONDS if is_enough else None,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        answered += [
-            Answered(asked[each], each.result()) for each in done if each.exception() is None
-        ]
-        if not done:
-            break
-    for late in pending:
-        late.cancel()
-    await asyncio.gather(*pending, return_exceptions=True)
-    return Survey(len(found), sorted(answered, key=lambda each: each.state.name))
+    def __init__(
+        self, effects: list[Any], times: QuorumTimes, then: Callable[[Survey, Instant], None]
+    ) -> None:
+        self._effects = effects
+        self._times = times
+        self._then = then
+        self._brokers = 0
+        self._token = ""
+        self._pending = 0
+        self._answered: list[Answered] = []
+        self._is_over = False
+        self.next_deadline_ms: int | None = None
+        effects.append(FindVoters(self._on_found))
 
+    def _on_found(self, found: FoundVoters | Exception, now: Instant) -> None:
+        if isinstance(found, Exception):
+            raise found
+        self._brokers = self._pending = len(found.voters)
+        self._token = found.token
+        for voter in found.voters:
+            then = partial(self._on_state, voter)
+            self._effects.append(AskVoter(voter, DescribeVoter(), self._times.answer_ms, then))
+        if not found.voters:
+            self._finish(now)
 
-async def find(find_voters: Callable[[], Sequence[Voter]], directory_id: str) -> Voter | None:
-    """The voter with this directory, if it is there now."""
-    for voter, state in (await ask(find_voters())).answered:
-        if state.directory_id == directory_id:
-            return voter
-    return None
+    def _on_state(self, voter: Any, state: VoterState | Exception, now: Instant) -> None:
+        if self._is_over:
+            return
+        self._pending -= 1
+        if not isinstance(state, Exception):
+            self._answered.append(Answered(voter, state))
+        if not self._pending:
+            self._finish(now)
+        elif _is_majority([each.state for each in self._answered]):
+            # One whose node has just died takes long to fail.
+            self.next_deadline_ms = now.now_ms + self._times.late_ms
+
+    def on_tick(self, now: Instant) -> None:
+        if self.next_deadline_ms is not None and now.now_ms >= self.next_deadline_ms:
+            self._finish(now)
+
+    def close(self) -> None:
+        """Nobody is interested any more."""
+        self._is_over = True
+        self.next_deadline_ms = None
+
+    def _finish(self, now: Instant) -> None:
+        if self._is_over:
+            return
+        self.close()
+        answered = sorted(self._answered, key=lambda each: each.state.name)
+        self._then(Survey(self._brokers, answered, self._token), now)
 
 
 def form(survey: Survey) -> Formation | str:

@@ -1,0 +1,136 @@
+"""What the controller can be asked, and what it answers.
+
+A call is a value that crosses actors; quorum_controller carries it out. So a new one is a new class
+here and a branch there: nothing between them has to know it. Each raises NotController while its
+controller is not the active one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ..cluster.controller_request import ControllerRequest
+from ..cluster.controller_state import NodeRegistration
+from ..cluster.poll_times import PollTime
+from ..cluster.voter_change import VoterChange
+
+A = TypeVar("A")
+"""The type of the answer."""
+
+
+class Registered(NamedTuple):
+    node_id: int
+    cluster_id: str
+    controller_epoch: int
+
+
+class MetadataUpdate(NamedTuple):
+    """Encoded records that lead from the asked offset (or, if whole, from nothing) to `offset`."""
+
+    controller_epoch: int
+    offset: int
+    whole: bool
+    records: list[bytes]
+
+
+class QuorumState(NamedTuple):
+    """Of the metadata log: voters by directory id, nodes by id, each with how far it is.
+
+    polls: when each node has asked for news.
+    """
+
+    epoch: int
+    high_watermark: int
+    voters: dict[str, int]
+    applied: dict[int, int]
+    polls: dict[int, PollTime]
+
+
+class ControllerCall(Generic[A]):
+    """One of those below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register(ControllerCall[Registered]):
+    """Take a node into service. Raises InconsistentClusterId, BrokerIdNotRegistered."""
+
+    registration: NodeRegistration
+
+
+@dataclass(frozen=True, slots=True)
+class Poll(ControllerCall[MetadataUpdate]):
+    """News after offset `applied`; parked while there is none. The node's heartbeat.
+
+    Raises BrokerIdNotRegistered, StaleBrokerEpoch: the node must register (again), or end.
+    """
+
+    node_id: int
+    incarnation: str
+    applied: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(ControllerCall[None]):
+    """The node is about to stop: others lead from now on where they can.
+
+    Raises BrokerIdNotRegistered, StaleBrokerEpoch: it was not in service any more.
+    """
+
+    node_id: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect(ControllerCall[None]):
+    """Another node cannot reach this one. If nobody listens on its port its process is dead:
+    then others lead at once, and not after broker.session.timeout.ms.
+
+    No more than a hint: a node that is fenced by mistake is heard of again, and serves on.
+    """
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change(ControllerCall[A]):
+    """Carry out a request that decides for itself. Raises what it decides.
+
+    Answered when the nodes concerned act on it. It stands also if timeout_ms go by before they do.
+    """
+
+    request: ControllerRequest[A]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeVoter(ControllerCall[tuple[str, ...]]):
+    """Add a voter, once it has what is committed, or remove one; the answer is who votes then.
+
+    Raises what VoterChange raises; RequestTimedOut: a new one has not caught up in time.
+    """
+
+    change: VoterChange
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorum(ControllerCall[QuorumState]):
+    """Who holds the metadata log, and how far."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(ControllerCall[tuple[int, int]]):
+    """(first, count) of ids that no one else gets."""
+
+
+def as_repeated(call: ControllerCall[A]) -> ControllerCall[A]:
+    """The same call, telling that an earlier try's answer was lost, if it can tell that."""
+    repeated: Any = call
+    match call:
+        case Change(request, _):
+            repeated = replace(call, request=replace(request, is_repeated=True))
+        case ChangeVoter(change, _):
+            repeated = replace(call, change=replace(change, is_repeated=True))
+    typed: ControllerCall[A] = repeated
+    return typed

@@ -1,0 +1,444 @@
+"""The controller's side of the metadata log: it takes an epoch, and brings its entries to voters.
+
+    lead     promises of a majority make this the only controller that can commit; the best
+             promised log is adopted: its snapshot, and the batches behind it
+    append   one batch goes to all voters at once; it is committed when a majority has it fsynced
+    compact  from now on a snapshot stands for what is before it; voters that have none are
+             brought it, one after the other
+
+Each voter is brought what it has not, one request at a time: a snapshot if what it lacks is no more
+in the log. One that cannot be reached is tried again for ever, and looked up anew, as its process
+may be another one by then. Whoever is to vote next is brought the log before it counts, and who is
+to be none until that is committed. Whoever refuses has promised a newer epoch: then it is over.
+
+The rules are in cluster/metadata_quorum.py; the log is small, so all of it behind the snapshot, and
+that, is held in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata_quorum import MetadataQuorum
+from ..cluster.metadata_records import MetadataRecord, decode_metadata_record
+from ..cluster.metadata_snapshot import decode_snapshot
+from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
+from ..protocol.record_batch import read_header, read_size
+from ..protocol.records import iterate_records
+from .effects import AskVoter, Instant
+from .quorum_times import QuorumTimes
+from .voter_requests import (
+    AppendAnswer,
+    AppendEntries,
+    FetchEntries,
+    FetchSnapshot,
+    InstallAnswer,
+    InstallSnapshot,
+    Prepare,
+    VoterState,
+)
+from .voter_survey import Survey, VoterSurvey
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES = 1024**2
+"""Of one append or piece of a snapshot; a larger batch goes alone."""
+
+
+class AdoptedLog(NamedTuple):
+    """What a controller begins with: a snapshot (empty: none), and the batches behind it."""
+
+    snapshot: bytes
+    batches: list[bytes]
+
+    def image(self) -> MetadataImage:
+        """What both say together. Some 20 us for each record: for large clusters in a thread."""
+        image = decode_snapshot(self.snapshot) if self.snapshot else MetadataImage()
+        records: list[MetadataRecord] = []
+        offset = image.offset
+        for batch in self.batches:
+            for record in iterate_records(memoryview(batch)):
+                assert record.value is not None
+                records.append(decode_metadata_record(record.value))
+                offset = record.offset + 1
+        return image.apply(records, offset=offset)
+
+
+class Superseded(Exception):
+    """A newer controller holds the voters' promise, or no majority answers: begin anew or end."""
+
+
+@dataclass(slots=True, eq=False)
+class _Recipient:
+    """A voter, or one that is to become one, and how far we are in bringing it the log."""
+
+    name: str
+    voter: Any
+    retry_ms: int
+    is_asked: bool = False
+    survey: VoterSurvey | None = None
+    resume_ms: int | None = None
+    """It is left alone until then."""
+    snapshot: tuple[LogEnd, bytes] | None = None
+    """That is on its way."""
+    position: int = 0
+
+
+class MetadataLeader:
+    """A step object: one attempt of one controller. `lead` once, `append` one at a time, `close`.
+
+    What has become of it is in `adopted`, `committed`, `failure` and `end_reason`.
+    """
+
+    def __init__(
+        self, me: Promise, voters: tuple[str, ...], effects: list[Any], times: QuorumTimes
+    ) -> None:
+        self._me = me
+        self._effects = effects
+        self._times = times
+        self.quorum = MetadataQuorum(me, voters)
+        self._holders: Mapping[str, Any] = {}
+        self._promises: dict[str, VoterState | Exception] = {}
+        self._adopting: LogEnd | None = None
+        self._epochs: list[tuple[int, int]] = []
+        self._bases: list[int] = []
+        self._batches: list[bytes] = []
+        self._snapshot = bytearray()
+        self._recipients: dict[str, _Recipient] = {}
+        self._installing = ""
+        self._commits_at: tuple[int, int] | None = None
+        """End offset of the batch that is on its way, and until when that may take."""
+        self._leaving: frozenset[str] = frozenset()
+        self._is_closed = False
+        self.adopted: AdoptedLog | None = None
+        self.failure: Exception | None = None
+        """Why it could not lead: Superseded, or ConnectionFailed if it may be tried again."""
+        self.end_reason: str | None = None
+
+    @property
+    def committed(self) -> int:
+        """Everything before this offset is on a majority's disks."""
+        return self.quorum.committed
+
+    @property
+    def acknowledged(self) -> Mapping[str, int]:
+        """Up to where each voter is known to have this log."""
+        return self.quorum.acknowledged
+
+    @property
+    def batches(self) -> list[bytes]:
+        """Of the log behind the snapshot."""
+        return self._batches
+
+    # --- becoming the leader ---------------------------------------------------------------------
+
+    def lead(self, holders: Mapping[str, Any]) -> None:
+        """Take the epoch with the promises of these voters, and adopt the best of their logs."""
+        self._holders = holders
+        for name, voter in holders.items():
+            self._ask(voter, Prepare(self._me), self._times.answer_ms, self._on_promise, name)
+
+    def _ask(self, voter: Any, request: Any, timeout_ms: int, then: Any, *about: Any) -> None:
+        def answered(answer: Any, now: Instant) -> None:
+            if not self._is_closed:
+                then(*about, answer, now)
+
+        self._effects.append(AskVoter(voter, request, timeout_ms, answered))
+
+    def _on_promise(self, name: str, answer: VoterState | Exception, now: Instant) -> None:
+        self._promises[name] = answer
+        if len(self._promises) < len(self._holders):
+            return
+        for holder, state in self._promises.items():
+            if isinstance(state, FencedLeaderEpoch):
+                self.failure = Superseded(str(state))
+                return
+            if isinstance(state, VoterState):
+                end = LogEnd(state.last_epoch, state.log_end_offset)
+                self.quorum.on_promise(holder, end, state.voters)
+                self.quorum.note_snapshot(holder, state.snapshot.offset)
+        if not self.quorum.has_promises:
+            self.failure = ConnectionFailed("too few voters have promised their log")
+            return
+        best = self._promises[self.quorum.best_log()]
+        assert isinstance(best, VoterState)
+        self._adopting = best.snapshot
+        if best.snapshot.offset:
+            self._fetch(FetchSnapshot(self._me, 0), self._on_snapshot_piece)
+        else:
+            self._fetch(FetchEntries(self._me, 0), self._on_entries, best.snapshot)
+
+    def _fetch(self, request: Any, then: Any, *about: Any) -> None:
+        def fetched(piece: bytes | Exception, now: Instant) -> None:
+            if isinstance(piece, FencedLeaderEpoch):
+                self.failure = Superseded(str(piece))
+            elif isinstance(piece, KafkaError | ConnectionFailed | TimeoutError):
+                self.failure = ConnectionFailed(f"the log to be adopted cannot be read: {piece}")
+            elif isinstance(piece, Exception):
+                raise piece
+            else:
+                then(*about, piece, now)
+
+        holder = self._holders[self.quorum.best_log()]
+        self._ask(holder, request, self._times.fetch_ms, fetched)
+
+    def _on_snapshot_piece(self, piece: bytes, now: Instant) -> None:
+        assert self._adopting is not None
+        if piece:
+            self._snapshot += piece
+            self._fetch(FetchSnapshot(self._me, len(self._snapshot)), self._on_snapshot_piece)
+        else:
+            request = FetchEntries(self._me, self._adopting.offset)
+            self._fetch(request, self._on_entries, self._adopting)
+
+    def _on_entries(self, end: LogEnd, piece: bytes, now: Instant) -> None:
+        start = self._adopting
+        assert start is not None
+        if not piece:
+            self._adopt(start, end, now)
+            return
+        view, position = memoryview(piece), 0
+        while position < len(view):
+            _, size = read_size(view, position)
+            batch = view[position : position + size]
+            header = read_header(batch)
+            position += size
+            if header.base_offset < start.offset:
+                continue  # a part of a file is read whole
+            if not self._epochs or header.leader_epoch != end.epoch:
+                self._epochs.append((header.leader_epoch, header.base_offset))
+            end = LogEnd(header.leader_epoch, header.next_offset)
+            self._bases.append(header.base_offset)
+            self._batches.append(bytes(batch))
+        self._fetch(FetchEntries(self._me, end.offset), self._on_entries, end)
+
+    def _adopt(self, start: LogEnd, end: LogEnd, now: Instant) -> None:
+        self.quorum.adopt(self._epochs, end, start=start)
+        for name in sorted(self.quorum.voters):
+            self._add_recipient(name, self._holders.get(name), now)
+        self.adopted = AdoptedLog(bytes(self._snapshot), list(self._batches))
+
+    # --- leading ---------------------------------------------------------------------------------
+
+    def append(
+        self, batch: bytes, count: int, now: Instant, *, voters: Collection[str] | None = None
+    ) -> int:
+        """Add a batch of `count` records, stamped. Returns its end: committed when that is.
+
+        `voters`: those that it names; they count from now on. One more or one less than before.
+        """
+        assert self.end_reason is None
+        assert self._commits_at is None, "one at a time"
+        before = self.quorum.voters
+        if voters is not None:
+            self.quorum.change_voters(voters)
+            for name in sorted(self.quorum.voters - before):
+                self.catch_up(name, now)
+        self._bases.append(self.quorum.end.offset)
+        self._batches.append(batch)
+        end_offset = self.quorum.append(count)
+        self._commits_at = end_offset, now.now_ms + self._times.commit_ms
+        # Until it is committed a voter that goes is told of it, too.
+        self._leaving = before - self.quorum.voters
+        self._drive_all(now)
+        return end_offset
+
+    def catch_up(self, name: str, now: Instant) -> None:
+        """Bring the log to one that does not vote (yet), too."""
+        if name not in self._recipients:
+            self._add_recipient(name, None, now)
+
+    def forget(self, name: str) -> None:
+        """Bring nothing more to one that does not vote."""
+        if name in self._recipients and name not in self.quorum.voters:
+            self._drop(self._recipients.pop(name))
+
+    def compact(self, end: LogEnd, snapshot: bytes, now: Instant) -> None:
+        """Let the snapshot stand for what is before `end`, all of which is committed."""
+        self.quorum.compact(end)
+        self._snapshot = bytearray(snapshot)
+        count = bisect_left(self._bases, end.offset)
+        del self._bases[:count], self._batches[:count]
+        self._drive_all(now)
+
+    def close(self, reason: str = "it is closed") -> None:
+        """Nothing is sent any more, and no answer is listened to."""
+        self._is_closed = True
+        self.end_reason = self.end_reason or reason
+        self._commits_at = None
+        for recipient in self._recipients.values():
+            self._drop(recipient)
+        self._recipients.clear()
+
+    def _drop(self, recipient: _Recipient) -> None:
+        if recipient.survey is not None:
+            recipient.survey.close()
+        if self._installing == recipient.name:
+            self._installing = ""
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        deadlines = [] if self._commits_at is None else [self._commits_at[1]]
+        for each in self._recipients.values():
+            if each.resume_ms is not None:
+                deadlines.append(each.resume_ms)
+            if each.survey is not None and each.survey.next_deadline_ms is not None:
+                deadlines.append(each.survey.next_deadline_ms)
+        return min(deadlines, default=None)
+
+    def on_tick(self, now: Instant) -> None:
+        if self._commits_at is not None and now.now_ms >= self._commits_at[1]:
+            seconds = self._times.commit_ms / 1000
+            self._end(f"no majority of the voters has answered for {seconds:g} s")
+        for each in list(self._recipients.values()):
+            if each.survey is not None:
+                each.survey.on_tick(now)
+            if each.resume_ms is not None and now.now_ms >= each.resume_ms:
+                each.resume_ms = None
+                self._drive(each, now)
+
+    # --- bringing the log to each voter ----------------------------------------------------------
+
+    def _add_recipient(self, name: str, voter: Any, now: Instant) -> None:
+        self._recipients[name] = _Recipient(name, voter, self._times.retry_ms)
+        self._drive(self._recipients[name], now)
+
+    def _drive_all(self, now: Instant) -> None:
+        for each in list(self._recipients.values()):
+            self._drive(each, now)
+
+    def _drive(self, to: _Recipient, now: Instant) -> None:
+        """Send what it has not, unless it is asked already or left alone for now."""
+        if self.end_reason is not None or to.is_asked or to.survey or to.resume_ms is not None:
+            return
+        quorum, name = self.quorum, to.name
+        if quorum.acknowledged.get(name) == quorum.end.offset and not self._may_install(name):
+            return
+        if to.voter is None:
+            to.survey = VoterSurvey(self._effects, self._times, partial(self._on_survey, to))
+        elif quorum.needs_snapshot(name) or self._may_install(name):
+            self._begin_to_install(to)
+        else:
+            self._send(to)
+
+    def _on_survey(self, to: _Recipient, survey: Survey, now: Instant) -> None:
+        to.survey = None
+        found = survey.find(to.name)
+        if found is None:
+            to.resume_ms = now.now_ms + self._times.find_ms
+            return
+        to.voter = found.voter
+        self._drive(to, now)
+
+    def _may_install(self, name: str) -> bool:
+        """One voter at a time: the others are needed for what is to be committed meanwhile."""
+        return self.quorum.lacks_snapshot(name) and self._installing in ("", name)
+
+    def _begin_to_install(self, to: _Recipient) -> None:
+        """Bring it the snapshot, piece by piece."""
+        to.snapshot, to.position = (self.quorum.start, bytes(self._snapshot)), 0
+        self._installing = to.name
+        self._send_piece(to)
+
+    def _send_piece(self, to: _Recipient) -> None:
+        assert to.snapshot is not None
+        end, data = to.snapshot
+        piece = data[to.position : to.position + MOST_BYTES]
+        request = InstallSnapshot(self._me, end, to.position, piece, len(data))
+        self._send_request(to, request)
+
+    def _send(self, to: _Recipient) -> None:
+        """Some of what it has not."""
+        quorum = self.quorum
+        start, first = quorum.next_offset(to.name), len(self._bases)
+        if start < quorum.end.offset:
+            # Where its log ends may be amid a batch of ours, if they differ before that.
+            first = bisect_right(self._bases, start) - 1
+            start = self._bases[first]
+        batches: list[bytes] = []
+        size = 0
+        for batch in self._batches[first:]:
+            if batches and size + len(batch) > MOST_BYTES:
+                break
+            batches.append(batch)
+            size += len(batch)
+        previous = quorum.before(start)
+        self._send_request(
+            to, AppendEntries(self._me, previous, b"".join(batches), quorum.committed)
+        )
+
+    def _send_request(self, to: _Recipient, request: Any) -> None:
+        to.is_asked = True
+        self._ask(to.voter, request, self._times.answer_ms, self._on_answer, to)
+
+    def _on_answer(self, to: _Recipient, answer: Any, now: Instant) -> None:
+        to.is_asked = False
+        if self._recipients.get(to.name) is not to or self.end_reason is not None:
+            return
+        match answer:
+            case AppendAnswer(is_there=True):
+                self._on_progress(to, self.quorum.on_acknowledged(to.name, answer.offset), now)
+            case AppendAnswer():
+                self.quorum.on_mismatch(to.name, answer.offset)
+                # A step back. Logs join after a few; one that never joins must not be asked hot.
+                self._pause(to, to.retry_ms - self._times.retry_ms, now)
+            case InstallAnswer(is_there=True):
+                assert to.snapshot is not None
+                is_more = self.quorum.on_snapshot(to.name, to.snapshot[0].offset)
+                self._end_install(to, now)
+                self._on_progress(to, is_more, now)
+            case InstallAnswer() if answer.position > to.position:
+                to.position = answer.position
+                self._send_piece(to)
+            case InstallAnswer():
+                self._on_silence(to, "another controller brings it a snapshot, too", now)
+            case FencedLeaderEpoch():
+                self._end(f"a newer controller took over: {answer}")
+            case KafkaError() | ConnectionFailed() | OSError():  # TimeoutError, too
+                self._on_silence(to, answer, now)
+            case CommittedEntryLost():
+                self._end(f"voter {to.name} has another log than was committed: {answer}")
+            case _:
+                logger.error("bringing the metadata log to voter %s: %r", to.name, answer)
+                self._end(f"a fault in bringing the log to voter {to.name}: {answer!r}")
+
+    def _on_progress(self, to: _Recipient, is_more_committed: bool, now: Instant) -> None:
+        to.retry_ms = self._times.retry_ms
+        if is_more_committed and self._commits_at and self.committed >= self._commits_at[0]:
+            self._commits_at = None
+            for name in sorted(self._leaving):
+                self.forget(name)
+        self._drive(to, now)
+
+    def _on_silence(self, to: _Recipient, why: object, now: Instant) -> None:
+        logger.debug("voter %s does not take the log: %s", to.name, why)
+        self._end_install(to, now)
+        to.voter = None  # its process may be another one now
+        self._pause(to, to.retry_ms, now)
+
+    def _pause(self, to: _Recipient, pause_ms: int, now: Instant) -> None:
+        to.retry_ms = min(2 * to.retry_ms, self._times.longest_retry_ms)
+        to.resume_ms = now.now_ms + pause_ms
+        if not pause_ms:
+            to.resume_ms = None
+            self._drive(to, now)
+
+    def _end_install(self, to: _Recipient, now: Instant) -> None:
+        to.snapshot = None
+        if self._installing == to.name:
+            self._installing = ""
+            for each in list(self._recipients.values()):
+                if each is not to:
+                    self._drive(each, now)
+
+    def _end(self, reason: str) -> None:
+        self.end_reason = self.end_reason or reason

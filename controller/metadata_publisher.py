@@ -1,0 +1,151 @@
+"""Who waits for news of the metadata, and for others to have heard of it.
+
+Nodes learn of changes by asking (Poll): a question is parked until there is news, or for a while.
+It says how far its node has applied; whoever changed something waits for the nodes concerned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from ..cluster.controller_state import check_session
+from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata_records import encode_metadata_record
+from ..cluster.poll_times import PollTimes
+from ..protocol.errors import KafkaError, NotController
+from .controller_calls import MetadataUpdate, Poll
+from .effects import Instant, Refuse, Reply
+
+KEPT_CHANGES = 10_000
+
+
+class _Parked(NamedTuple):
+    ticket: Any
+    poll: Poll
+    deadline_ms: int
+
+
+class _Waiting(NamedTuple):
+    """For these nodes to have applied everything before the offset."""
+
+    ticket: Any
+    answer: Any
+    node_ids: set[int]
+    offset: int
+    deadline_ms: int
+
+
+class MetadataPublisher:
+    """A step object: of one controller, while it is active."""
+
+    def __init__(self, epoch: int, effects: list[Any], *, poll_ms: int) -> None:
+        self._epoch = epoch
+        self._effects = effects
+        self._poll_ms = poll_ms
+        self._changes: deque[tuple[int, list[bytes]]] = deque(maxlen=KEPT_CHANGES)
+        self._parked: list[_Parked] = []
+        self._waiting: list[_Waiting] = []
+        self.applied: dict[int, int] = {}
+        """How far each node is."""
+        self.polls = PollTimes()
+
+    # --- news ------------------------------------------------------------------------------------
+
+    def on_change(self, image: MetadataImage, offset: int, records: list[bytes]) -> None:
+        """These encoded records, from `offset` on, are committed, and led to `image`."""
+        self._changes.append((offset, records))
+        parked, self._parked = self._parked, []
+        for each in parked:
+            self._answer(each, image)
+
+    def on_poll(self, ticket: Any, poll: Poll, image: MetadataImage, now: Instant) -> None:
+        """A question of a node that is in service."""
+        parked = _Parked(ticket, poll, now.now_ms + self._poll_ms)
+        if poll.applied < image.offset:
+            self._answer(parked, image)
+        else:
+            self._parked.append(parked)
+
+    def _answer(self, parked: _Parked, image: MetadataImage) -> None:
+        # Whoever asked may have died meanwhile: only a question is a sign of life. News wakes
+        # this up, too, that the node was fenced; it must not be what brings the node back.
+        try:
+            check_session(image, parked.poll.node_id, parked.poll.incarnation)
+        except KafkaError as error:
+            self._effects.append(Refuse(parked.ticket, error))
+        else:
+            update = self._update_after(parked.poll.applied, image)
+            self._effects.append(Reply(parked.ticket, update))
+
+    def _update_after(self, applied: int, image: MetadataImage) -> MetadataUpdate:
+        if applied == image.offset:
+            return MetadataUpdate(self._epoch, image.offset, whole=False, records=[])
+        if applied > image.offset or not self._changes or self._changes[0][0] > applied:
+            records = [encode_metadata_record(record) for record in image.to_records()]
+            return MetadataUpdate(self._epoch, image.offset, whole=True, records=records)
+        news: list[bytes] = []
+        for offset, encoded in self._changes:
+            if offset + len(encoded) > applied:
+                news += encoded[max(0, applied - offset) :]
+        return MetadataUpdate(self._epoch, image.offset, whole=False, records=news)
+
+    # --- what nodes have applied -----------------------------------------------------------------
+
+    def on_applied(self, poll: Poll, image: MetadataImage, now: Instant) -> None:
+        """The node says how far it is."""
+        node_id, offset = poll.node_id, poll.applied
+        self.polls.on_poll(node_id, has_all=offset >= image.offset, now_ms=now.wall_ms)
+        if self.applied.get(node_id) == offset:
+            return
+        self.applied[node_id] = offset
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if self._is_applied(each):
+                self._effects.append(Reply(each.ticket, each.answer))
+            else:
+                self._waiting.append(each)
+
+    def wait_applied(
+        self,
+        ticket: Any,
+        answer: Any,
+        node_ids: set[int],
+        offset: int,
+        timeout_ms: int,
+        now: Instant,
+    ) -> None:
+        """Answer when those nodes serve what was decided, so that a client can use it at once; or
+        when the time is over: it stands all the same.
+        """
+        waiting = _Waiting(ticket, answer, node_ids, offset, now.now_ms + timeout_ms)
+        if timeout_ms <= 0 or self._is_applied(waiting):
+            self._effects.append(Reply(ticket, answer))
+        else:
+            self._waiting.append(waiting)
+
+    def _is_applied(self, waiting: _Waiting) -> bool:
+        return all(self.applied.get(node_id, 0) >= waiting.offset for node_id in waiting.node_ids)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        # All are parked for the same time, so the first one is the next one.
+        first = [self._parked[0].deadline_ms] if self._parked else []
+        return min([*first, *(each.deadline_ms for each in self._waiting)], default=None)
+
+    def on_tick(self, image: MetadataImage, now: Instant) -> None:
+        while self._parked and now.now_ms >= self._parked[0].deadline_ms:
+            self._answer(self._parked.pop(0), image)
+        for each in [each for each in self._waiting if now.now_ms >= each.deadline_ms]:
+            self._waiting.remove(each)
+            self._effects.append(Reply(each.ticket, each.answer))
+
+    def close(self, reason: str) -> None:
+        """Whoever asked for news shall look for the next controller; what was changed stands."""
+        for parked in self._parked:
+            self._effects.append(Refuse(parked.ticket, NotController(reason)))
+        for waiting in self._waiting:
+            self._effects.append(Reply(waiting.ticket, waiting.answer))
+        self._parked, self._waiting = [], []
