@@ -1,1 +1,1 @@
-"""Floor 3: Ray, sockets, clocks, threads, tasks. Drivers of the step objects below."""
+"""Floor 3: Ray, sockets, clocks, tasks. Drives the steps, decides nothing."""

@@ -25,14 +25,23 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.controller_state import NodeRegistration
 from ..cluster.departed_nodes import DepartedNodes
 from ..cluster.metadata_image import MetadataImage, NodeImage
-from ..cluster.metadata_records import decode_metadata_record
-from ..controller.controller_calls import AllocateProducerIds, Leave, Poll, Register, Suspect
+from ..controller.controller_calls import AllocateProducerIds, Leave, Suspect
+from ..controller.effects import (
+    ApplyMetadata,
+    AskController,
+    Fenced,
+    Instant,
+    Refuse,
+    Reply,
+    StoreIdentity,
+)
+from ..controller.node_lifecycle import Life, NodeLifecycle
 from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.context import Controller
 from ..handlers.fetch_session import FetchSessionCache
@@ -40,15 +49,12 @@ from ..handlers.log_dirs_port import LogDirs, LogDirState
 from ..handlers.replica_port import LeaderReplica
 from ..handlers.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
-    BrokerIdNotRegistered,
     ConnectionFailed,
-    InconsistentClusterId,
     InvalidConfig,
     KafkaError,
     LogDirNotFound,
     NotController,
     NotLeaderOrFollower,
-    StaleBrokerEpoch,
     UnknownTopicOrPartition,
 )
 from ..storage.directories.log_directories import LogDirectories
@@ -66,11 +72,8 @@ from .voter_host import VoterHost
 
 logger = logging.getLogger("bradbury.node")
 
-A = TypeVar("A")
 T = TypeVar("T")
-RETRY_SECONDS = 0.1
 LEAVE_SECONDS = 5.0
-HEARTBEATS_PER_SESSION = 3
 LAST_PORT_FILE = "last-port"
 
 
@@ -183,7 +186,6 @@ class Node:
         self.image = MetadataImage()
         self._departed = DepartedNodes()
         self.node_id = -1
-        self._controller_epoch = -1
         self.groups: GroupHost | None = None
         self.voter: VoterHost | None = None
         self._host: PartitionHost | None = None
@@ -195,7 +197,12 @@ class Node:
         self.listener = Listener(self)
         self.metrics_endpoint = MetricsEndpoint(self)
         self._is_open = False
-        self._following: asyncio.Task[None] | None = None
+        self._effects: list[Any] = []
+        life = Life(self._incarnation, config.server.broker.broker_session_timeout_ms)
+        self._lifecycle = NodeLifecycle(life, self._effects)
+        self._living: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_following = False
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
 
@@ -303,53 +310,37 @@ class Node:
         Raises:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
         """
-        await self._register()
+        await self._live(lambda ticket: self._lifecycle.register(ticket, self._registration()))
         if self._host is not None:
             self._host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.group_config, self.now_ms)
                 self._host.listener = self.groups
-        await self._catch_up()
+        await self._live(self._lifecycle.follow)
         self.listener.open()
         self._probe.start()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
-        self._following = asyncio.create_task(self._follow())
+        self._is_following = True
 
     async def _suspect(self, node_id: int) -> None:
         """Tell the controller that this one cannot reach another node."""
         await self.controller.ask(Suspect(node_id))
 
-    async def _register(self) -> None:
-        directory = self._directory
-        config = self._node_config
-        while True:
-            request = NodeRegistration(
-                directory_id=directory.directory_id,
-                incarnation=self._incarnation,
-                roles=config.roles,
-                host=self.advertised_host,
-                port=self.listener.port,
-                rack=config.rack,
-                machine=config.machine,
-                node_id=directory.node_id,
-                cluster_id=directory.cluster_id,
-                has_all_data=self._host is None or self._host.logs.has_all_data,
-                metadata_directory_id=(
-                    "" if self.voter is None else self.voter.directory.directory_id
-                ),
-                name="/".join((*config.roles, config.name, config.directory)),
-            )
-            try:
-                registered = await self.controller.ask(Register(request))
-                break
-            except (NotController, ConnectionFailed):
-                await asyncio.sleep(RETRY_SECONDS)
-        self.node_id = registered.node_id
-        self._controller_epoch = registered.controller_epoch
-        await asyncio.to_thread(
-            directory.assign_identity,
-            cluster_id=registered.cluster_id,
-            node_id=registered.node_id,
+    def _registration(self) -> NodeRegistration:
+        directory, config = self._directory, self._node_config
+        return NodeRegistration(
+            directory_id=directory.directory_id,
+            incarnation=self._incarnation,
+            roles=config.roles,
+            host=self.advertised_host,
+            port=self.listener.port,
+            rack=config.rack,
+            machine=config.machine,
+            node_id=directory.node_id,
+            cluster_id=directory.cluster_id,
+            has_all_data=self._host is None or self._host.logs.has_all_data,
+            metadata_directory_id=("" if self.voter is None else self.voter.directory.directory_id),
+            name="/".join((*config.roles, config.name, config.directory)),
         )
 
     async def leave(self) -> bool:
@@ -357,9 +348,9 @@ class Node:
 
         It may be called again. Not told, the others lead when this node's session is over.
         """
-        if self._following is None:
+        if not self._is_following:
             return True
-        self._following.cancel()  # or we would be heard of again
+        self._lifecycle.stop()  # or we would be heard of again
         try:
             await within(LEAVE_SECONDS, self.controller.ask(Leave(self.node_id, self._incarnation)))
         except (NotController, ConnectionFailed, TimeoutError):
@@ -376,8 +367,10 @@ class Node:
         self.metrics_endpoint.close()
         self._heap.close()
         self._aside.shutdown(wait=False, cancel_futures=True)
-        if self._following is not None:
-            self._following.cancel()
+        self._lifecycle.stop()
+        self._set_timer()
+        for task in self._living:
+            task.cancel()
         if self.groups is not None:
             self.groups.close()
         if self._host is not None:
@@ -387,67 +380,78 @@ class Node:
 
     # --- following the metadata ------------------------------------------------------------------
 
-    async def _catch_up(self) -> None:
-        """One answered question: afterwards this node serves what the metadata says."""
-        while not await self._poll():
-            await asyncio.sleep(RETRY_SECONDS)
+    async def _live(self, give: Callable[[asyncio.Future[None]], None]) -> None:
+        """Until the lifecycle answers. Raises what it refuses."""
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        give(ticket)
+        self._perform()
+        await ticket
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                if not await self._poll():
-                    await asyncio.sleep(RETRY_SECONDS)
-            except (BrokerIdNotRegistered, InconsistentClusterId, StaleBrokerEpoch) as error:
-                self._on_fenced(str(error))
-                return
-            except KafkaError as error:
-                logger.warning("node %d cannot follow the metadata: %s", self.node_id, error)
-                await asyncio.sleep(RETRY_SECONDS)
-            except Exception:
-                logger.exception("node %d cannot follow the metadata", self.node_id)
-                await asyncio.sleep(RETRY_SECONDS)
+    def _perform(self) -> None:
+        effects, self._effects[:] = self._effects[:], []
+        for effect in effects:
+            match effect:
+                case Reply(ticket, answer) if not ticket.done():
+                    ticket.set_result(answer)
+                case Refuse(ticket, error) if not ticket.done():
+                    ticket.set_exception(error)
+                case AskController() | StoreIdentity() | ApplyMetadata():
+                    task = asyncio.create_task(self._run(effect))
+                    self._living.add(task)
+                    task.add_done_callback(self._living.discard)
+                case Fenced(reason):
+                    self._on_fenced(reason)
+        self._set_timer()
 
-    async def _poll(self) -> bool:
-        """Ask for news and apply it; False if the controller cannot be reached now."""
+    async def _run(self, effect: Any) -> None:
+        result: Any
         try:
-            update = await self.controller.ask(self._question())
-        except (NotController, ConnectionFailed):
-            return False
-        if update.controller_epoch < self._controller_epoch:
-            return False  # a former controller that does not know yet
-        self._controller_epoch = update.controller_epoch
-        if update.offset == self.image.offset:
-            return True
-        base = MetadataImage() if update.whole else self.image
-        records = [decode_metadata_record(value) for value in update.records]
-        image = base.apply(records, offset=update.offset)
+            result = await self._result_of(effect)
+        except Exception as error:  # noqa: BLE001 -- the step decides what comes of it
+            result = error
+        self._lifecycle.on_done(effect, result, self._now())
+        self._perform()
+
+    async def _result_of(self, effect: Any) -> Any:
+        match effect:
+            case AskController(call):
+                return await self.controller.ask(call)
+            case StoreIdentity(registered):
+                self.node_id = registered.node_id
+                return await asyncio.to_thread(
+                    self._directory.assign_identity,
+                    cluster_id=registered.cluster_id,
+                    node_id=registered.node_id,
+                )
+            case ApplyMetadata(image):
+                return await self._apply(image)
+
+    async def _apply(self, image: MetadataImage) -> None:
         self._configure(image)
         if self._host is not None:
-            staying = asyncio.create_task(self._stay_registered())
-            try:
-                await self._host.apply(image)
-            finally:
-                staying.cancel()
+            await self._host.apply(image)
             self._heap.on_partitions(self._host.partition_count)
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:
             self.groups.on_metadata(before, image)
-        return True
 
-    def _question(self) -> Poll:
-        return Poll(self.node_id, self._incarnation, self.image.offset)
+    def _now(self) -> Instant:
+        return Instant(_loop_ms(), self.now_ms())
 
-    async def _stay_registered(self) -> None:
-        """Be heard of while many partitions are opened or made, which takes longer than a session.
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._lifecycle.next_deadline_ms
+        if deadline_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at((deadline_ms + 1) / 1000, self._on_time)
 
-        The controller answers at once, as there is news for us; it is asked for again afterwards.
-        """
-        seconds = self.config.broker_session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION
-        while True:
-            await asyncio.sleep(seconds)
-            with contextlib.suppress(KafkaError):
-                await self.controller.ask(self._question())
+    def _on_time(self) -> None:
+        self._timer = None
+        self._lifecycle.on_tick(self._now())
+        self._perform()
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -496,9 +500,14 @@ class Node:
             "connections": self.listener.connection_count,
             "metrics": self.metrics_endpoint.address(self.advertised_host),
             "metadata_offset": self.image.offset,
-            "controller_epoch": self._controller_epoch,
+            "controller_epoch": self._lifecycle.controller_epoch,
             "online": host is None or host.is_online,
         }
+
+
+def _loop_ms() -> int:
+    """On the clock that the loop's timers go by."""
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _monotonic_ms() -> int:

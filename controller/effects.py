@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..cluster.metadata_image import MetadataImage
+from .controller_calls import ControllerCall, Registered
 from .voter_requests import VoterRequest
 
 
@@ -83,3 +85,30 @@ class ProbePort(NamedTuple):
 
 class Ended(NamedTuple):
     """The controller was active and is not any more: somebody else may be."""
+
+
+class AskController(NamedTuple):
+    """Ask whoever is the controller now."""
+
+    call: ControllerCall[Any]
+    then: Then
+
+
+class StoreIdentity(NamedTuple):
+    """Bring to the disk whose node this is."""
+
+    registered: Registered
+    then: Then
+
+
+class ApplyMetadata(NamedTuple):
+    """Have the node act on this metadata."""
+
+    image: MetadataImage
+    then: Then
+
+
+class Fenced(NamedTuple):
+    """The node must end: another life of it is registered, or nobody knows it."""
+
+    reason: str

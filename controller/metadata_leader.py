@@ -132,10 +132,9 @@ class MetadataLeader:
         """Up to where each voter is known to have this log."""
         return self.quorum.acknowledged
 
-    @property
-    def batches(self) -> list[bytes]:
-        """Of the log behind the snapshot."""
-        return self._batches
+    def batches_from(self, offset: int) -> list[bytes]:
+        """Of the log behind the snapshot, from the batch on that holds `offset`."""
+        return self._batches[max(0, bisect_right(self._bases, offset) - 1) :]
 
     # --- becoming the leader ---------------------------------------------------------------------
 

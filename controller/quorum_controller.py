@@ -235,7 +235,7 @@ class QuorumController:
             self._publisher = MetadataPublisher(
                 self._me.epoch, self._effects, poll_ms=self._poll_ms
             )
-            self._log_bytes = sum(len(batch) for batch in self._leader.batches)
+            self._log_bytes = sum(len(batch) for batch in self._leader.batches_from(0))
             self._snapshot_taken_ms = now.now_ms
             self._is_snapshotting = False
             self._probing.clear()

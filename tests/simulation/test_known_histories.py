@@ -19,18 +19,27 @@ from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionI
 from bradbury.cluster.metadata_quorum import MetadataQuorum
 from bradbury.cluster.metadata_records import (
     ConfigRecord,
-    EpochRecord,
     RegisterNodeRecord,
     TopicRecord,
 )
 from bradbury.cluster.voter import LogEnd, Promise
+from bradbury.controller.voter_requests import (
+    AppendAnswer,
+    AppendEntries,
+    FetchEntries,
+    FormatVoter,
+    Prepare,
+)
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
+from bradbury.protocol.record_batch import RecordBatchHeader, read_header, read_size, stamp
+from bradbury.protocol.records import encode_records
 from bradbury.tests.support import simulated_fetcher
+from bradbury.tests.support.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.planted_faults import planted
 from bradbury.tests.support.simulated_bench import PARTITION, Bench
 from bradbury.tests.support.simulated_cluster import TOPIC, TOPIC_ID
-from bradbury.tests.support.simulated_voter import Appended, MetadataEntry, SimulatedVoter
+from bradbury.tests.support.simulated_voter import ask_at_once, open_voter
 
 
 def goes_wrong_with(fault: str, history: Callable[[], None]) -> bool:
@@ -315,33 +324,31 @@ def test_kip_966_the_high_watermark_stands_still_while_too_few_are_in_sync() -> 
 
 def figure_8() -> None:
     """An entry of epoch 2 reaches a majority in epoch 4, and is overwritten in epoch 5."""
-    voters = {name: SimulatedVoter(name) for name in "abcde"}
+    voters = {name: open_voter(MemoryFileSystem(), name, name) for name in "abcde"}
+    for voter in voters.values():
+        ask_at_once(*voter, FormatVoter("c", tuple(voters)))
 
-    def entry(offset: int, epoch: int) -> MetadataEntry:
-        record = EpochRecord(epoch=epoch, owner=str(epoch))
-        return MetadataEntry(offset, offset + 1, epoch, (record,))
-
-    def lead(epoch: int, holders: str) -> tuple[MetadataQuorum, list[MetadataEntry], Promise]:
+    def lead(epoch: int, holders: str) -> tuple[MetadataQuorum, bytes, Promise]:
         me = Promise(epoch=epoch, owner=str(epoch))
         quorum = MetadataQuorum(me, voters)
         for name in holders:
-            state = voters[name].prepare(me)
-            assert not isinstance(state, FencedLeaderEpoch)
-            quorum.on_promise(name, state.end)
-        adopted = voters[quorum.best_log()].fetch(me)
-        assert isinstance(adopted, list)
-        epochs = [(each.epoch, each.base_offset) for each in adopted]
-        end = LogEnd(adopted[-1].epoch, len(adopted)) if adopted else LogEnd(-1, 0)
+            state = ask_at_once(*voters[name], Prepare(me))
+            quorum.on_promise(name, LogEnd(state.last_epoch, state.log_end_offset))
+        adopted = ask_at_once(*voters[quorum.best_log()], FetchEntries(me, 0))
+        epochs = [(header.leader_epoch, header.base_offset) for header in headers(adopted)]
+        end = LogEnd(epochs[-1][0], len(epochs)) if epochs else LogEnd(-1, 0)
         quorum.adopt(epochs, end)
+        batch = encode_records([(0, None, b"%d" % epoch, ())])
+        stamp(batch, base_offset=quorum.end.offset, leader_epoch=epoch)
         quorum.append(1)
-        return quorum, [*adopted, entry(len(adopted), epoch)], me
+        return quorum, adopted + bytes(batch), me
 
-    def send(
-        to: str, quorum: MetadataQuorum, log: list[MetadataEntry], me: Promise, *, end: int
-    ) -> None:
+    def send(to: str, quorum: MetadataQuorum, log: bytes, me: Promise, *, end: int) -> None:
+        size = len(log) // len(headers(log))
         for name in to:
-            answer = voters[name].append(me, LogEnd(-1, 0), log[:end], 0)
-            assert answer == Appended(is_there=True, offset=end)
+            request = AppendEntries(me, LogEnd(-1, 0), log[: end * size], 0)
+            answer = ask_at_once(*voters[name], request)
+            assert answer == AppendAnswer(is_there=True, offset=end)
             quorum.on_acknowledged(name, end)
 
     everybody = lead(1, "abcde")
@@ -352,10 +359,19 @@ def figure_8() -> None:
     send("e", *third, end=2)
     fourth = lead(4, "abc")
     send("abc", *fourth, end=2)  # the entry of epoch 2 is on a majority now
-    committed = fourth[1][: fourth[0].committed]
+    committed = headers(fourth[1])[: fourth[0].committed]
     fifth = lead(5, "cde")
-    assert fifth[1][: len(committed)] == committed, "what was committed is overwritten"
+    assert headers(fifth[1])[: len(committed)] == committed, "what was committed is overwritten"
     assert len(committed) < 2, "an entry of a former epoch was committed by counting"
+
+
+def headers(log: bytes) -> list[RecordBatchHeader]:
+    found, position = [], 0
+    while position < len(log):
+        _, size = read_size(log, position)
+        found.append(read_header(memoryview(log)[position : position + size]))
+        position += size
+    return found
 
 
 def test_raft_figure_8_an_entry_of_a_former_epoch_is_not_committed_by_counting() -> None:

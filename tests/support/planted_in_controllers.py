@@ -9,17 +9,19 @@ from typing import Any
 from bradbury.cluster import alter_partition, controller_state
 from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.cluster.metadata_quorum import MetadataQuorum
+from bradbury.cluster.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.partition_change import next_partition
 from bradbury.cluster.voter_change import VoterChange
+from bradbury.controller import metadata_voter
+from bradbury.controller.metadata_leader import MetadataLeader
+from bradbury.controller.node_lifecycle import NodeLifecycle
+from bradbury.controller.quorum_controller import QuorumController
+from bradbury.controller.replicated_log import ReplicatedLog
+from bradbury.controller.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
 
-from . import (
-    simulated_voter,
-)
 from .fault_registry import Patch, fault
-from .simulated_controller import SimulatedController
 from .simulated_node import SimulatedNode
-from .simulated_voter import SimulatedVoter
 
 # --- the controller ------------------------------------------------------------------------------
 
@@ -167,7 +169,18 @@ def the_fenced_may_join(patch: Patch) -> None:
 
 
 @fault(
-    lose_alter_answer=0.3, ordered=False, repeat=0.3, late=0.3, kinds=("kill", "pause"), lag_ms=200
+    lose_alter_answer=0.5,
+    ordered=False,
+    repeat=0.3,
+    late=0.3,
+    kinds=("kill", "pause"),
+    lag_ms=200,
+    min_insync=1,
+    session_ms=300,
+    outage_ms=300,
+    pace_ms=25,
+    duration_ms=8_000,
+    stale_controller=0.3,
 )
 def an_old_partition_epoch_may_alter(patch: Patch) -> None:
     """AlterPartition is carried out whatever state it was decided on."""
@@ -200,7 +213,7 @@ def half_of_the_voters_are_a_majority(patch: Patch) -> None:
     patch(MetadataQuorum, "majority_of", staticmethod(lambda count: max(1, count // 2)))
 
 
-@fault(**RIVALS)
+@fault(**{**RIVALS, "kinds": (*RIVALS["kinds"], "cut", "elect"), "partitions": 3})
 def the_longest_log_is_adopted(patch: Patch) -> None:
     """Not the one with the greatest epoch."""
     patch(
@@ -230,22 +243,22 @@ def entries_of_former_epochs_are_counted(patch: Patch) -> None:
 @fault(**{**RIVALS, "on_promises": 0.6})
 def a_promise_does_not_survive(patch: Patch) -> None:
     """It is answered before it is on the disk."""
-    patch(SimulatedVoter, "keep_promise", lambda voter: None)
+    patch(VoterDirectory, "store", lambda files, promise, voters: None)
 
 
 @fault(kinds=("power", "rival", "controller"), min_insync=2, fault_every_ms=150, nodes=3)
 def a_voter_answers_before_its_fsync(patch: Patch) -> None:
     """A power loss takes what it has acknowledged."""
-    patch(SimulatedVoter, "sync", lambda voter: None)
+    patch(ReplicatedLog, "flush", lambda log: None)
 
 
 @fault(**RIVALS)
 def a_voter_obeys_everybody(patch: Patch) -> None:
     """It has promised the log to a newer controller, and takes the older one's entries."""
-    patch(simulated_voter, "on_prepare", lambda promised, asked: asked)
-    original = simulated_voter.on_append
+    patch(metadata_voter, "on_prepare", lambda promised, asked: asked)
+    original = metadata_voter.on_append
     patch(
-        simulated_voter,
+        metadata_voter,
         "on_append",
         lambda promised, asked, log, **rest: original(asked, asked, log, **rest),
     )
@@ -254,7 +267,7 @@ def a_voter_obeys_everybody(patch: Patch) -> None:
 @fault(**RIVALS)
 def a_contradicting_suffix_is_kept(patch: Patch) -> None:
     """A voter acknowledges an append whose place is taken by other entries."""
-    original = simulated_voter.on_append
+    original = metadata_voter.on_append
 
     def on_append(promised: Any, asked: Any, log: Any, **rest: Any) -> Any:
         plan = original(promised, asked, log, **rest)
@@ -262,39 +275,43 @@ def a_contradicting_suffix_is_kept(patch: Patch) -> None:
             return plan
         return plan._replace(truncate_to=None, first_missing=len(rest["entries"]))
 
-    patch(simulated_voter, "on_append", on_append)
+    patch(metadata_voter, "on_append", on_append)
 
 
 @fault(kinds=("disk", "rival", "controller", "group"), min_insync=2, fault_every_ms=150, nodes=3)
 def a_replaced_disk_votes(patch: Patch) -> None:
-    """An empty voter with the old one's identity."""
-    patch(SimulatedNode, "_new_voter", lambda node: SimulatedVoter(f"d{node.node_id}.0"))
+    """An empty voter with the old one's identity: it is derived from the name of the machine."""
+    original = VoterDirectory.open
+
+    def open_(files: VoterDirectory, *, directory_id: str, now_ms: int) -> Any:
+        return original(files, directory_id=f"{directory_id.split('.')[0]}.0", now_ms=now_ms)
+
+    patch(VoterDirectory, "open", open_)
 
 
 @fault(**RIVALS)
 def answered_before_it_is_committed(patch: Patch) -> None:
     """The controller applies, publishes and answers what it has only appended."""
-    original = SimulatedController._write
+    append = MetadataLeader.append
 
-    def write(controller: SimulatedController, records: Any, then: Any) -> None:
-        original(controller, records, then)
-        _, committed = controller._on_committed
-        controller._on_committed = (1 << 62), committed
-        controller.process.after(0, committed)
+    def append_next(leader: MetadataLeader, *args: Any, **rest: Any) -> int:
+        leader._commits_at = None
+        return append(leader, *args, **rest)
 
-    patch(SimulatedController, "_write", write)
+    patch(MetadataLeader, "committed", property(lambda leader: leader.quorum.end.offset))
+    patch(MetadataLeader, "append", append_next)
 
 
 @fault(**RIVALS)
 def an_older_controllers_news_are_taken(patch: Patch) -> None:
     """A node does not look at the controller's epoch."""
-    original = SimulatedNode._on_update
+    original = NodeLifecycle._on_update
 
-    def on_update(node: SimulatedNode, result: Any) -> None:
-        node._controller_epoch = -1
-        original(node, result)
+    def on_update(node: NodeLifecycle, answer: Any, now: Any) -> None:
+        node.controller_epoch = -1
+        original(node, answer, now)
 
-    patch(SimulatedNode, "_on_update", on_update)
+    patch(NodeLifecycle, "_on_update", on_update)
 
 
 # --- who votes -----------------------------------------------------------------------------------
@@ -346,9 +363,17 @@ def two_voters_are_changed_at_once(patch: Patch) -> None:
 def a_snapshot_of_what_is_not_committed(patch: Patch) -> None:
     """It stands for the whole log of the controller, not for what a majority has."""
 
-    def snapshot(controller: SimulatedController) -> None:
-        quorum = controller.quorum
-        quorum.start = quorum.end
-        controller._send_all()
+    original = QuorumController._begin
 
-    patch(SimulatedController, "_snapshot", snapshot)
+    def begin(controller: QuorumController, records: Any, *args: Any) -> None:
+        original(controller, records, *args)
+        assert controller._write is not None
+        assert controller._leader is not None
+        end_offset, now = controller._write.end_offset, args[-1]
+        if end_offset % 4 == 0:
+            image = controller.image.apply(records, offset=end_offset)
+            data = encode_snapshot(image, now_ms=now.wall_ms)
+            controller._leader.compact(end_of(image), data, now)
+
+    patch(QuorumController, "_begin", begin)
+    patch(MetadataQuorum, "compact", lambda quorum, end: setattr(quorum, "start", end))

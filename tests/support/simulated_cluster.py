@@ -23,11 +23,15 @@ from bradbury.cluster.metadata_records import (
     PartitionRecord,
     RegisterNodeRecord,
     TopicRecord,
+    encode_metadata_record,
 )
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
-from bradbury.cluster.voter import Promise
+from bradbury.cluster.voter import LogEnd, Promise
+from bradbury.controller.voter_requests import AppendEntries, FormatVoter
 from bradbury.groups.group_state import GroupState
 from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.record_batch import stamp
+from bradbury.protocol.records import encode_records
 from bradbury.storage.log_config import LogConfig
 
 from .simulated_clients import Producer, Reader
@@ -39,7 +43,7 @@ from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_oracle import Oracle, Violation
 from .simulated_replica import PartitionId, SimulatedReplica
-from .simulated_voter import MetadataEntry
+from .simulated_voter import ask_at_once, open_voter
 
 TOPIC = "t"
 TOPIC_ID = UUID(int=7)
@@ -104,8 +108,8 @@ class SimulatedCluster:
         records += [
             RegisterNodeRecord(
                 node_id=node_id,
-                directory_id=node.voter.directory_id,
-                metadata_directory_id=node.voter.directory_id,
+                directory_id=node.metadata_directory_id,
+                metadata_directory_id=node.metadata_directory_id,
                 incarnation="",
                 roles=("broker", "partition"),
                 host="",
@@ -125,6 +129,11 @@ class SimulatedCluster:
                     value=str(self.swarm.min_insync),
                 )
             )
+            records.append(
+                ConfigRecord(
+                    resource="topic", name=name, key="unclean.leader.election.enable", value="false"
+                )
+            )
         records += [
             PartitionRecord(
                 topic_id=str(self._topics()[name]),
@@ -137,13 +146,19 @@ class SimulatedCluster:
             )
             for (name, index), replicas in self._first_replicas.items()
         ]
-        entry = MetadataEntry(0, len(records), 0, tuple(records))
+        values = [encode_metadata_record(record) for record in records]
+        batch = encode_records([(0, None, value, ()) for value in values])
+        stamp(batch, base_offset=0, leader_epoch=0)
+        me = Promise(epoch=0, owner="format")
         for node in self.nodes.values():
-            if node.voter.directory_id in self.voter_ids:
-                node.voter.promise = Promise(epoch=0, owner="format")
-                node.voter.entries.append(entry)
-                node.voter.keep_promise()
-                node.voter.sync()
+            if node.metadata_directory_id in self.voter_ids:
+                voter, effects = open_voter(node.disk, "", node.metadata_directory_id)
+                for request in (
+                    FormatVoter("simulated", self.voter_ids),
+                    AppendEntries(me, LogEnd(-1, 0), bytes(batch), 0),
+                ):
+                    ask_at_once(voter, effects, request)
+                node.disk.after_death()
 
     def _start_clients(self) -> None:
         swarm = self.swarm
@@ -243,13 +258,13 @@ class SimulatedCluster:
 
     def holder_of(self, directory_id: str) -> SimulatedNode | None:
         for node in self.nodes.values():
-            if node.voter.directory_id == directory_id:
+            if node.metadata_directory_id == directory_id:
                 return node
         return None
 
     def voter_sets(self) -> set[tuple[str, ...]]:
         """Those who vote, as anybody's log says: a change may be under way."""
-        return {node.voter.voters() for node in self.nodes.values()} - {()}
+        return {node.voter.voters for node in self.nodes.values() if node.voter} - {()}
 
     @property
     def is_changing_voters(self) -> bool:

@@ -292,7 +292,7 @@ class Faults:
             return  # those who stay are counted upon
         for voters in cluster.voter_sets():
             left = [each for each in voters if cluster.holder_of(each) is not None]
-            if node.voter.directory_id in left and len(left) - 1 <= len(voters) // 2:
+            if node.metadata_directory_id in left and len(left) - 1 <= len(voters) // 2:
                 return  # the metadata would be lost
         cluster.oracle.note(None, f"node {node.node_id} gets a new disk")
         cluster.oracle.on_loss(node.node_id)

@@ -12,6 +12,17 @@ from bradbury.cluster.alter_partition import ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
+from bradbury.controller.controller_calls import MetadataUpdate, Poll
+from bradbury.controller.effects import (
+    ApplyMetadata,
+    AskController,
+    Fenced,
+    Instant,
+    Refuse,
+    Reply,
+    StoreIdentity,
+)
+from bradbury.controller.node_lifecycle import Life, NodeLifecycle
 from bradbury.protocol.errors import (
     ConnectionFailed,
     FencedLeaderEpoch,
@@ -26,7 +37,7 @@ from bradbury.replication.effects import SendAlterPartition
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directory import LogDirectory
 
-from .simulated_controller import MetadataUpdate, Registered
+from .simulated_controller import FIRST_PORT
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import SimulatedDriver
 from .simulated_fetcher import Fetcher, Followed
@@ -52,7 +63,9 @@ class SimulatedNode:
         self.node_id = node_id
         self.process = Process(cluster.clock, node_id, f"n{node_id}")
         self.disk = SimulatedDisk()
-        self.voter = SimulatedVoter(f"d{node_id}.0")
+        self.metadata_directory_id = f"d{node_id}.0"
+        self.voter: SimulatedVoter | None = None
+        """Of the process; that of the last one while there is none."""
         self.disks_used = 1
         self.ends: dict[PartitionId, int] = {}
         """Of the logs, when the process died."""
@@ -65,7 +78,6 @@ class SimulatedNode:
         self.image = MetadataImage()
         self.replicas: dict[PartitionId, SimulatedReplica] = {}
         self.directory: LogDirectory | None = None
-        self._controller_epoch = -1
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[PartitionId, int] = {}
         self._begin_steps()
@@ -90,24 +102,31 @@ class SimulatedNode:
         self.is_registered = False
         self.image = MetadataImage()
         self.replicas, self._fetchers, self._leaders = {}, {}, {}
-        self._controller_epoch = -1
         self._begin_steps()
         self.driver.tick_when_due(self.insync)
         self.groups = SimulatedGroups(self)
-        directory = LogDirectory.open(self.disk, DATA, directory_id=self.voter.directory_id)
+        directory = LogDirectory.open(self.disk, DATA, directory_id=self.metadata_directory_id)
         directory.assign_identity(cluster_id="simulated", node_id=self.node_id)
         for (name, index), log in directory.load_logs(
             self.cluster.log_config_of, now_ms=self.clock.now_ms
         ).items():
             self.cluster.oracle.on_opened(self, (name, index), log)
         self.directory = directory
-        self._register()
+        self.voter = SimulatedVoter(
+            f"broker/{self.node_id}",
+            self.metadata_directory_id,
+            self.disk,
+            self.process,
+            self.cluster.random,
+        )
+        self.voter.disk_ms = self.cluster.swarm.fsync_ms
+        self.metadata_directory_id = self.voter.step.state.directory_id
+        self._live()
         self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
 
     def kill(self) -> None:
         """The process dies; its machine, and with it the page cache, lives on."""
         self.process.end_life()
-        self.voter.on_process_death()
         self.disk = self.disk.after_death()
         self.is_registered = False
         for partition_id, replica in self.replicas.items():
@@ -118,7 +137,6 @@ class SimulatedNode:
     def lose_power(self) -> None:
         self.kill()
         self.disk = self.disk.lose_power(self.cluster.random)
-        self.voter.on_power_loss()
         self.has_all_data = False
 
     def replace_disk(self) -> None:
@@ -126,27 +144,30 @@ class SimulatedNode:
         self.kill()
         self.disk = SimulatedDisk()
         self.claimed.clear()
-        self.voter = self._new_voter()
+        self.metadata_directory_id, self.voter = self._new_directory_id(), None
         self.disks_used += 1
         self.disk.make_directory(DATA)
         write_identity(
             self.disk,
             DATA,
             DirectoryIdentity(
-                directory_id=self.voter.directory_id, cluster_id="simulated", node_id=self.node_id
+                directory_id=self.metadata_directory_id,
+                cluster_id="simulated",
+                node_id=self.node_id,
             ),
         )
         # Of a directory that nothing was ever written to no loss is known, so the controller has to
         # see by itself that it is another one.
         self.has_all_data = self.cluster.random.random() < 0.5
 
-    def _new_voter(self) -> SimulatedVoter:
-        return SimulatedVoter(f"d{self.node_id}.{self.disks_used}")
+    def _new_directory_id(self) -> str:
+        return f"d{self.node_id}.{self.disks_used}"
 
     def stop(self, on_stopped: Callable[[], None]) -> None:
         """A clean stop: others lead, all is flushed, the mark is written."""
         if not self.is_registered:
             return
+        self.lifecycle.stop()  # or it would be heard of again
 
         def left(_: Any) -> None:
             if self.process.is_up and self.directory is not None:
@@ -174,71 +195,98 @@ class SimulatedNode:
 
     # --- the controller --------------------------------------------------------------------------
 
-    def _register(self) -> None:
+    def _live(self) -> None:
+        """Registers, and follows the metadata from then on."""
         assert self.directory is not None
-        request = NodeRegistration(
+        effects: list[Any] = []
+        life = Life(self.incarnation, self.cluster.swarm.session_ms)
+        self.lifecycle = NodeLifecycle(life, effects, retry_ms=RETRY_MS)
+        self._effects = effects
+        registration = NodeRegistration(
             directory_id=self.directory.directory_id,
             incarnation=self.incarnation,
             roles=("broker", "partition"),
             host="host",
-            port=1000 + self.node_id,
+            port=FIRST_PORT + self.node_id,
             rack=None,
             node_id=self.node_id if self.node_id in self.cluster.known_nodes else None,
             cluster_id=None,
             has_all_data=self.has_all_data,
-            metadata_directory_id=self.voter.directory_id,
+            metadata_directory_id=self.metadata_directory_id,
         )
-        controller = self.cluster.controller_for(self)
+        self.lifecycle.register(self._on_registered, registration)
+        self._perform()
 
-        def registered(result: Any) -> None:
-            if not isinstance(result, Registered):
-                self.process.after(RETRY_MS, self._register)
-                return
-            if self.is_registered:
-                return
-            assert result.node_id == self.node_id, "ids are given in order of the first start"
-            self._controller_epoch = max(self._controller_epoch, result.controller_epoch)
-            self.has_all_data = True
-            self.is_registered = True
-            self._poll()
+    def _on_registered(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self.process.after(RETRY_MS, self._live)
+            return
+        assert self.lifecycle.node_id == self.node_id, "ids are given in order of the first start"
+        self.is_registered = True
+        self.lifecycle.follow(self._on_followed)
 
-        self.cluster.network.call(
-            self.process,
-            controller.process,
-            lambda answer: controller.register(request, answer),
-            registered,
-            timeout_ms=CONTROLLER_MS,
-        )
-
-    def _poll(self) -> None:
-        controller = self.cluster.controller_for(self)
-        self.cluster.network.call(
-            self.process,
-            controller.process,
-            lambda answer: controller.poll(
-                self.node_id, self.incarnation, self.image.offset, answer
-            ),
-            self._on_update,
-            timeout_ms=self.cluster.swarm.session_ms // 3 + CONTROLLER_MS,
-            what="poll",
-        )
-
-    def _on_update(self, result: Any) -> None:
-        if isinstance(result, StaleBrokerEpoch):  # a newer life: this one ends
+    def _on_followed(self, failure: Exception | None) -> None:
+        if isinstance(failure, StaleBrokerEpoch):  # a newer life: this one ends
             self.cluster.on_fenced(self)
-            return
-        if not isinstance(result, MetadataUpdate):
-            self.process.after(RETRY_MS, self._poll)
-            return
-        if result.controller_epoch < self._controller_epoch:
-            self.cluster.on_former_controller()
-            self.process.after(RETRY_MS, self._poll)
-            return
-        self._controller_epoch = result.controller_epoch
-        if result.image.offset != self.image.offset:
-            self.apply(result.image, then=self._poll)
-        else:
-            self._poll()
+        elif failure is not None:
+            self.process.after(RETRY_MS, self._live)
+
+    def _perform(self) -> None:
+        while self._effects:
+            self._perform_one(self._effects.pop(0))
+        deadline_ms = self.lifecycle.next_deadline_ms
+        if deadline_ms is not None:
+            lifecycle = self.lifecycle
+
+            def on_time() -> None:
+                if lifecycle is self.lifecycle and lifecycle.next_deadline_ms == deadline_ms:
+                    lifecycle.on_tick(self._now())
+                    self._perform()
+
+            self.process.after(max(0, deadline_ms - self.clock.now_ms), on_time)
+
+    def _now(self) -> Instant:
+        return Instant(self.clock.now_ms, self.clock.now_ms)
+
+    def _perform_one(self, effect: Any) -> None:
+        lifecycle = self.lifecycle
+
+        def done(result: Any) -> None:
+            if lifecycle is self.lifecycle:
+                lifecycle.on_done(effect, result, self._now())
+                self._perform()
+
+        match effect:
+            case Reply(answer, result) | Refuse(answer, result):
+                answer(result)
+            case AskController(call):
+                self._ask_controller(call, done)
+            case StoreIdentity():
+                self.has_all_data = True
+                self.process.after(1, lambda: done(None))
+            case ApplyMetadata(image):
+                self.apply(image, then=lambda: self.process.after(0, lambda: done(None)))
+            case Fenced():
+                self.cluster.on_fenced(self)
+
+    def _ask_controller(self, call: Any, done: Callable[[Any], None]) -> None:
+        controller = self.cluster.controller_for(self)
+        is_parked = isinstance(call, Poll)
+
+        def answered(result: Any) -> None:
+            if is_parked and isinstance(result, MetadataUpdate):
+                if result.controller_epoch < self.lifecycle.controller_epoch:
+                    self.cluster.on_former_controller()
+            done(ConnectionFailed("lost") if result is LOST else result)
+
+        self.cluster.network.call(
+            self.process,
+            controller.process,
+            lambda answer: controller.ask(call, answer),
+            answered,
+            timeout_ms=CONTROLLER_MS + (self.cluster.swarm.session_ms // 3 if is_parked else 0),
+            what=type(call).__name__,
+        )
 
     def _send_alter_partition(self, effect: SendAlterPartition) -> None:
         step = effect.step

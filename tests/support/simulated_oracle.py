@@ -24,17 +24,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from bradbury.cluster.metadata_records import decode_metadata_record
+from bradbury.protocol.record_batch import read_header
+from bradbury.protocol.records import iterate_records
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
 from .simulated_replica import Batch, PartitionId, SimulatedReplica, batches_of, read_batches
 
 if TYPE_CHECKING:
+    from bradbury.controller.metadata_leader import MetadataLeader
+
     from .simulated_clients import Producer, Reader, Sent
     from .simulated_cluster import SimulatedCluster
     from .simulated_controller import SimulatedController
     from .simulated_node import SimulatedNode
-    from .simulated_voter import MetadataEntry
 
 KEPT_LINES = 4_000
 
@@ -74,7 +78,9 @@ class Oracle:
         self.ledgers = {partition_id: Ledger() for partition_id in partitions}
         self.image = MetadataImage()
         """The newest that is committed."""
-        self._entries: list[MetadataEntry] = []
+        self._entries: dict[int, bytes] = {}
+        """The committed metadata log: its batches by their first offset."""
+        self._entries_end = 0
         self._leaders: dict[tuple[PartitionId, int], tuple[int, int]] = {}
         self._owners: dict[tuple[str, int], str] = {}
         self._sent: dict[int, str] = {}
@@ -237,28 +243,34 @@ class Oracle:
 
     # --- metadata --------------------------------------------------------------------------------
 
-    def on_metadata_committed(self, controller: SimulatedController) -> None:
+    def on_metadata_committed(
+        self, controller: SimulatedController, leader: MetadataLeader
+    ) -> None:
         """More of its log is on a majority's disks."""
-        committed = controller.quorum.committed
-        for number, entry in enumerate(controller.entries):
-            if entry.end_offset > committed:
+        for batch in leader.batches_from(controller.checked):
+            header = read_header(batch)
+            if header.next_offset > leader.quorum.committed:
                 break
-            if number < len(self._entries):
-                if self._entries[number] is not entry and self._entries[number] != entry:
-                    raise Violation("C1", f"{entry} was {self._entries[number]}")
-            else:
-                self._entries.append(entry)
+            controller.checked = header.next_offset
+            known = self._entries.setdefault(header.base_offset, batch)
+            if known != batch:
+                raise Violation("C1", f"{batch!r} was {known!r}")
+            if known is batch and header.next_offset > self._entries_end:
+                if header.base_offset != self._entries_end:
+                    raise Violation("C1", f"{header.base_offset} after {self._entries_end}")
+                self._entries_end = header.next_offset
 
-    def on_metadata(self, controller: SimulatedController) -> None:
+    def on_metadata(self, controller: SimulatedController, leader: MetadataLeader) -> None:
         """It has applied a change, and publishes it."""
         image = controller.image
-        if image.offset > controller.quorum.committed or (
-            not self._entries or self._entries[-1].end_offset < image.offset
-        ):
+        if image.offset > leader.quorum.committed or self._entries_end < image.offset:
             raise Violation("C3", f"{controller.name} publishes {image.offset}, not committed")
         for node in self._cluster.nodes.values():
-            promise = node.voter.promise
-            owner = self._owners.setdefault((node.voter.directory_id, promise.epoch), promise.owner)
+            if node.voter is None:
+                continue
+            promise = node.voter.step.promise
+            key = node.metadata_directory_id, promise.epoch
+            owner = self._owners.setdefault(key, promise.owner)
             if owner != promise.owner:
                 raise Violation("C2", f"epoch {promise.epoch} has two owners at {node.node_id}")
         if image.offset <= self.image.offset:
@@ -440,9 +452,13 @@ class Oracle:
     def check_end(self) -> None:
         """After the faults, when all has come to rest."""
         self.check_all()
-        records = [record for entry in self._entries for record in entry.records]
+        records = [
+            decode_metadata_record(record.value or b"")
+            for _, batch in sorted(self._entries.items())
+            for record in iterate_records(memoryview(batch))
+        ]
         replayed = MetadataImage().apply(records, offset=self.image.offset)
-        if self._entries[-1].end_offset == self.image.offset and replayed != self.image:
+        if self._entries_end == self.image.offset and replayed != self.image:
             raise Violation("C4", f"{replayed} is not {self.image}")
         for partition_id, ledger in self.ledgers.items():
             logs = []

@@ -1,0 +1,199 @@
+"""A node's life with the controller: it registers, follows the metadata, and is heard of meanwhile.
+
+    register  until a controller answers; whose node it is is on the disk before anything is served
+    follow    ask for news, apply them, ask again; the question is the heartbeat, too
+    fenced    a newer life of the node is registered, or nobody knows it: it ends
+
+What a former controller says that does not know that it is one is not listened to. Applying may
+take longer than a session (many partitions to open): other questions keep the node in service then.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from ..cluster.controller_state import NodeRegistration
+from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata_records import decode_metadata_record
+from ..protocol.errors import (
+    BrokerIdNotRegistered,
+    ConnectionFailed,
+    InconsistentClusterId,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+)
+from .controller_calls import MetadataUpdate, Poll, Register, Registered
+from .effects import (
+    ApplyMetadata,
+    AskController,
+    Fenced,
+    Instant,
+    Refuse,
+    Reply,
+    StoreIdentity,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+HEARTBEATS_PER_SESSION = 3
+
+
+class Life(NamedTuple):
+    """What tells two lives of a node apart, and how long its silence may be."""
+
+    incarnation: str
+    session_ms: int
+
+
+class NodeLifecycle:
+    """A step object: `register`, then `follow`; inputs are `on_done` and `on_tick`, then `stop`."""
+
+    def __init__(self, life: Life, effects: list[Any], *, retry_ms: int = RETRY_MS) -> None:
+        self._life = life
+        self._effects = effects
+        self._retry_ms = retry_ms
+        self.node_id = -1
+        self.controller_epoch = -1
+        """Of the newest controller that was heard of."""
+        self.image = MetadataImage()
+        """What was applied last."""
+        self._registration: NodeRegistration | None = None
+        self._ticket: Any = None
+        self._asks_at_ms: int | None = None
+        self._heartbeat_at_ms: int | None = None
+        self._is_over = False
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def register(self, ticket: Any, registration: NodeRegistration) -> None:
+        """Answered when the node is registered and knows it; refused with what was answered."""
+        self._ticket, self._registration = ticket, registration
+        self._ask()
+
+    def follow(self, ticket: Any) -> None:
+        """Answered when news have been applied for the first time; it goes on from there."""
+        self._ticket, self._registration = ticket, None
+        self._ask()
+
+    def stop(self) -> None:
+        """It is not heard of any more."""
+        self._is_over = True
+        self._asks_at_ms = self._heartbeat_at_ms = None
+
+    def on_done(self, effect: Any, result: Any, now: Instant) -> None:
+        """What has come of an effect that has a `then`: a result, or an exception."""
+        if not self._is_over:
+            effect.then(result, now)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        deadlines = (self._asks_at_ms, self._heartbeat_at_ms)
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def on_tick(self, now: Instant) -> None:
+        if self._asks_at_ms is not None and now.now_ms >= self._asks_at_ms:
+            self._asks_at_ms = None
+            self._ask()
+        if self._heartbeat_at_ms is not None and now.now_ms >= self._heartbeat_at_ms:
+            # The controller answers at once, as there is news for us; it is asked for it again.
+            self._effects.append(AskController(self._question(), lambda result, now: None))
+            self._beat_later(now)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self._registration is not None:
+            self._effects.append(AskController(Register(self._registration), self._on_registered))
+        else:
+            self._effects.append(AskController(self._question(), self._on_update))
+
+    def _question(self) -> Poll:
+        return Poll(self.node_id, self._life.incarnation, self.image.offset)
+
+    def _ask_later(self, now: Instant) -> None:
+        self._asks_at_ms = now.now_ms + self._retry_ms
+
+    def _refuse(self, error: Exception) -> None:
+        ticket, self._ticket = self._ticket, None
+        self._effects.append(Refuse(ticket, error))
+
+    def _answer(self) -> None:
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._effects.append(Reply(ticket, None))
+
+    # --- registering -----------------------------------------------------------------------------
+
+    def _on_registered(self, answer: Registered | Exception, now: Instant) -> None:
+        if isinstance(answer, NotController | ConnectionFailed):
+            self._ask_later(now)
+        elif isinstance(answer, Exception):
+            self._refuse(answer)
+        else:
+            self.node_id = answer.node_id
+            self.controller_epoch = max(self.controller_epoch, answer.controller_epoch)
+            self._effects.append(StoreIdentity(answer, self._on_stored))
+
+    def _on_stored(self, failure: Exception | None, now: Instant) -> None:
+        del now
+        if failure is not None:
+            self._refuse(failure)
+        else:
+            self._answer()
+
+    # --- following -------------------------------------------------------------------------------
+
+    def _on_update(self, answer: MetadataUpdate | Exception, now: Instant) -> None:
+        if isinstance(answer, Exception):
+            self._on_failure(answer, now)
+        elif answer.controller_epoch < self.controller_epoch:
+            self._ask_later(now)  # a former controller that does not know yet
+        else:
+            self.controller_epoch = answer.controller_epoch
+            if answer.offset == self.image.offset:
+                self._answer()
+                self._ask()
+                return
+            base = MetadataImage() if answer.whole else self.image
+            records = [decode_metadata_record(value) for value in answer.records]
+            image = base.apply(records, offset=answer.offset)
+
+            def applied(failure: Exception | None, now: Instant) -> None:
+                self._on_applied(image, failure, now)
+
+            self._beat_later(now)
+            self._effects.append(ApplyMetadata(image, applied))
+
+    def _on_applied(self, image: MetadataImage, failure: Exception | None, now: Instant) -> None:
+        self._heartbeat_at_ms = None
+        if failure is not None:
+            self._on_failure(failure, now)
+            return
+        self.image = image
+        self._answer()
+        self._ask()
+
+    def _beat_later(self, now: Instant) -> None:
+        self._heartbeat_at_ms = now.now_ms + self._life.session_ms // HEARTBEATS_PER_SESSION
+
+    def _on_failure(self, error: Exception, now: Instant) -> None:
+        if isinstance(error, NotController | ConnectionFailed):
+            self._ask_later(now)
+        elif self._ticket is not None:
+            self._refuse(error)  # whoever waits for the first news decides
+        elif isinstance(error, BrokerIdNotRegistered | InconsistentClusterId | StaleBrokerEpoch):
+            self.stop()
+            self._effects.append(Fenced(str(error)))
+        else:
+            is_expected = isinstance(error, KafkaError)
+            logger.log(
+                logging.WARNING if is_expected else logging.ERROR,
+                "node %d cannot follow the metadata: %s",
+                self.node_id,
+                error,
+                exc_info=None if is_expected else error,
+            )
+            self._ask_later(now)
