@@ -33,9 +33,9 @@ from ..protocol.error_code import ErrorCode
 from ..storage.cleaner.cleaner import CleaningReport
 
 if TYPE_CHECKING:
+    from ..replication.replica import Replica
     from .log_cleaner import LogCleaner
     from .node import Node
-    from .replica import Replica
 
 PARTITIONS_AT_ONCE = 250
 SAMPLES_AT_ONCE = 200

@@ -24,12 +24,14 @@ from functools import partial
 from typing import NamedTuple
 
 from ..cluster.broker_config import BrokerConfig
+from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.disk_guard import DiskGuard
 from ..storage.disk.storage_failure import StorageFailure
+from ..storage.log.partition_log import PartitionLog
 from .deletion_policy import load_deletion_policy
-from .replica import InThread, Replica
+from .hosted_replica import InThread
 
 logger = logging.getLogger("bradbury.partitions")
 
@@ -48,7 +50,7 @@ class Round(NamedTuple):
 
 
 class PartitionUpkeep:
-    """Runs on the node's loop from start() to stop()."""
+    """Runs on the node's loop from start() to stop(). `changed`: see replication.replica."""
 
     def __init__(
         self,
@@ -58,6 +60,8 @@ class PartitionUpkeep:
         *,
         now_ms: Callable[[], int],
         in_thread: InThread,
+        changed: dict[Replica, None],
+        flush: Callable[[PartitionLog], Awaitable[None]],
         on_failure: Callable[[], None],
     ) -> None:
         self._directories = directories
@@ -65,14 +69,14 @@ class PartitionUpkeep:
         self._now_ms = now_ms
         self._in_thread = in_thread
         self._on_failure = on_failure
+        self._flush = flush
+        self._changed = changed
         self._guard = DiskGuard(config.bradbury_log_dir_min_free_bytes)
         self._guard_due = 0.0
         self._room_due = 0.0
         self._short: set[str] = set()
         self._checkpointing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self.changed: set[Replica] = set()
-        """Replicas with appends since the last look; they put themselves here."""
         self._deletion_policy = load_deletion_policy(config.bradbury_log_deletion_policy)
         retention_seconds = config.log_retention_check_interval_ms / 1000
         self._rounds = [
@@ -124,22 +128,22 @@ class PartitionUpkeep:
     async def _flush_changed(self) -> None:
         now = self._now_ms()
         due = []
-        for replica in list(self.changed):
+        for replica in list(self._changed):
             log = replica.log
             if log.needs_flush(now) or log.recovery_point < log.segments[-1].base_offset:
                 due.append(replica)
             if log.config.flush_ms == FOREVER_MS or log.unflushed_records == 0:
-                self.changed.discard(replica)
+                self._changed.pop(replica, None)
         for replica in due:
             try:
-                await replica.flush()
+                await self._flush(replica.log)
             except StorageFailure:
                 continue  # its directory is offline, and said so; the other ones are not
 
     async def _guard_space(self) -> None:
         """More often while there are appends: a fast disk fills a lot in a second."""
         now = asyncio.get_running_loop().time()
-        if now < self._guard_due and not self.changed:
+        if now < self._guard_due and not self._changed:
             return
         self._guard_due = now + GUARD_SECONDS
         for directory in self._directories.online:

@@ -30,6 +30,7 @@ from ..protocol.errors import (
     LogDirNotFound,
     ReplicaNotAvailable,
 )
+from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.directories.partition_directory import (
@@ -41,7 +42,7 @@ from ..storage.directories.partition_directory import (
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import LogSlice, PartitionLog
 from .carry_through import carry_through
-from .replica import InThread, Replica
+from .hosted_replica import InThread
 from .replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger("bradbury.partitions")
@@ -85,6 +86,8 @@ class ReplicaMover:
         in_thread: InThread,
         throttle: ReplicationThrottle,
         write_note: Callable[[], Awaitable[None]],
+        replace_log: Callable[[Replica, PartitionLog], None],
+        flush: Callable[[PartitionLog], Awaitable[None]],
         on_failure: Callable[[], None],
     ) -> None:
         self._directories = directories
@@ -93,6 +96,8 @@ class ReplicaMover:
         self._in_thread = in_thread
         self._throttle = throttle
         self._write_note = write_note
+        self._replace_log = replace_log
+        self._flush = flush
         self._on_failure = on_failure
         self._moves: dict[TopicPartition, Move] = {}
 
@@ -309,14 +314,14 @@ class ReplicaMover:
         move.directory.logs[move.key] = future
         source.release_log(*move.key)
         del self._moves[move.key]
-        move.replica.replace_log(future)
+        self._replace_log(move.replica, future)
         return True
 
     async def _finish(self, move: Move, source: LogDirectory) -> None:
         """The old log goes when the new one, and its name, are on the disk."""
         old = f"{source.path}/{directory_name(*move.key)}"
         await self._in_thread(move.directory.sync_names)
-        await move.replica.flush()
+        await self._flush(move.replica.log)
         target = await self._in_thread(
             partial(source.retire, old, *move.key, suffix=DELETE_SUFFIX, unique_id=uuid4())
         )

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata_image import MetadataImage
 from ..cluster.replication_quota import ReplicationQuota
+from ..replication.replica import Replica
 from ..storage.disk.throttled_replicas import names_replica
-from .replica import Replica
 
 
 class ReplicationThrottle:

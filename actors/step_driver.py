@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..replication.effects import DeadlineMoved, Effects, TickingStep
+from ..replication.effects import DeadlineMoved, Effects, GiveWay, Reply, TickingStep
+from ..replication.procedure import Procedure, Sequel
 
 logger = logging.getLogger(__name__)
 
@@ -19,14 +20,19 @@ AFTER_FAILURE_MS = 100
 
 
 class StepDriver:
-    """One event loop."""
+    """One event loop. A Reply's ticket is a Future."""
 
     def __init__(self) -> None:
         self.effects: Effects = []
-        self._carriers: dict[type, Callable[[Any], None]] = {DeadlineMoved: self._on_deadline_moved}
+        self._carriers: dict[type, Callable[[Any], None]] = {
+            DeadlineMoved: self._on_deadline_moved,
+            GiveWay: self._give_way,
+            Reply: _reply,
+        }
         self._timers: dict[TickingStep, asyncio.TimerHandle] = {}
         self._is_carrying_out = False
         self._is_closed = False
+        self._time: Callable[[], float] | None = None
 
     def on(self, kind: type[E], carry_out: Callable[[E], None]) -> None:
         """How an effect of this kind is carried out. It calls no step itself, but for later."""
@@ -47,9 +53,30 @@ class StepDriver:
         finally:
             self._is_carrying_out = False
 
+    async def run(self, sequel: Sequel) -> None:
+        """Run a sequel of steps for somebody who is none. Raises what it raises."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        Procedure(
+            self.effects,
+            sequel,
+            self.now_ms(),
+            lambda error: self.effects.append(Reply(ended, error)),
+        ).begin()
+        self.carry_out()
+        await asyncio.shield(ended)
+
+    def _give_way(self, effect: GiveWay) -> None:
+        def go_on() -> None:
+            effect.step.on_work_done(effect.condition, None, self.now_ms())
+            self.carry_out()
+
+        asyncio.get_running_loop().call_soon(go_on)
+
     def now_ms(self) -> int:
         """Of the clock that never jumps."""
-        return int(asyncio.get_running_loop().time() * 1000)
+        if self._time is None:
+            self._time = asyncio.get_running_loop().time
+        return int(self._time() * 1000)
 
     def tick_when_due(self, step: TickingStep) -> None:
         """Call on_tick at the step's next deadline, instead of at the former one."""
@@ -85,3 +112,14 @@ class StepDriver:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+
+def _reply(effect: Reply) -> None:
+    future = effect.ticket
+    if future.done():
+        return  # whoever has asked is gone
+    if effect.error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(effect.error)
+        future.exception()  # retrieved, in case nobody waits any more

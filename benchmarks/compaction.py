@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ..protocol.compression import compress
 from ..protocol.record_batch import build_batch
 from ..protocol.varint import encode_varint
-from ..storage.cleaner import cleaner_loops
+from ..storage.cleaner.cleaner import cleaner_loops
 from ..storage.cleaner.cleaner_config import CleanerConfig
 from ..storage.cleaner.cleaner_rows import SEED_BYTES
 from ..storage.disk.file_system import OsFileSystem
@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=150.0)
     size = parser.parse_args().megabytes * 1e6
-    from ..storage.cleaner import cleaner_compiled  # noqa: F401 -- loading it is not what is measured
+    from ..storage.cleaner.cleaner import cleaner_compiled  # noqa: F401 -- loading it is not what is measured
 
     for case in CASES:
         with tempfile.TemporaryDirectory() as directory:

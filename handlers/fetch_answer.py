@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..protocol.fetch_response import Endpoint, FetchedTopic
-from .fetch_session import NO_SESSION
+from ..protocol.fetch_session_epoch import NO_SESSION
 
 
 @dataclass(slots=True)

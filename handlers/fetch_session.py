@@ -1,9 +1,6 @@
 """Fetch sessions (KIP-227): from its second fetch on, a consumer names only the partitions of which
-it asks differently than before, and is told only of those that changed.
-
-    (id, epoch)   0, -1    no session            0, 0     begin one          x, 0   end x, begin one
-                  x, -1    end x, none again     x, n>0   the next of x: n is one more each time
-                                                          (after 2**31 - 1 comes 1)
+it asks differently than before, and is told only of those that changed. For their epochs see
+protocol/fetch_session_epoch.
 
 A session keeps, per partition, what the client asks and what it was told. It also listens at the
 replicas: `dirty` are the partitions of which there may be something to tell. All others were read
@@ -32,25 +29,17 @@ from ..protocol.errors import (
     InvalidFetchSessionEpoch,
 )
 from ..protocol.fetch_response import FetchedPartition
+from ..protocol.fetch_session_epoch import next_epoch
 from ..protocol.messages.fetch import FetchPartition
-from .replica_port import FetchWaiter, LeaderReplica
+from ..replication.replica import FetchWaiter
+from .replica_port import LeaderReplica
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
-INT_MAX: Final = 2**31 - 1
 FIRST_WITH_TOPIC_IDS: Final = 13
 MOST_PARTITIONS: Final = 1_000_000
 """Limit of partitions in all sessions of a cache: about 400 bytes each."""
 
 TopicKey = tuple[str, "UUID"]
 PartitionKey = tuple[str, "UUID", int]
-
-
-def next_epoch(epoch: int) -> int:
-    if epoch < 0:
-        return FINAL_EPOCH
-    return 1 if epoch == INT_MAX else epoch + 1
 
 
 class CachedPartition:
@@ -108,7 +97,7 @@ class CachedPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """Session of one consumer or follower. Soft state: lost with the node, renewed by the client."""
+    """Session of a consumer or follower. Soft state: lost with the node, renewed by the client."""
 
     session_id: int
     is_follower: bool

@@ -1,7 +1,7 @@
 """What a handler reaches of this node's partitions: replicas, slices of them, who waits for more.
 
-Implemented in actors/ (replica, partition_host, replication_throttle). What is not awaitable is
-immediate and of this moment; see context for how handlers use that.
+Implemented in actors/ (hosted_replica, partition_host, replication_throttle). What is not awaitable
+is immediate and of this moment; see context for how handlers use that.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from ..cluster.leader_state import FollowerFetch
 from ..protocol.fetch_response import FileSlice
+from ..replication.replica import FetchWaiter
 
 
 class Appended(NamedTuple):
@@ -54,13 +55,6 @@ class FoundSlice(FileSlice, Protocol):
     def is_limited(self) -> bool:
         """More could be read now; only max_bytes kept it out."""
         ...
-
-
-class FetchWaiter(Protocol):
-    """A parked fetch. Told how much became readable, or that it should look again at once."""
-
-    def on_readable(self, size: int) -> None: ...
-    def on_changed(self) -> None: ...
 
 
 class LeaderReplica(Protocol):

@@ -5,9 +5,17 @@ One list per node, which all its steps share. See docs/design/steps.md.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..cluster.alter_partition import AlterPartition, PartitionState
+from ..cluster.metadata_image import PartitionImage
+from ..protocol.messages.fetch import FetchRequest
+from ..protocol.messages.list_offsets import ListOffsetsRequest
+from .storage_work import Work
+
+if TYPE_CHECKING:
+    from .replica import Replica
+    from .replica_fetcher import ReplicaFetcher
 
 Effects = list[Any]
 
@@ -29,6 +37,43 @@ class DeadlineMoved(NamedTuple):
     step: TickingStep
 
 
+class Reply(NamedTuple):
+    """Whoever gave `ticket` has waited long enough: it is done, or it has come to `error`.
+
+    A KafkaError, but for what nobody has expected.
+    """
+
+    ticket: Any
+    error: Exception | None = None
+
+
+# --- the disk ------------------------------------------------------------------------------------
+
+
+class WorkingStep(Protocol):
+    """A step that waits for the disk."""
+
+    def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:
+        """`work.run` has returned, or has raised `failure`."""
+        ...
+
+
+class RunWork(NamedTuple):
+    """Run `work` in a storage thread; then tell `step`."""
+
+    step: WorkingStep
+    work: Work
+
+
+# --- leaders -------------------------------------------------------------------------------------
+
+
+class LeadershipEnded(NamedTuple):
+    """A replica does not lead any more, or in another epoch: what it was given is not appended."""
+
+    replica: Replica
+
+
 class AlterPartitionStep(TickingStep, Protocol):
     """The step that asks; exactly one of these inputs follows each request."""
 
@@ -41,3 +86,93 @@ class SendAlterPartition(NamedTuple):
 
     step: AlterPartitionStep
     request: AlterPartition
+
+
+# --- followers -----------------------------------------------------------------------------------
+
+
+class SendFetch(NamedTuple):
+    """Ask the leader that `step` follows. Then step.on_fetched, or step.on_unreachable."""
+
+    step: ReplicaFetcher
+    request: FetchRequest
+
+
+class SendListOffsets(NamedTuple):
+    """Ask the leader that `step` follows. Then step.on_offsets, or step.on_unreachable."""
+
+    step: ReplicaFetcher
+    request: ListOffsetsRequest
+
+
+class SuspectNode(NamedTuple):
+    """Tell the controller that a node cannot be reached."""
+
+    node_id: int
+
+
+class FetchersEnded(NamedTuple):
+    """These ask nothing any more, and no answer is waited for: their connections may go."""
+
+    steps: list[ReplicaFetcher]
+
+
+# --- the partitions of a node --------------------------------------------------------------------
+
+
+class ReplicaOpened(NamedTuple):
+    """A replica is held by this node from now on."""
+
+    replica: Replica
+
+
+class ReplicaClosed(NamedTuple):
+    """A replica is not held here any more, or its directory is offline."""
+
+    replica: Replica
+
+
+class LeaderElected(NamedTuple):
+    """A replica leads from now on, in a new leader epoch."""
+
+    replica: Replica
+    state: PartitionImage
+
+
+class Resigned(NamedTuple):
+    """A replica does not lead any more."""
+
+    replica: Replica
+
+
+class GiveWay(NamedTuple):
+    """Tell `step` that `condition` is met when others have had their turn."""
+
+    step: WorkingStep
+    condition: Any
+
+
+class EndMove(NamedTuple):
+    """Give up the move of the partition `condition.key`, if there is one; then tell `step`."""
+
+    step: WorkingStep
+    condition: Any
+
+
+class ResumeMove(NamedTuple):
+    """Go on with a move that a stop has interrupted, if there is one."""
+
+    key: tuple[str, int]
+    replica: Replica
+
+
+class DirectoryFailed(NamedTuple):
+    """A log directory is offline from now on; its partitions are out of service already."""
+
+    path: str
+
+
+class NoDirectoryLeft(NamedTuple):
+    """All log directories are offline: the node is of no use any more."""
+
+    reason: str

@@ -11,6 +11,7 @@ from bradbury.actors.partition_upkeep import PartitionUpkeep
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.partition_log import PartitionLog
 
 T = TypeVar("T")
 FREE_BYTES = 10_000
@@ -20,6 +21,10 @@ FLOOR_BYTES = 4_000
 class NearlyFullDisk(OsFileSystem):
     def free_bytes(self, path: str) -> int:
         return FREE_BYTES
+
+
+async def nothing_to_flush(log: PartitionLog) -> None:
+    raise AssertionError(f"{log} has no records")
 
 
 def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
@@ -45,6 +50,8 @@ def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
             BrokerConfig(bradbury_log_dir_min_free_bytes=FLOOR_BYTES),
             now_ms=lambda: 0,
             in_thread=in_thread,
+            changed={},
+            flush=nothing_to_flush,
             on_failure=lambda: None,
         )
         upkeep.start()

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from bradbury.actors.conversion_queue import ConversionPool
-from bradbury.actors.replica import Replica
+from bradbury.actors.hosted_replica import HostedReplica
+from bradbury.actors.step_driver import StepDriver
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.handlers import fetch
@@ -16,6 +17,8 @@ from bradbury.handlers.context import RequestContext
 from bradbury.handlers.fetch_session import FetchSessionCache
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
+from bradbury.replication.effects import LeadershipEnded
+from bradbury.replication.replica import Replica
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
 
@@ -33,21 +36,24 @@ class Node:
         self.fetch_sessions = FetchSessionCache(10, 1000, random_id=lambda: 7)
         self.log = open_log(folder)
         self.log.assign_epoch(0)
-        self.replica = Replica(
-            "t",
-            0,
-            self.log,
-            now_ms=self.now_ms,
+        self.driver = StepDriver()
+        self.effects, self.changed = self.driver.effects, {}
+        self.driver.on(LeadershipEnded, lambda effect: None)
+        self.replica = HostedReplica(
+            Replica("t", 0, self.log, self),
+            self.driver,
+            wall_ms=self.now_ms,
             in_thread=asyncio.to_thread,
             conversions=self.pool,
-            on_failure=lambda: None,
         )
-        self.replica.become_leader(PartitionImage((-1,), (-1,), -1, 0, 0))
+        self.replica.step.become_leader(PartitionImage((1,), (1,), 1, 0, 0), 0)
 
     def now_ms(self) -> int:
         return 1000
 
-    def leader_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> Replica:
+    def leader_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> HostedReplica:
         return self.replica
 
     def append(self) -> None:
@@ -112,11 +118,11 @@ def test_a_fetch_that_is_given_up_leaves_nothing_at_the_replica(tmp_path: Path, 
         task = asyncio.ensure_future(node.fetch(epoch=epoch))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert len(node.replica._waiters) == 1
+        assert len(node.replica.step._waiters) == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0)
-        assert not node.replica._waiters
+        assert not node.replica.step._waiters
 
     run(tmp_path, scenario)

@@ -6,13 +6,14 @@ from uuid import UUID
 import pytest
 
 from bradbury.handlers import fetch_session
-from bradbury.handlers.fetch_session import FetchSession, FetchSessionCache, next_epoch
+from bradbury.handlers.fetch_session import FetchSession, FetchSessionCache
 from bradbury.protocol.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
 from bradbury.protocol.fetch_response import FetchedPartition
+from bradbury.protocol.fetch_session_epoch import next_epoch
 from bradbury.protocol.messages.fetch import FetchPartition
 
 EVICTION_MS = 120_000

@@ -30,11 +30,12 @@ from bradbury.controller.voter_requests import (
     FormatVoter,
     Prepare,
 )
+from bradbury.handlers import fetch_reading
+from bradbury.handlers.context import RequestContext
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from bradbury.protocol.record_batch import RecordBatchHeader, read_header, read_size, stamp
 from bradbury.protocol.records import encode_records
-from bradbury.tests.support import simulated_fetcher
 from bradbury.tests.support.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.planted_faults import planted
 from bradbury.tests.support.simulated_bench import PARTITION, Bench
@@ -155,9 +156,9 @@ def fetches_of_other_epochs() -> None:
     bench.decide(1, 2, (1, 2, 3), to=(1,))
     node = bench.nodes[1]
     with pytest.raises(FencedLeaderEpoch):
-        node.leader_of(PARTITION, 1)
+        node.leader_of(*PARTITION, current_leader_epoch=1)
     with pytest.raises(UnknownLeaderEpoch):
-        node.leader_of(PARTITION, 3)
+        node.leader_of(*PARTITION, current_leader_epoch=3)
 
 
 def test_kip_320_a_fetch_of_another_leader_epoch_is_refused() -> None:
@@ -181,7 +182,8 @@ def a_fetch_from_a_former_life() -> None:
 
 
 def check(bench: Bench, broker_epoch: int) -> None:
-    simulated_fetcher.check_broker_epoch(bench.nodes[1], 2, broker_epoch)
+    context = RequestContext(bench.nodes[1], 17, "follower", "n2", 0)
+    fetch_reading._check_broker_epoch(2, broker_epoch, context)
 
 
 def test_kip_903_a_fetch_from_a_former_life_is_refused() -> None:
@@ -197,7 +199,7 @@ def a_parted_log_asks() -> None:
     bench.decide(1, 3, (1, 2))
     answers = bench.append(1, 2)
     fetch = FollowerFetch(2, bench.nodes[1].broker_epoch, 2, 2)
-    assert bench.replica(1).on_follower_fetch(fetch) is not None
+    assert bench.replica(1).hosted.on_follower_fetch(fetch) is not None
     assert answers == []
     assert bench.log(1).high_watermark == 0
 

@@ -6,21 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bradbury.actors.hosted_replica import HostedReplica
 from bradbury.cluster import partition_change, reassignment
 from bradbury.cluster.follower_state import Truncate
 from bradbury.cluster.leader_state import LeaderState
 from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.handlers import fetch_reading
+from bradbury.replication import replica_fetcher, replica_manager
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
+from bradbury.replication.effects import RunWork
+from bradbury.replication.replica import Replica
+from bradbury.replication.replica_fetcher import ReplicaFetcher
+from bradbury.replication.replica_manager import ReplicaManager
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.log.log_upkeep import LogUpkeep
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import ProducerState
 
-from . import simulated_clients, simulated_fetcher
+from . import simulated_replica
 from .fault_registry import Patch, fault
-from .simulated_fetcher import Fetcher
-from .simulated_node import SimulatedNode
-from .simulated_replica import SimulatedReplica
 
 # --- the leader ----------------------------------------------------------------------------------
 
@@ -169,19 +173,19 @@ def followers_are_trusted_before_they_ask(patch: Patch) -> None:
 @fault(kinds=("kill", "pause"))
 def a_new_leader_commits_all_it_has(patch: Patch) -> None:
     """The high watermark of a new leader is its log's end."""
-    original = SimulatedReplica.become_leader
+    original = Replica.become_leader
 
-    def become_leader(replica: SimulatedReplica, state: PartitionImage) -> None:
+    def become_leader(replica: Replica, state: PartitionImage, now_ms: int) -> None:
         replica.log.high_watermark = replica.log.log_end_offset
-        original(replica, state)
+        original(replica, state, now_ms)
 
-    patch(SimulatedReplica, "become_leader", become_leader)
+    patch(Replica, "become_leader", become_leader)
 
 
 @fault(kinds=("pause", "group", "cut"), session_ms=300, fault_every_ms=150, fsync_ms=10, nodes=3)
 def leads_on_while_the_next_epoch_is_written(patch: Patch) -> None:
     """Records of the former epoch are appended where the new one is said to begin."""
-    patch(SimulatedNode, "resign_before", lambda node, partition_id, leader_epoch: None)
+    patch(ReplicaManager, "_resign_before", lambda replicas, changed: None)
 
 
 # --- other replicas ------------------------------------------------------------------------------
@@ -247,13 +251,16 @@ def who_was_to_stay_is_not_waited_for(patch: Patch) -> None:
 @fault(**{**MOVES, "kinds": ("reassign", "kill", "pause", "group")})
 def who_was_taken_away_leads_on(patch: Patch) -> None:
     """A leader that is no replica any more does not resign, and the others do not know better."""
-    original = SimulatedNode._drop
+    original = ReplicaManager._taken_away
 
-    def drop(node: SimulatedNode, partition_id: Any) -> None:
-        if node.replicas[partition_id].leader is None:
-            original(node, partition_id)
+    def taken_away(replicas: ReplicaManager, before: Any, now: Any) -> list[int]:
+        return [
+            index
+            for index in original(replicas, before, now)
+            if replicas.by_partition[before.name, index].leader is None
+        ]
 
-    patch(SimulatedNode, "_drop", drop)
+    patch(ReplicaManager, "_taken_away", taken_away)
 
 
 @fault(**{**MOVES, "kinds": ("reassign", "kill", "stop")})
@@ -268,54 +275,47 @@ def a_reassignment_is_forgotten(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "group"), follower_reads=True)
 def consumers_read_followers_to_their_end(patch: Patch) -> None:
     """What a follower has it hands out, committed or not (KIP-392 says not)."""
+    original = HostedReplica.read
 
-    def read(replica: SimulatedReplica, position: int) -> bytes:
-        log = replica.log
-        up_to = log.log_end_offset if replica.leader is None else log.high_watermark
-        return simulated_clients.read_bytes(log, position, up_to, 4_000)
+    def read(hosted: HostedReplica, fetch_offset: int, *, up_to: int, **rest: Any) -> Any:
+        end = hosted.log_end_offset if hosted.step.leader is None else up_to
+        return original(hosted, fetch_offset, up_to=end, **rest)
 
-    patch(simulated_clients, "read_for_consumer", read)
+    patch(HostedReplica, "read", read)
 
 
 @fault(kinds=("kill", "pause"))
 def consumers_read_to_the_end(patch: Patch) -> None:
     """Not only below the high watermark."""
-    patch(
-        simulated_clients,
-        "read_for_consumer",
-        lambda replica, position: simulated_clients.read_bytes(
-            replica.log, position, replica.log.log_end_offset, 4_000
-        ),
-    )
+    patch(fetch_reading, "_consumer_end", lambda *marks, **rest: 2**62)
 
 
 @fault(kinds=("kill", "pause", "cut"), loss=0.1)
 def a_retry_is_acknowledged_at_once(patch: Patch) -> None:
     """A duplicate is answered before the batch that it repeats is committed."""
-    original = SimulatedReplica.produce
+    original = Replica.append
 
-    def produce(
-        replica: SimulatedReplica, batch: bytearray, *, acks_all: bool, answer: Any
-    ) -> None:
-        end, waiting = replica.log.log_end_offset, len(replica._uncommitted)
-        original(replica, batch, acks_all=acks_all, answer=answer)
-        if len(replica._uncommitted) > waiting and replica.log.log_end_offset == end:
-            replica._uncommitted.pop().answer(None)
+    def append(replica: Replica, batch: Any, **rest: Any) -> Any:
+        result = original(replica, batch, **rest)
+        repeated[replica] = result.last_offset if result.duplicate else -1
+        return result
 
-    patch(SimulatedReplica, "produce", produce)
+    repeated: dict[Replica, int] = {}
+    is_committed = Replica.is_committed
+    patch(Replica, "append", append)
+    patch(
+        Replica,
+        "is_committed",
+        lambda replica, offset: (
+            repeated.get(replica, -1) == offset or is_committed(replica, offset)
+        ),
+    )
 
 
 @fault(kinds=("kill", "pause"))
 def acknowledged_when_appended(patch: Patch) -> None:
     """acks=all is answered as acks=1."""
-    original = SimulatedReplica.produce
-
-    def produce(
-        replica: SimulatedReplica, batch: bytearray, *, acks_all: bool, answer: Any
-    ) -> None:
-        original(replica, batch, acks_all=False, answer=answer)
-
-    patch(SimulatedReplica, "produce", produce)
+    patch(Replica, "is_committed", lambda replica, offset: True)
 
 
 @fault(kinds=("kill", "pause", "cut"), loss=0.1)
@@ -345,37 +345,47 @@ DURABLE = {"flushes": True, "kinds": ("power", "kill"), "fsync_ms": 10}
 @fault(**DURABLE)
 def the_leader_counts_what_is_not_synced(patch: Patch) -> None:
     """With flush.messages=1 its own copy counts before the fsync."""
-    original = SimulatedReplica._advance
+    original = Replica._advance
 
-    def advance(replica: SimulatedReplica) -> None:
-        if replica.leader is not None:
-            end = replica.log.log_end_offset
-            replica.claim(end)
-            if replica.leader.on_local_append(end):
-                replica._commit()
-        original(replica)
+    def advance(replica: Replica, size: int = 0) -> None:
+        original(replica, size)
+        leader = replica.leader
+        if leader is not None and leader.on_local_append(replica.log.log_end_offset):
+            replica._commit(size)
 
-    patch(SimulatedReplica, "_advance", advance)
+    patch(Replica, "_advance", advance)
 
 
 @fault(**DURABLE)
 def a_follower_claims_what_is_not_synced(patch: Patch) -> None:
     """With flush.messages=1 it asks on before the fsync."""
-    original = Fetcher._flush
+    original = ReplicaFetcher._flush
 
-    def flush(fetcher: Fetcher, replicas: list[SimulatedReplica]) -> None:
-        original(fetcher, [])
-        for replica in replicas:
-            replica.flush(lambda: None)
+    def flush(fetcher: ReplicaFetcher, all_followed: Any) -> Any:
+        """As if it were done in the background."""
+        sequel = original(fetcher, all_followed)
+        for works in sequel:
+            fetcher._effects.extend(RunWork(Unheard(), work) for work in works)
+            break
+        return
+        yield
 
-    patch(Fetcher, "_flush", flush)
-    patch(Fetcher, "_not_durable", lambda fetcher, asked: [])
+    patch(ReplicaFetcher, "_flush", flush)
+    patch(ReplicaFetcher, "_not_durable", lambda fetcher: [])
+
+
+class Unheard:
+    """Completes a flush of which nobody waits for the end."""
+
+    def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:
+        assert failure is None
+        work.complete()
 
 
 @fault(**{**DURABLE, "fault_every_ms": 150, "outage_ms": 100, "groups": 2})
 def a_follower_claims_what_its_former_life_has_left(patch: Patch) -> None:
     """As this cluster once did: what is only in the page cache counts when the process is back."""
-    patch(Fetcher, "_not_durable", lambda fetcher, asked: [])
+    patch(ReplicaFetcher, "_not_durable", lambda fetcher: [])
 
 
 @fault(**DURABLE)
@@ -428,15 +438,15 @@ def a_truncation_does_not_reach_the_disk(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "group"))
 def followers_truncate_to_the_high_watermark(patch: Patch) -> None:
     """As before KIP-101."""
-    original = SimulatedNode._follow
+    original = ReplicaFetcher.follow
 
-    def follow(node: SimulatedNode, followed: Any, leader_id: int) -> None:
+    def follow(fetcher: ReplicaFetcher, followed: Any) -> None:
         log = followed.replica.log
         if log.log_end_offset > log.high_watermark:
-            node.truncate(followed.replica, log.high_watermark)
-        original(node, followed, leader_id)
+            fetcher._node.truncate(followed.replica, log.high_watermark)
+        original(fetcher, followed)
 
-    patch(SimulatedNode, "_follow", follow)
+    patch(ReplicaFetcher, "follow", follow)
 
 
 @fault(kinds=("kill", "pause", "group", "cut"))
@@ -460,7 +470,7 @@ def followers_do_not_truncate(patch: Patch) -> None:
 def the_own_end_of_an_epoch_is_not_looked_at(patch: Patch) -> None:
     """A follower truncates to where the leader's epoch ended, wherever its own did (KIP-279)."""
     patch(
-        simulated_fetcher,
+        replica_fetcher,
         "on_diverging",
         lambda log, epoch, end: Truncate(min(end, log.log_end_offset)),
     )
@@ -469,33 +479,28 @@ def the_own_end_of_an_epoch_is_not_looked_at(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "group", "cut"))
 def a_parted_log_counts_as_having_all(patch: Patch) -> None:
     """A fetch offset counts before it is known whether the logs are the same up to it."""
-    original = LeaderState.on_follower_fetch
+    original = Replica.on_follower_fetch
 
-    def on_follower_fetch(leader: LeaderState, fetch: Any, log: Any, *, now_ms: int) -> Any:
-        end, has_moved = log.log_end_offset, False
-        if fetch.node_id in leader.followers:
-            has_moved = leader.on_fetch(
-                fetch.node_id,
-                min(fetch.offset, end),
-                broker_epoch=fetch.broker_epoch,
-                leader_end=end,
-                now_ms=now_ms,
-            )
-        heard = original(leader, fetch, log, now_ms=now_ms)
-        return heard._replace(has_moved=heard.has_moved or has_moved)
+    def on_follower_fetch(replica: Replica, fetch: Any, now_ms: int) -> Any:
+        leader, end = replica.leader, replica.log.log_end_offset
+        assert leader is not None
+        if fetch.node_id in leader.followers and leader.on_fetch(
+            fetch.node_id,
+            min(fetch.offset, end),
+            broker_epoch=fetch.broker_epoch,
+            leader_end=end,
+            now_ms=now_ms,
+        ):
+            replica._commit()
+        return original(replica, fetch, now_ms)
 
-    patch(LeaderState, "on_follower_fetch", on_follower_fetch)
+    patch(Replica, "on_follower_fetch", on_follower_fetch)
 
 
 @fault(late=0.03, ordered=False, kinds=("kill", "pause", "cut"))
 def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     """A fetch of a former epoch is not refused (KIP-320)."""
-    original = SimulatedNode.leader_of
-    patch(
-        SimulatedNode,
-        "leader_of",
-        lambda node, partition_id, leader_epoch=-1: original(node, partition_id),
-    )
+    patch(replica_manager, "_check_leader_epoch", lambda epoch, told: None)
 
 
 @fault(
@@ -508,7 +513,7 @@ def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
 )
 def an_old_broker_epoch_may_fetch(patch: Patch) -> None:
     """A fetch from before the node was registered anew counts."""
-    patch(simulated_fetcher, "check_broker_epoch", lambda leader, node_id, broker_epoch: None)
+    patch(fetch_reading, "_check_broker_epoch", lambda node_id, broker_epoch, context: None)
 
 
 @fault(kinds=("kill", "pause", "cut"))
@@ -521,7 +526,7 @@ def an_epoch_that_goes_on_begins_again(patch: Patch) -> None:
         log._assign_epochs(
             [
                 (batch.leader_epoch, batch.base_offset)
-                for batch in simulated_clients.batches_of(bytes(batches))
+                for batch in simulated_replica.batches_of(bytes(batches))
             ]
         )
 
@@ -542,14 +547,11 @@ def an_epoch_without_records_stays(patch: Patch) -> None:
 @fault(late=0.03, ordered=False, repeat=0.05, kinds=("kill", "pause", "cut"))
 def any_answer_is_taken(patch: Patch) -> None:
     """Also one for a position that is no longer ours."""
+    original = ReplicaFetcher._process
 
-    def process(fetcher: Fetcher, asked: Any, result: Any) -> None:
-        still = {
-            partition_id: fetcher.partitions[partition_id].position
-            for partition_id in asked
-            if partition_id in fetcher.partitions
-        }
-        original(fetcher, still, result)
+    def process(fetcher: ReplicaFetcher, answer: Any, wall_ms: int) -> Any:
+        for partition_id, followed in fetcher._partitions.items():
+            fetcher._asked[partition_id] = followed.position
+        return original(fetcher, answer, wall_ms)
 
-    original = Fetcher._process
-    patch(Fetcher, "_process", process)
+    patch(ReplicaFetcher, "_process", process)

@@ -11,18 +11,26 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata_image import NO_LEADER
-from bradbury.protocol.errors import KafkaError, OffsetOutOfRange
+from bradbury.protocol.errors import KafkaError, OffsetOutOfRange, error_for
+from bradbury.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
 from bradbury.protocol.records import encode_records
 
-from .simulated_network import Answer, Process
+from .simulated_fetcher import answer_fetch
+from .simulated_network import LOST, Answer, Process
 from .simulated_node import is_error
-from .simulated_replica import Batch, PartitionId, SimulatedReplica, batches_of, read_bytes
+from .simulated_replica import Batch, PartitionId, batches_of
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
 
 PRODUCE_MS = 200
 BACKOFF_MS = 25
+READ_BYTES = 4_000
 MOVES = 0.1
 """How often a reader that reads anywhere goes elsewhere."""
 
@@ -124,10 +132,11 @@ class Producer(Client):
 
         def handle(answer: Answer) -> None:
             try:
-                replica = node.leader_of(partition_id)
+                node.leader_of(*partition_id)
             except KafkaError as error:
                 answer(error)
                 return
+            replica = node.replicas[partition_id]
             replica.produce(bytearray(data), acks_all=acks_all, answer=answer)
 
         self.cluster.network.call(
@@ -208,20 +217,33 @@ class Reader(Client):
             self.find_leader()
             self.process.after(BACKOFF_MS, self._ask)
             return
-        position, partition_id, epoch = self.position, self.partition_id, self.leader_epoch
+        topic, partition = self.partition_id
+        asked = FetchPartition(
+            partition=partition,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=READ_BYTES,
+        )
+        request = FetchRequest(
+            max_bytes=READ_BYTES,
+            topics=[FetchTopic(topic_id=self.cluster.topics()[topic], partitions=[asked])],
+        )
 
         def handle(answer: Answer) -> None:
-            try:
-                replica = node.readable(partition_id, epoch, position)
-                answer(read_for_consumer(replica, position))
-            except KafkaError as error:
-                answer(error)
+            answer_fetch(node, self.process.name, request, answer)
 
         self.cluster.network.call(
             self.process, node.process, handle, self._on_answer, timeout_ms=PRODUCE_MS
         )
 
     def _on_answer(self, result: Any) -> None:
+        if not isinstance(result, FetchResponse):
+            self._go_on(LOST)
+            return
+        [data] = result.responses[0].partitions
+        self._go_on(error_for(data.error_code) if data.error_code else data.records)
+
+    def _go_on(self, result: Any) -> None:
         if isinstance(result, OffsetOutOfRange):
             self.position = self.cluster.oracle.on_out_of_range(self)
         if is_error(result):
@@ -233,9 +255,3 @@ class Reader(Client):
         if self._reads_anywhere and self.cluster.random.random() < MOVES:
             self.find_leader()
         self.process.after(self.cluster.swarm.pace_ms, self._ask)
-
-
-def read_for_consumer(replica: SimulatedReplica, position: int) -> bytes:
-    """As handlers/fetch for a consumer: nothing at or above the high watermark."""
-    log = replica.log
-    return read_bytes(log, position, log.high_watermark, 4_000)

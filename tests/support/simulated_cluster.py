@@ -10,10 +10,10 @@ The decisions are cluster/'s and storage/'s; the simulated parts only join them,
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from uuid import UUID
 
+from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.metadata_records import (
     ClusterRecord,
@@ -51,6 +51,7 @@ OFFSETS_ID = UUID(int=8)
 SETTLE_MS = 20_000
 STAND_MS = 2_000
 FIRST_CLIENT = 100
+FETCH_BYTES = 2_000
 
 
 class SimulatedCluster:
@@ -68,7 +69,12 @@ class SimulatedCluster:
             flush_messages=1 if swarm.flushes else 2**63 - 1,
             segment_bytes=swarm.segment_bytes,
         )
-        self._offsets_config = replace(self.log_config, flush_messages=1)
+        self.broker_config = BrokerConfig(
+            replica_lag_time_max_ms=swarm.lag_ms,
+            replica_fetch_wait_max_ms=swarm.fetch_wait_ms,
+            replica_fetch_max_bytes=FETCH_BYTES,
+            replica_fetch_response_max_bytes=FETCH_BYTES,
+        )
         self.partitions: list[PartitionId] = [(TOPIC, n) for n in range(swarm.partitions)]
         """That are written to and read."""
         self.all_partitions = list(self.partitions)
@@ -119,7 +125,7 @@ class SimulatedCluster:
             )
             for node_id, node in self.nodes.items()
         ]
-        for name, topic_id in self._topics().items():
+        for name, topic_id in self.topics().items():
             records.append(TopicRecord(topic_id=str(topic_id), name=name))
             records.append(
                 ConfigRecord(
@@ -134,9 +140,13 @@ class SimulatedCluster:
                     resource="topic", name=name, key="unclean.leader.election.enable", value="false"
                 )
             )
+        if self.swarm.groups:
+            records.append(
+                ConfigRecord(resource="topic", name=OFFSETS_TOPIC, key="flush.messages", value="1")
+            )
         records += [
             PartitionRecord(
-                topic_id=str(self._topics()[name]),
+                topic_id=str(self.topics()[name]),
                 partition=index,
                 replicas=replicas,
                 isr=replicas,
@@ -181,11 +191,8 @@ class SimulatedCluster:
         machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
         self.members.append(Member(self, machine, group_id, instance_id))
 
-    def _topics(self) -> dict[str, UUID]:
+    def topics(self) -> dict[str, UUID]:
         return {TOPIC: TOPIC_ID} | ({OFFSETS_TOPIC: OFFSETS_ID} if self.swarm.groups else {})
-
-    def log_config_of(self, topic: str) -> LogConfig:
-        return self._offsets_config if topic == OFFSETS_TOPIC else self.log_config
 
     def replicas_of(self, partition_id: PartitionId) -> tuple[int, ...]:
         """By the newest committed metadata."""

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bradbury.replication.effects import DeadlineMoved, Effects, TickingStep
+from bradbury.protocol.errors import KafkaStorageError
+from bradbury.replication.effects import (
+    DeadlineMoved,
+    Effects,
+    EndMove,
+    FetchersEnded,
+    GiveWay,
+    LeadershipEnded,
+    Reply,
+    ResumeMove,
+    RunWork,
+    SuspectNode,
+    TickingStep,
+)
 
 from .simulated_network import Process
 
@@ -13,13 +26,24 @@ E = TypeVar("E")
 
 
 class SimulatedDriver:
-    """Of one life of one process: its effects end with it."""
+    """Of one life of one process: its effects end with it. A Reply's ticket is called."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, fsync_ms: int, on_work: Callable[[], None]) -> None:
+        """`on_work`: told when some storage work has come to its end, and its step knows."""
         self.effects: Effects = []
         self._process = process
+        self._fsync_ms = fsync_ms
+        self._on_work = on_work
         self._carriers: dict[type, Callable[[Any], None]] = {
-            DeadlineMoved: lambda effect: self.tick_when_due(effect.step)
+            DeadlineMoved: lambda effect: self.tick_when_due(effect.step),
+            LeadershipEnded: lambda effect: None,
+            Reply: lambda effect: effect.ticket(effect.error),
+            RunWork: self._run_work,
+            GiveWay: self._give_way,
+            EndMove: self._end_move,
+            FetchersEnded: lambda effect: None,
+            ResumeMove: lambda effect: None,
+            SuspectNode: lambda effect: None,
         }
         self._due: dict[TickingStep, int] = {}
         self._is_carrying_out = False
@@ -37,6 +61,35 @@ class SimulatedDriver:
                 self._carriers[type(effect)](effect)
         finally:
             self._is_carrying_out = False
+
+    def _run_work(self, effect: RunWork) -> None:
+        """What it was to write is on the disk at its end, and not before."""
+
+        def done() -> None:
+            failure = None
+            try:
+                effect.work.run()
+            except KafkaStorageError as error:
+                failure = error
+            effect.step.on_work_done(effect.work, failure, self._process.clock.now_ms)
+            self._on_work()
+            self.carry_out()
+
+        self._process.after(self._fsync_ms, done)
+
+    def _give_way(self, effect: GiveWay) -> None:
+        def go_on() -> None:
+            effect.step.on_work_done(effect.condition, None, self.now_ms())
+            self.carry_out()
+
+        self._process.after(0, go_on)
+
+    def _end_move(self, effect: EndMove) -> None:
+        """Nothing is moved between directories here."""
+        effect.step.on_work_done(effect.condition, None, self.now_ms())
+
+    def now_ms(self) -> int:
+        return self._process.clock.now_ms
 
     def tick_when_due(self, step: TickingStep) -> None:
         deadline_ms = step.next_deadline_ms

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from bradbury.actors.hosted_replica import HostedReplica
 from bradbury.cluster.alter_partition import ProposedIsr
 from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
+from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.controller.effects import (
@@ -23,24 +24,27 @@ from bradbury.controller.effects import (
     StoreIdentity,
 )
 from bradbury.controller.node_lifecycle import Life, NodeLifecycle
-from bradbury.protocol.errors import (
-    ConnectionFailed,
-    FencedLeaderEpoch,
-    KafkaError,
-    NotLeaderOrFollower,
-    OffsetNotAvailable,
-    StaleBrokerEpoch,
-    UnknownLeaderEpoch,
+from bradbury.handlers.fetch_session import FetchSessionCache
+from bradbury.protocol.errors import ConnectionFailed, KafkaError, StaleBrokerEpoch
+from bradbury.protocol.messages.fetch import FetchRequest
+from bradbury.replication.effects import (
+    LeaderElected,
+    ReplicaClosed,
+    ReplicaOpened,
+    Resigned,
+    SendAlterPartition,
 )
-from bradbury.replication.alter_partition_manager import AlterPartitionManager
-from bradbury.replication.effects import SendAlterPartition
+from bradbury.replication.log_manager import LogManager
+from bradbury.replication.replica import Replica
+from bradbury.replication.replica_manager import ReplicaManager
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
-from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.directories.log_directories import LogDirectories
+from bradbury.storage.log_config import LogConfig
 
 from .simulated_controller import FIRST_PORT
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import SimulatedDriver
-from .simulated_fetcher import Fetcher, Followed
+from .simulated_fetcher import SimulatedConnections
 from .simulated_groups import SimulatedGroups
 from .simulated_network import LOST, Process
 from .simulated_replica import PartitionId, SimulatedReplica
@@ -77,22 +81,38 @@ class SimulatedNode:
         self.is_registered = False
         self.image = MetadataImage()
         self.replicas: dict[PartitionId, SimulatedReplica] = {}
-        self.directory: LogDirectory | None = None
-        self._fetchers: dict[int, Fetcher] = {}
-        self._leaders: dict[PartitionId, int] = {}
+        self.directories: LogDirectories | None = None
+        self.config = cluster.broker_config
+        self.log_defaults = cluster.log_config
+        self.throttle = NoThrottle()
         self._begin_steps()
         self.groups = SimulatedGroups(self)
 
     def _begin_steps(self) -> None:
-        self.driver = SimulatedDriver(self.process)
-        self.driver.on(SendAlterPartition, self._send_alter_partition)
-        self.insync = AlterPartitionManager(Leading(self), self.driver.effects)
+        cluster = self.cluster
+        self.driver = driver = SimulatedDriver(
+            self.process, fsync_ms=cluster.swarm.fsync_ms, on_work=self._on_work
+        )
+        driver.on(SendAlterPartition, self._send_alter_partition)
+        driver.on(ReplicaOpened, self._on_replica_opened)
+        driver.on(ReplicaClosed, self._on_replica_closed)
+        driver.on(LeaderElected, self._on_leader_elected)
+        driver.on(Resigned, self._on_resigned)
+        self.fetch_sessions = FetchSessionCache(
+            1_000, 120_000, random_id=lambda: 1 + cluster.random.randrange(2**31 - 1)
+        )
+        SimulatedConnections(self)
+        self.steps = ReplicaManager(self, driver.effects)
+        self.steps.truncate = self._truncate
         self._proposed: dict[PartitionId, ProposedIsr] = {}
+
+    def _on_work(self) -> None:
+        for replica in self.replicas.values():
+            replica.claim_counted()
 
     @property
     def broker_epoch(self) -> int:
-        node = self.image.nodes.get(self.node_id)
-        return -1 if node is None else node.epoch
+        return self.steps.broker_epoch
 
     # --- life and death --------------------------------------------------------------------------
 
@@ -101,17 +121,24 @@ class SimulatedNode:
         self.incarnation = f"{self.node_id}/{self.process.life}"
         self.is_registered = False
         self.image = MetadataImage()
-        self.replicas, self._fetchers, self._leaders = {}, {}, {}
+        self.replicas = {}
         self._begin_steps()
-        self.driver.tick_when_due(self.insync)
         self.groups = SimulatedGroups(self)
-        directory = LogDirectory.open(self.disk, DATA, directory_id=self.metadata_directory_id)
-        directory.assign_identity(cluster_id="simulated", node_id=self.node_id)
-        for (name, index), log in directory.load_logs(
-            self.cluster.log_config_of, now_ms=self.clock.now_ms
-        ).items():
+        self.directories = directories = LogDirectories.open(
+            self.disk, [DATA], directory_ids=[self.metadata_directory_id]
+        )
+        directories.assign_identity(cluster_id="simulated", node_id=self.node_id)
+        directories.load_logs(lambda topic: LogConfig(), now_ms=self.clock.now_ms)
+        for (name, index), log in directories.all[0].logs.items():
             self.cluster.oracle.on_opened(self, (name, index), log)
-        self.directory = directory
+        log_manager = LogManager(
+            directories,
+            config_of=self.steps.log_config,
+            new_id=lambda: UUID(int=self.cluster.random.getrandbits(128)),
+            on_storage_failure=self.steps.on_storage_failure,
+        )
+        self.steps.start(log_manager)
+        self.driver.tick_when_due(self.steps.alter_partition)
         self.voter = SimulatedVoter(
             f"broker/{self.node_id}",
             self.metadata_directory_id,
@@ -131,7 +158,7 @@ class SimulatedNode:
         self.is_registered = False
         for partition_id, replica in self.replicas.items():
             self.ends[partition_id] = replica.log.log_end_offset
-        self.replicas, self._fetchers = {}, {}
+        self.replicas = {}
         self.groups = SimulatedGroups(self)
 
     def lose_power(self) -> None:
@@ -170,8 +197,8 @@ class SimulatedNode:
         self.lifecycle.stop()  # or it would be heard of again
 
         def left(_: Any) -> None:
-            if self.process.is_up and self.directory is not None:
-                self.directory.close(clean=True)
+            if self.process.is_up and self.directories is not None:
+                self.directories.close(clean=True)
                 self.kill()
                 on_stopped()
 
@@ -185,25 +212,25 @@ class SimulatedNode:
         )
 
     def _checkpoint(self) -> None:
-        assert self.directory is not None
+        assert self.directories is not None
         for replica in self.replicas.values():
             log = replica.log
             if log.recovery_point < log.segments[-1].base_offset:
                 replica.flush(lambda: None)
-        self.directory.checkpoint()
+        self.directories.all[0].checkpoint()
         self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
 
     # --- the controller --------------------------------------------------------------------------
 
     def _live(self) -> None:
         """Registers, and follows the metadata from then on."""
-        assert self.directory is not None
+        assert self.directories is not None
         effects: list[Any] = []
         life = Life(self.incarnation, self.cluster.swarm.session_ms)
         self.lifecycle = NodeLifecycle(life, effects, retry_ms=RETRY_MS)
         self._effects = effects
         registration = NodeRegistration(
-            directory_id=self.directory.directory_id,
+            directory_id=self.directories.directory_id,
             incarnation=self.incarnation,
             roles=("broker", "partition"),
             host="host",
@@ -323,181 +350,102 @@ class SimulatedNode:
 
     # --- following the metadata ------------------------------------------------------------------
 
-    def _drop(self, partition_id: PartitionId) -> None:
-        """It is not placed on this node any more; its records go."""
-        assert self.directory is not None
-        self._leave(partition_id)
-        replica = self.replicas.pop(partition_id)
-        replica.resign()
-        self._tell_resigned(partition_id)
-        self.directory.remove_log(
-            *partition_id, unique_id=self._unique_id(), now_ms=self.clock.now_ms
-        )
-        self._forget(partition_id)
-        self.cluster.oracle.note(partition_id, f"node {self.node_id} drops its replica")
-
-    def _set_strays_aside(self) -> None:
-        """Logs that the metadata, now known, does not place here."""
-        assert self.directory is not None
-        for partition_id in sorted(self.directory.logs.keys() - self.replicas.keys()):
-            self.directory.set_aside(*partition_id, unique_id=self._unique_id())
-            self._forget(partition_id)
-            self.cluster.oracle.note(partition_id, f"node {self.node_id} sets a stray log aside")
-
-    def _forget(self, partition_id: PartitionId) -> None:
-        self.claimed.pop(partition_id, None)
-        self.ends.pop(partition_id, None)
-
-    def _unique_id(self) -> UUID:
-        return UUID(int=self.cluster.random.getrandbits(128))
-
     def apply(self, image: MetadataImage, *, then: Callable[[], None] = lambda: None) -> None:
-        """Leader epochs reach the disk first, which takes a while; no news are taken meanwhile."""
-        before, self.image = self.image, image
-        self.cluster.oracle.on_applied(self, before)
-        for partition_id in list(self.replicas):
-            now = image.partition(*partition_id)
-            if now is None or self.node_id not in now.replicas:
-                self._drop(partition_id)
-        changed = []
-        for name, topic in image.topics.items():
-            old = before.topics.get(name)
-            for index, state in enumerate(topic.partitions):
-                known = old.partitions[index] if old and index < len(old.partitions) else None
-                if known is not state and self.node_id in state.replicas:
-                    changed.append(((name, index), topic, state))
-        begun = []
-        for partition_id, topic, state in changed:
-            if partition_id not in self.replicas:
-                self._open_replica(partition_id, topic.topic_id)
-            if state.leader == self.node_id:
-                self._leave(partition_id)
-                log = self.replicas[partition_id].log
-                if log.epochs.latest_epoch < state.leader_epoch:
-                    self.resign_before(partition_id, state.leader_epoch)
-                    begun.append((log, state.leader_epoch, log.log_end_offset))
+        """As actors/node: the image is this node's when its partitions are what it says."""
+        before = self.image
+        for partition_id in [*self.claimed.keys() | self.ends.keys()]:
+            state = image.partition(*partition_id)
+            if state is None or self.node_id not in state.replicas:
+                self.claimed.pop(partition_id, None)
+                self.ends.pop(partition_id, None)
 
-        if not before.topics and image.topics:
-            self._set_strays_aside()
-
-        def act() -> None:
-            for log, leader_epoch, end in begun:
-                log.assign_epochs([(leader_epoch, end)])
-            for partition_id, _, state in changed:
-                self._act_on(partition_id, state)
-            if image.nodes is not before.nodes:
-                self.insync.look_at_all()
-                self.driver.carry_out()
+        def applied(error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self.image = image
+            self.cluster.oracle.on_applied(self, before)
             then()
 
-        if begun:
-            self.process.after(self.cluster.swarm.fsync_ms, act)
-        else:
-            act()
+        self.steps.apply(image, applied, now_ms=self.clock.now_ms, wall_ms=self.clock.now_ms)
+        self.driver.carry_out()
 
-    def resign_before(self, partition_id: PartitionId, leader_epoch: int) -> None:
-        """Nothing is appended in a former epoch while a newer one is written to the disk."""
-        leader = self.replicas[partition_id].leader
-        if leader is not None and leader.leader_epoch < leader_epoch:
-            self.replicas[partition_id].resign()
-            self._tell_resigned(partition_id)
+    def _replica_of(self, step: Replica) -> SimulatedReplica:
+        """Also of one whose effects are still to be carried out."""
+        known = self.replicas.get((step.topic, step.partition))
+        if known is None:
+            known = SimulatedReplica(self, step)
+            self.replicas[known.partition_id] = known
+        return known
 
-    def _tell_resigned(self, partition_id: PartitionId) -> None:
-        if partition_id[0] == OFFSETS_TOPIC:
-            self.groups.on_resigned(partition_id[1])
+    def _on_replica_opened(self, effect: ReplicaOpened) -> None:
+        self.cluster.oracle.on_high_watermark(self._replica_of(effect.replica))
 
-    def _open_replica(self, partition_id: PartitionId, topic_id: Any) -> None:
-        assert self.directory is not None
-        log = self.directory.logs.get(partition_id)
-        config = self.cluster.log_config_of(partition_id[0])
-        if log is None:
-            log = self.directory.create_log(*partition_id, topic_id, config)
-        log.reconfigure(config)
-        self.replicas[partition_id] = SimulatedReplica(self, partition_id, log)
+    def _on_replica_closed(self, effect: ReplicaClosed) -> None:
+        partition_id = (effect.replica.topic, effect.replica.partition)
+        del self.replicas[partition_id]
+        self.cluster.oracle.note(partition_id, f"node {self.node_id} drops its replica")
 
-    def _act_on(self, partition_id: PartitionId, state: Any) -> None:
-        replica = self.replicas[partition_id]
-        if state.leader == self.node_id:
-            begins = replica.leader is None or replica.leader.leader_epoch < state.leader_epoch
-            replica.become_leader(state)
-            if begins and partition_id[0] == OFFSETS_TOPIC:
-                self.groups.on_leader(partition_id[1], state.leader_epoch, replica)
-            return
-        if replica.leader is not None:
-            replica.resign()
-            self._tell_resigned(partition_id)
-        if state.leader != NO_LEADER:
-            self._follow(Followed(replica, state.leader_epoch), state.leader)
+    def _on_leader_elected(self, effect: LeaderElected) -> None:
+        step, state = effect
+        replica = self.replicas[step.topic, step.partition]
+        if step.leader is not None and step.leader.leader_epoch == state.leader_epoch:
+            self.cluster.oracle.on_leader(replica, state)
+        if step.topic == OFFSETS_TOPIC:
+            self.groups.on_leader(step.partition, state.leader_epoch, replica)
 
-    def _follow(self, followed: Followed, leader_id: int) -> None:
-        partition_id = followed.replica.partition_id
-        if self._leaders.get(partition_id, leader_id) != leader_id:
-            self._leave(partition_id)
-        if leader_id not in self._fetchers:
-            self._fetchers[leader_id] = Fetcher(self, leader_id)
-        self._leaders[partition_id] = leader_id
-        self._fetchers[leader_id].follow(followed)
+    def _on_resigned(self, effect: Resigned) -> None:
+        if effect.replica.topic == OFFSETS_TOPIC:
+            self.groups.on_resigned(effect.replica.partition)
 
-    def _leave(self, partition_id: PartitionId) -> None:
-        leader_id = self._leaders.pop(partition_id, None)
-        if leader_id is not None:
-            self._fetchers[leader_id].leave(partition_id)
-
-    # --- what is asked of it ---------------------------------------------------------------------
-
-    def leader_of(self, partition_id: PartitionId, leader_epoch: int = -1) -> SimulatedReplica:
-        replica = self.replicas.get(partition_id)
-        if replica is None or replica.leader is None:
-            raise NotLeaderOrFollower("not led here")
-        epoch = replica.leader.leader_epoch
-        if -1 < leader_epoch < epoch:
-            raise FencedLeaderEpoch("over")
-        if leader_epoch > epoch:
-            raise UnknownLeaderEpoch("news")
-        return replica
-
-    def readable(
-        self, partition_id: PartitionId, leader_epoch: int, position: int
-    ) -> SimulatedReplica:
-        """What a consumer may read from: the leader, or a follower that knows of it (KIP-392)."""
-        try:
-            return self.leader_of(partition_id, leader_epoch)
-        except NotLeaderOrFollower:
-            replica, state = self.replicas.get(partition_id), self.image.partition(*partition_id)
-            if replica is None or replica.leader is not None or state is None:
-                raise
-            if leader_epoch not in (-1, state.leader_epoch):
-                raise
-            if position > replica.log.log_end_offset:
-                raise OffsetNotAvailable("not here yet") from None
-            return replica
-
-    def told_end(self, partition_id: PartitionId) -> int:
-        """Of a leader's log, as ListOffsets tells a follower."""
-        return self.replicas[partition_id].log.log_end_offset
-
-    def truncate(self, replica: SimulatedReplica, offset: int) -> None:
-        assert self.directory is not None
-        self.cluster.oracle.on_truncate(replica, offset)
-        self.directory.truncate_log(*replica.partition_id, offset)
+    def _truncate(self, step: Replica, offset: int) -> None:
+        """The oracle looks at what is about to go."""
+        self.cluster.oracle.on_truncate(self._replica_of(step), offset)
+        ReplicaManager.truncate(self.steps, step, offset)
         self.cluster.on_truncated(self)
 
+    def claim_asked(self, request: FetchRequest) -> None:
+        """What is asked from is said to be safe, as far as the topic asks."""
+        for topic in request.topics:
+            name = self.steps.image.topic_by_id(topic.topic_id).name
+            for asked in topic.partitions:
+                self.replicas[name, asked.partition].claim(asked.fetch_offset)
 
-class Leading:
-    """A node, as its AlterPartition manager sees it."""
-
-    def __init__(self, node: SimulatedNode) -> None:
-        self._node = node
-        self.node_id = node.node_id
-        self.lag_time_max_ms = node.cluster.swarm.lag_ms
-
-    @property
-    def image(self) -> MetadataImage:
-        return self._node.image
+    # --- what handlers ask of it: handlers.context.Node, handlers.replica_port.Partitions ---------
 
     @property
-    def replicas(self) -> list[SimulatedReplica]:
-        return list(self._node.replicas.values())
+    def partitions(self) -> SimulatedNode:
+        return self
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    def leader_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> HostedReplica:
+        step = self.steps.leader_of(topic, partition, current_leader_epoch=current_leader_epoch)
+        return self.replicas[step.topic, step.partition].hosted
+
+    def follower_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> HostedReplica | None:
+        step = self.steps.follower_of(topic, partition, current_leader_epoch=current_leader_epoch)
+        return None if step is None else self.replicas[step.topic, step.partition].hosted
+
+    def follower_asks(self, node_id: int, peer: str) -> None:
+        """Nobody looks whether its connection closes."""
+
+
+class NoThrottle:
+    """Nothing is sent or received slowly."""
+
+    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+        return False
+
+    def on_sent(self, topic: str, partition: int, size: int) -> None: ...
+    def wait_to_receive_ms(self, replica: Replica) -> float:
+        return 0.0
+
+    def on_received(self, replica: Replica, size: int) -> None: ...
 
 
 def is_error(result: object) -> bool:

@@ -42,6 +42,7 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
     """Runs it to its end or to its first violation. Raises nothing."""
     outcome = Outcome(seed)
     cluster: SimulatedCluster | None = None
+    logging.disable(logging.CRITICAL)  # the transcript says more, and in virtual time
     try:
         with _silence():
             cluster = SimulatedCluster(seed, swarm)
@@ -58,6 +59,8 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
         outcome.failure = type(error).__name__
         before = [] if cluster is None else cluster.oracle.transcript(None, lines)
         outcome.transcript = [*before, traceback.format_exc()]
+    finally:
+        logging.disable(logging.NOTSET)
     if outcome.failure is not None:
         outcome.transcript.append(f"again: python -m bradbury.tests.simulation.run --seed {seed}")
     if cluster is not None:

@@ -1,6 +1,5 @@
 """A cluster of three nodes in this process, one of which can die at any moment and come back."""
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from time import sleep
@@ -8,10 +7,11 @@ from typing import Any
 
 import bradbury
 from bradbury.actors.node import Node
-from bradbury.actors.replica import Replica
 from bradbury.cluster.metadata_image import PartitionImage
 from bradbury.protocol.record_batch import Buffer
+from bradbury.replication.replica import Replica
 
+NEVER_MS = 2**40
 CONFIG = {"broker.session.timeout.ms": 1500, "replica.lag.time.max.ms": 2000}
 
 
@@ -90,12 +90,11 @@ class ThreeNodes:
             if node._following is not None:
                 node._following.cancel()
             host = node.host
-            await host.fetchers.close()
-            host._driver.close()
+            await host.stop_following()
             await host._upkeep.stop()
             await host.cleaner.stop()
-            for replica in host.replicas:
-                replica.resign()
+            host.steps.stop()
+            host._driver.carry_out()
             directories, host.logs._directories = host.logs._directories, None
             directories.close(clean=False)
             if node.groups is not None:
@@ -114,16 +113,21 @@ class ThreeNodes:
         """It lives, but copies nothing any more."""
 
         async def stop() -> None:
-            for fetcher in self.node(node_id).host.fetchers._fetchers.values():
-                fetcher._task.cancel()
-                await asyncio.gather(fetcher._task, return_exceptions=True)
+            host = self.node(node_id).host
+            fetchers = list(host.steps.fetchers._fetchers.values())
+            host._connections._end(fetchers)
+            for fetcher in fetchers:
+                fetcher._begin_session()
+                fetcher._is_waiting, fetcher._resume_ms = False, NEVER_MS
 
         self.run(stop())
 
     def fetch_again(self, node_id: int) -> None:
         async def start() -> None:
-            for fetcher in self.node(node_id).host.fetchers._fetchers.values():
-                fetcher._task = asyncio.get_running_loop().create_task(fetcher._run())
+            host = self.node(node_id).host
+            for fetcher in host.steps.fetchers._fetchers.values():
+                fetcher._resume_ms = 0
+                host._driver.tick_when_due(fetcher)
 
         self.run(start())
 

@@ -1,0 +1,98 @@
+"""Procedure: a sequence of decisions that waits for the disk between one and the next.
+
+Written as a generator: it yields what is to be waited for (several things are begun together), and
+is resumed with what has become of each: None, or the exception. Between the two any input may come
+to the steps around it, so what was known before a yield has to be looked at again behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+from .effects import Effects, RunWork, WorkingStep
+
+Outcomes = list[Exception | None]
+
+
+class Condition(Protocol):
+    """Something else than storage work to wait for."""
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        """Call step.on_work_done(self, None, now_ms) as soon as it is so, also from in here."""
+        ...
+
+
+Sequel = Generator[Sequence[Any], Outcomes, None]
+"""Yields Work and Condition."""
+
+
+class Procedure:
+    """One run. `on_end` is told the exception that has ended it, or None."""
+
+    def __init__(
+        self,
+        effects: Effects,
+        sequel: Sequel,
+        now_ms: int,
+        on_end: Callable[[Exception | None], None],
+    ) -> None:
+        """`begin` comes next."""
+        self.now_ms = now_ms
+        """Of the last thing that was waited for."""
+        self.is_running = True
+        self._effects = effects
+        self._sequel = sequel
+        self._on_end = on_end
+        self._awaited: list[Any] = []
+        self._outcomes: dict[int, Exception | None] = {}
+        self._is_cancelled = False
+        self._is_beginning = False
+
+    def begin(self) -> None:
+        """Up to the first thing that is waited for."""
+        self._resume(None)
+
+    def cancel(self) -> None:
+        """Go no further than what is under way; on_end is told when that has ended."""
+        self._is_cancelled = True
+
+    def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:
+        """See effects.WorkingStep."""
+        self.now_ms = max(self.now_ms, now_ms)
+        self._outcomes[id(work)] = failure
+        if not self._is_beginning and len(self._outcomes) == len(self._awaited):
+            self._resume([self._outcomes[id(each)] for each in self._awaited])
+
+    def _resume(self, outcomes: Outcomes | None) -> None:
+        while True:
+            try:
+                if self._is_cancelled:
+                    self._sequel.close()
+                    self._end(None)
+                    return
+                self._awaited = list(
+                    next(self._sequel) if outcomes is None else self._sequel.send(outcomes)
+                )
+            except StopIteration:
+                self._end(None)
+                return
+            except Exception as error:  # noqa: BLE001 -- whoever waits for the end judges it
+                self._end(error)
+                return
+            self._outcomes = {}
+            self._is_beginning = True
+            for each in self._awaited:
+                if hasattr(each, "begin_waiting"):
+                    each.begin_waiting(self)
+                else:
+                    self._effects.append(RunWork(self, each))
+            self._is_beginning = False
+            if len(self._outcomes) < len(self._awaited):
+                return
+            outcomes = [self._outcomes[id(each)] for each in self._awaited]
+
+    def _end(self, error: Exception | None) -> None:
+        self.is_running = False
+        self._awaited = []
+        self._on_end(error)

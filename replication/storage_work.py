@@ -1,0 +1,57 @@
+"""Storage work: what steps hand out to be done in a thread, because it waits for the disk.
+
+`run` is called there; afterwards the step that handed it out is told, whatever has become of it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..storage.log.log_flush import FlushWork
+from ..storage.log.partition_log import PartitionLog
+
+
+class Work(Protocol):
+    """Something with a blocking `run`, which touches nothing that others use meanwhile."""
+
+    def run(self) -> None:
+        """Raises KafkaStorageError."""
+        ...
+
+
+class LogFlush:
+    """An fsync of all that is in a log now. `log` is that log, also when a move replaced it."""
+
+    __slots__ = ("_work", "log")
+
+    def __init__(self, log: PartitionLog, work: FlushWork) -> None:
+        self.log = log
+        self._work = work
+
+    def run(self) -> None:
+        """See Work."""
+        self._work.run()
+
+    def complete(self) -> None:
+        """The records count as durable, after `run` has returned without an error."""
+        self.log.complete_flush(self._work)
+
+
+def begin_flush(log: PartitionLog) -> LogFlush | None:
+    """None: everything is on the disk. Raises StorageFailure."""
+    work = log.begin_flush()
+    return None if work is None else LogFlush(log, work)
+
+
+class AssignEpochs:
+    """Leader epochs of one log, with their first offsets, on their way to the disk."""
+
+    __slots__ = ("_epochs", "log")
+
+    def __init__(self, log: PartitionLog, epochs: list[tuple[int, int]]) -> None:
+        self.log = log
+        self._epochs = epochs
+
+    def run(self) -> None:
+        """See Work."""
+        self.log.assign_epochs(self._epochs)

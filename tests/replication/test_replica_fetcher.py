@@ -1,0 +1,127 @@
+"""What a follower does when its own disk, its leader, or the metadata changes under it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.protocol.errors import ConnectionFailed
+from bradbury.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from bradbury.replication.effects import Effects, RunWork, SendFetch, SuspectNode
+from bradbury.replication.replica import Replica
+from bradbury.replication.replica_fetcher import (
+    FIRST_BACKOFF_MS,
+    FollowedPartition,
+    ReplicaFetcher,
+)
+from bradbury.storage.disk.storage_failure import DirectoryHealth
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.tests.support.batches import make_batch
+from bradbury.tests.support.logs import open_log
+
+GOOD, BAD = UUID(int=1), UUID(int=2)
+LEADER = 9
+
+
+class Node:
+    """Follows two topics of one leader, each in a log directory of its own."""
+
+    node_id = 1
+    broker_epoch = 1
+    config = BrokerConfig()
+
+    def __init__(self, folder: Path) -> None:
+        self.effects: Effects = []
+        self.changed: dict[Replica, None] = {}
+        self.throttle = self
+        self.logs: dict[UUID, PartitionLog] = {}
+        self.fetcher = ReplicaFetcher(self, LEADER)
+        for topic_id in (GOOD, BAD):
+            log = open_log(folder / str(topic_id), health=DirectoryHealth())
+            self.logs[topic_id] = log
+            replica = Replica(f"t{topic_id.int}", 0, log, self)
+            self.fetcher.follow(FollowedPartition(topic_id, replica, 1))
+
+    def wait_to_receive_ms(self, replica: Replica) -> float:
+        return 0.0
+
+    def on_received(self, replica: Replica, size: int) -> None: ...
+
+    def on_storage_failure(self) -> None:
+        """As the replica manager: partitions of a directory that is offline are followed no more."""
+        for topic_id, log in self.logs.items():
+            if log.health.failure is not None:
+                self.fetcher.leave((topic_id, 0))
+
+    def work(self, now_ms: int) -> None:
+        """All that was handed out to be done in threads."""
+        while any(isinstance(each, RunWork) for each in self.effects):
+            for effect in [each for each in self.effects if isinstance(each, RunWork)]:
+                self.effects.remove(effect)
+                effect.work.run()
+                effect.step.on_work_done(effect.work, None, now_ms)
+
+    def question(self, now_ms: int) -> dict[UUID, int]:
+        """What is asked now: offsets by topic."""
+        self.effects.clear()
+        self.fetcher.on_tick(now_ms)
+        [sent] = [each for each in self.effects if isinstance(each, SendFetch)]
+        return {t.topic_id: p.fetch_offset for t in sent.request.topics for p in t.partitions}
+
+    def answer(self, now_ms: int, *, session_id: int = 5) -> None:
+        """One batch of each topic."""
+        responses = []
+        for topic_id, log in self.logs.items():
+            batch = make_batch()
+            batch[0:8] = log.log_end_offset.to_bytes(8, "big")
+            batch[12:16] = (1).to_bytes(4, "big")
+            data = PartitionData(partition_index=0, records=bytes(batch), high_watermark=0)
+            responses.append(FetchableTopicResponse(topic_id=topic_id, partitions=[data]))
+        response = FetchResponse(session_id=session_id, responses=responses)
+        self.fetcher.on_fetched(response, now_ms, 1_000)
+        self.work(now_ms)
+
+
+def test_a_failed_disk_does_not_keep_it_from_following_what_is_on_others(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert node.question(0) == {GOOD: 0, BAD: 0}
+    node.logs[BAD].health.fail("writing", OSError(5, "Input/output error"))
+    node.answer(1)
+    assert node.logs[GOOD].log_end_offset == 1
+    for now_ms in (2, 2 + 2 * FIRST_BACKOFF_MS):
+        assert node.question(now_ms).get(GOOD, 1) >= 1
+        node.answer(now_ms + 1)
+    assert node.logs[GOOD].log_end_offset == 3
+
+
+def test_a_leader_that_is_gone_is_told_of_and_asked_again_from_the_start(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.question(0)
+    node.answer(1)
+    node.question(2)
+    node.effects.clear()
+    node.fetcher.on_unreachable(ConnectionFailed("gone"), 3)
+    assert node.effects == [SuspectNode(LEADER)]
+    assert node.fetcher.next_deadline_ms == 3 + FIRST_BACKOFF_MS
+    assert node.question(3 + FIRST_BACKOFF_MS) == {GOOD: 1, BAD: 1}
+
+
+def test_nothing_is_appended_where_another_leader_came_while_its_epoch_was_written(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.question(0)
+    followed = node.fetcher._partitions[GOOD, 0]
+    batch = make_batch()
+    batch[12:16] = (1).to_bytes(4, "big")
+    data = PartitionData(partition_index=0, records=bytes(batch), high_watermark=0)
+    response = FetchResponse(
+        session_id=5, responses=[FetchableTopicResponse(topic_id=GOOD, partitions=[data])]
+    )
+    node.fetcher.on_fetched(response, 1, 1_000)
+    assert node.fetcher.is_working, "the new leader epoch is on its way to the disk"
+    node.fetcher.leave(followed.partition_id)
+    node.work(2)
+    assert node.logs[GOOD].log_end_offset == 0
+    assert not node.fetcher.is_working
