@@ -64,6 +64,9 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 PORT = 9092
+PORT_ATTEMPTS = 3
+"""How often other ports are chosen where the chosen ones were taken meanwhile."""
+CANNOT_LISTEN = "cannot listen on"
 PORT_BLOCKS = 64
 """Number of blocks of PORTS_PER_NODE ports that are tried where no port is given."""
 
@@ -304,28 +307,35 @@ def start(
             "run `bradbury down` first, or leave the settings away"
         )
     nodes = _ray_nodes()
-    if port is None:
-        port = PORT if existing is not None else _free_port(nodes, host, server)
-    try:
-        plans = plan(
-            nodes,
-            data_dir=data_dirs(settings["data_dir"])[0],
-            more_data_dirs=data_dirs(settings["data_dir"])[1:],
-            host=host,
-            port=port,
-            server=server,
-            node_label=node_label,
-            node_resource=node_resource,
-        )
-    except PlacementError as error:
-        raise UpError(str(error)) from None
-    try:
-        handles = start_actors(plans, namespace, settings)
-        wait_until_serving(handles, on_progress)
-    except BaseException:
-        if existing is None:
-            stop_actors(namespace)
-        raise
+    is_port_ours = port is None and existing is None
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        if port is None:
+            port = PORT if existing is not None else _free_port(nodes, host, server)
+        try:
+            plans = plan(
+                nodes,
+                data_dir=data_dirs(settings["data_dir"])[0],
+                more_data_dirs=data_dirs(settings["data_dir"])[1:],
+                host=host,
+                port=port,
+                server=server,
+                node_label=node_label,
+                node_resource=node_resource,
+            )
+        except PlacementError as error:
+            raise UpError(str(error)) from None
+        try:
+            handles = start_actors(plans, namespace, settings)
+            wait_until_serving(handles, on_progress)
+            break
+        except BaseException as error:
+            if existing is None:
+                stop_actors(namespace)
+            # Somebody else took it between our look and the broker's bind.
+            is_taken = isinstance(error, UpError) and CANNOT_LISTEN in str(error)
+            if not (is_port_ours and is_taken and attempt < PORT_ATTEMPTS):
+                raise
+            port = None
     return Cluster(namespace, ask(handles[CONTROLLER].bootstrap_servers))
 
 

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.launch import cluster as launch
 from bradbury.launch.cluster import UpError
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -121,6 +122,20 @@ def test_directories_of_two_clusters_are_refused(cluster: bradbury.Cluster, tmp_
     (tmp_path / "lost").rename(tmp_path / "one" / "groups")
     with bradbury.up(str(tmp_path / "one"), port=0, namespace="one") as one:
         assert one.status()["leaderless"] == 0
+
+
+def test_a_port_that_somebody_took_meanwhile_is_replaced_where_none_was_asked_for(
+    cluster: bradbury.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        taken: int = somebody.getsockname()[1]
+        chosen = iter([taken, 0])
+        monkeypatch.setattr(launch, "_free_port", lambda nodes, host, server: next(chosen))
+        with bradbury.up(str(tmp_path / "data"), namespace="late") as late:
+            assert late.status()["active"]
+            assert not late.bootstrap_servers.endswith(f":{taken}")
+        with pytest.raises(UpError, match=f"cannot listen on 127.0.0.1:{taken} "):
+            bradbury.up(str(tmp_path / "data"), port=taken, namespace="late")
 
 
 def test_a_directory_that_cannot_be_written_is_one_line(

@@ -81,4 +81,6 @@ def poll_until(happened: Callable[[], bool], *consumers: bradbury.Consumer) -> l
 
 def all_read(*consumers: bradbury.Consumer) -> bool:
     """Whether what is assigned is read to its end; so also if nothing is assigned."""
-    return all(position == 0 for one in consumers for position in one.lag().values())
+    return all(
+        set(one.lag()) == set(one.assignment()) and not any(one.lag().values()) for one in consumers
+    )
