@@ -283,7 +283,7 @@ def test_broker_api_versions_and_cluster_id(
         said = run(TOOLS + "BrokerApiVersionsCommand")
         assert "Produce(0): 0 to 13 [usable: 13]" in said
         assert "UNKNOWN" not in said
-        assert re.search(r"Fetch\(1\): \d+ to 17 \[usable: 17\]", said)
+        assert re.search(r"Fetch\(1\): \d+ to 18 \[usable: 18\]", said)
     with kafka_tools.call("kafka-cluster cluster-id"):
         ran = java(TOOLS + "ClusterTool", "cluster-id", "--bootstrap-server", servers)
         assert "Cluster ID: " in ran.out
