@@ -1,7 +1,14 @@
 """The metadata's log and its controller as step objects; see docs/design/steps.md.
 
 voter_requests, controller_calls   what a voter and the controller can be asked, each once
-effects                            what the steps ask of their drivers
+effects, quorum_times              what the steps ask of their drivers, and how long they wait
 metadata_voter                     one voter: its promise and its copy of the log
 voter_directory, replicated_log    its files
+quorum_controller                  the active controller: changes, calls, sessions, snapshots
+controller_election, voter_survey  how it becomes that
+metadata_leader                    the log that it leads, brought to each voter
+metadata_publisher                 who waits for news, and for others to have heard of them
+voter_changes                      one voter more, or one less
+standby_controller                 when a broker stands in for a controller that is not heard
+node_lifecycle                     a node's side: it registers, follows, is heard of
 """

@@ -112,3 +112,27 @@ class Fenced(NamedTuple):
     """The node must end: another life of it is registered, or nobody knows it."""
 
     reason: str
+
+
+class StandIn(NamedTuple):
+    """Make a controller in this process; `then` is told its image, or why it is not active."""
+
+    timeout_ms: int
+    then: Then
+
+
+class AskStandby(NamedTuple):
+    """Ask the controller that stands in."""
+
+    call: ControllerCall[Any]
+    then: Then
+
+
+class EndStandby(NamedTuple):
+    """The controller that stands in is over: somebody else is."""
+
+    reason: str
+
+
+class PromisedAnew(NamedTuple):
+    """Somebody else may be the controller: whoever waits for the former one asks him."""

@@ -19,6 +19,7 @@ from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.controller.controller_calls import Poll, Register
+from bradbury.controller.standby_controller import StandbyTimes
 from bradbury.handlers.server_config import ServerConfig
 from bradbury.protocol.errors import NotController
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -45,6 +46,7 @@ class Broker:
             voter=lambda: self.voter,
             image=lambda: cluster.controllers[0].image,
             candidacy=self.candidacy,
+            times=StandbyTimes(look_ms=10),
         )
         self.running: asyncio.Task[None] | None = None
 
@@ -134,7 +136,6 @@ async def create(controller: Controller, name: str) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bradbury.cluster.candidacy.UNREACHABLE_MS", 50)
     monkeypatch.setattr("bradbury.cluster.candidacy.STAGGER_MS", 400)
-    monkeypatch.setattr("bradbury.actors.standby.LOOK_SECONDS", 0.01)
 
 
 def test_the_first_that_lives_stands_in_and_knows_everything(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ from .simulated_voter import ask_at_once, open_voter
 
 TOPIC = "t"
 TOPIC_ID = UUID(int=7)
+FORMED = (EpochRecord, ClusterRecord)
+"""Records that the first controller of a new cluster writes."""
 OFFSETS_ID = UUID(int=8)
 SETTLE_MS = 20_000
 STAND_MS = 2_000
@@ -156,6 +158,9 @@ class SimulatedCluster:
             )
             for (name, index), replicas in self._first_replicas.items()
         ]
+        self._first_records = records
+        if self.swarm.is_new:
+            return  # on_controller writes them
         values = [encode_metadata_record(record) for record in records]
         batch = encode_records([(0, None, value, ()) for value in values])
         stamp(batch, base_offset=0, leader_epoch=0)
@@ -235,6 +240,9 @@ class SimulatedCluster:
         self.oracle.note(
             None, f"controller {controller.name} is active in epoch {controller.me.epoch}"
         )
+        if not controller.image.topics:
+            first = [each for each in self._first_records if not isinstance(each, FORMED)]
+            controller.write(lambda image: [] if image.topics else first)
 
     def on_former_controller(self) -> None:
         """A node was answered by one that does not know that it is over. When that is the one that
@@ -334,7 +342,8 @@ class SimulatedCluster:
         image = self.current.image
         for partition_id in self.all_partitions:
             state = image.partition(*partition_id)
-            assert state is not None
+            if state is None:
+                return "there is no topic", partition_id
             replicas = state.replicas
             if (
                 state.is_reassigned

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.controller_request import ControllerRequest
 from bradbury.cluster.metadata_image import MetadataImage
+from bradbury.cluster.metadata_records import MetadataRecord
 from bradbury.cluster.voter import Promise
 from bradbury.cluster.voter_change import VoterChange
 from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall, Leave
@@ -151,6 +152,11 @@ class SimulatedController:
     def leave(self, node_id: int, incarnation: str, answer: Answer) -> None:
         self.ask(Leave(node_id, incarnation), answer)
 
+    def write(self, decide: Callable[[MetadataImage], list[MetadataRecord]]) -> None:
+        """Records of what is there from the beginning."""
+        self.step.submit(lambda image: (decide(image), None), lambda *_: None, self._now())
+        self._after_input()
+
     def _on_done(self, effect: Any, result: Any) -> None:
         self.step.on_done(
             effect, ConnectionFailed("lost") if result is LOST else result, self._now()
@@ -218,8 +224,9 @@ class SimulatedController:
             case RunAside(work):
                 self.process.after(1, lambda: self._on_done(effect, self._result_of(work)))
             case ProbePort(_, port):
-                node = cluster.nodes[port - FIRST_PORT]
-                self.process.after(2, lambda: self._on_done(effect, not node.process.is_up))
+                node = cluster.nodes.get(port - FIRST_PORT)  # None: it has not registered yet
+                is_dead = node is not None and not node.process.is_up
+                self.process.after(2, lambda: self._on_done(effect, is_dead))
             case Ended():
                 self._end("another controller took over, or no majority of the voters answers")
 

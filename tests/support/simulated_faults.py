@@ -18,6 +18,12 @@ from typing import TYPE_CHECKING, Self
 
 from bradbury.cluster.partition_control import PREFERRED, ElectLeaders
 from bradbury.cluster.reassignment import AlterPartitionReassignments, Reassignment
+from bradbury.controller.controller_calls import (
+    AllocateProducerIds,
+    Change,
+    DescribeQuorum,
+    Suspect,
+)
 
 from .simulated_network import Weather
 
@@ -86,6 +92,8 @@ class Swarm:
     lose_alter_answer: float = 0.0
     voter_changes: float = 0.0
     snapshots: float = 0.0
+    is_new: bool = False
+    """The cluster's first controller has to form it."""
     on_adding: float = 0.0
     follower_reads: bool = False
     groups: int = 0
@@ -154,6 +162,7 @@ class Swarm:
             kinds=swarm.kinds
             + (("reassign",) if reassigns else ())
             + tuple(kind for kind in MEMBER_KINDS if groups and random.random() < 0.5),
+            is_new=random.random() < 0.1,
             snapshots=sometimes(0.5, 0.05),
             voter_changes=sometimes(0.3, 0.05),
         )
@@ -368,12 +377,17 @@ class Faults:
         self._cluster.clock.after(self._outage(), controller.process.resume)
 
     def _elect(self) -> None:
-        """As an administrator or a balancer does: everybody's first replica is to lead."""
+        """As an administrator or a balancer does: everybody's first replica is to lead. Or another
+        call: producers get their ids, a node is said not to be reached.
+        """
         controller = self._cluster.current
-        if controller is not None and controller.process.is_up:
-            controller.change(
-                ElectLeaders(election_type=PREFERRED, partitions=None), lambda answer: None
-            )
+        if controller is None or not controller.process.is_up:
+            return
+        elect = Change(ElectLeaders(election_type=PREFERRED, partitions=None), timeout_ms=50)
+        suspected = self._random.choice(list(self._cluster.nodes))
+        others = (AllocateProducerIds(), Suspect(suspected), DescribeQuorum())
+        call = elect if self._random.random() < 0.5 else self._random.choice(others)
+        controller.ask(call, lambda answer: self._cluster.oracle.on_called(call, answer))
 
     def _reassign(self) -> None:
         """More, fewer, other replicas, in another order; or the one under way is given up."""

@@ -21,10 +21,11 @@ Where more machines have lost data at once than the settings promise to survive,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
 from bradbury.cluster.metadata_records import decode_metadata_record
+from bradbury.controller.controller_calls import AllocateProducerIds, ControllerCall
 from bradbury.protocol.record_batch import read_header
 from bradbury.protocol.records import iterate_records
 from bradbury.storage.log.partition_log import PartitionLog
@@ -81,6 +82,7 @@ class Oracle:
         self._entries: dict[int, bytes] = {}
         """The committed metadata log: its batches by their first offset."""
         self._entries_end = 0
+        self._producer_ids: set[tuple[int, int]] = set()
         self._leaders: dict[tuple[PartitionId, int], tuple[int, int]] = {}
         self._owners: dict[tuple[str, int], str] = {}
         self._sent: dict[int, str] = {}
@@ -259,6 +261,13 @@ class Oracle:
                 if header.base_offset != self._entries_end:
                     raise Violation("C1", f"{header.base_offset} after {self._entries_end}")
                 self._entries_end = header.next_offset
+
+    def on_called(self, call: ControllerCall[Any], answer: Any) -> None:
+        """Something else was asked of a controller."""
+        if isinstance(call, AllocateProducerIds) and isinstance(answer, tuple):
+            if answer in self._producer_ids:
+                raise Violation("X1", f"the producer ids {answer} are given twice")
+            self._producer_ids.add(answer)
 
     def on_metadata(self, controller: SimulatedController, leader: MetadataLeader) -> None:
         """It has applied a change, and publishes it."""

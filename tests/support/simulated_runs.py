@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,9 +42,8 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
     cluster: SimulatedCluster | None = None
     logging.disable(logging.CRITICAL)  # the transcript says more, and in virtual time
     try:
-        with _silence():
-            cluster = SimulatedCluster(seed, swarm)
-            cluster.run()
+        cluster = SimulatedCluster(seed, swarm)
+        cluster.run()
     except Violation as violation:
         outcome.failure = violation.invariant
         assert cluster is not None, "nothing has happened yet"
@@ -76,18 +73,6 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
         outcome.generations = cluster.group_oracle.generations
         outcome.damaged = int(any(ledger.is_damaged for ledger in oracle.ledgers.values()))
     return outcome
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """The steps log what would be rare in life."""
-    logger = logging.getLogger("bradbury")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 @dataclass(slots=True)

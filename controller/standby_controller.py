@@ -1,0 +1,145 @@
+"""Whether a broker stands in for a controller that is not heard, and when it stops that.
+
+It does so until a newer controller has the promise of this node's voter; the one that Ray starts
+takes over that way. Made in a running process, a controller is active in a fraction of a second,
+where a new actor takes seconds, and Ray's notice of a dead node many more.
+
+Who stands when is decided in cluster/candidacy; that two controllers are safe, by the voters.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..cluster.candidacy import Candidacy
+from ..cluster.metadata_image import MetadataImage
+from ..cluster.voter import Promise
+from ..protocol.errors import ConnectionFailed, KafkaError
+from .controller_calls import Suspect
+from .effects import AskStandby, EndStandby, Instant, ProbePort, PromisedAnew, StandIn
+from .metadata_leader import Superseded
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 50
+"""Nodes that are looked at together, when it has become active."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyTimes:
+    """All in ms. start_ms: for it to become active; again_ms: after it has not."""
+
+    look_ms: int = 100
+    again_ms: int = 1_000
+    start_ms: int = 10_000
+
+
+class Seen(NamedTuple):
+    """What its node knows at a moment. me: whom the controller that stands in asks voters as."""
+
+    promise: Promise
+    directory_id: str
+    image: MetadataImage
+    me: Promise | None
+    is_active: bool
+
+
+class StandbyController:
+    """A step object: `on_tick` at its deadlines, and `on_done`, for as long as the node lives."""
+
+    def __init__(
+        self, candidacy: Candidacy, effects: list[Any], times: StandbyTimes | None = None
+    ) -> None:
+        self._candidacy = candidacy
+        self._effects = effects
+        self._times = times or StandbyTimes()
+        self._promise: Promise | None = None
+        self._is_standing = False
+        self._is_busy = False
+        self._alive: list[bool] = []
+        self.next_deadline_ms = 0
+
+    def on_tick(self, seen: Seen | None, now: Instant) -> None:
+        """`seen`: None while there is no voter that could be asked."""
+        if now.now_ms < self.next_deadline_ms:
+            return
+        self.next_deadline_ms = now.now_ms + self._times.look_ms
+        if seen is None:
+            return
+        before, self._promise = self._promise, seen.promise
+        if before not in (None, seen.promise):
+            self._candidacy.on_promised(now_ms=now.now_ms)
+            self._effects.append(PromisedAnew())
+        if self._is_busy:
+            return
+        if self._is_standing:
+            if seen.promise != seen.me or not seen.is_active:
+                self._is_standing = False
+                self._effects.append(EndStandby(f"epoch {seen.promise.epoch} is promised"))
+        elif self._is_due(0, now):
+            self._look_at_others(seen, now)
+
+    def on_done(self, effect: Any, result: Any, now: Instant) -> None:
+        """What has come of an effect that has a `then`: a result, or an exception."""
+        effect.then(result, now)
+
+    def _is_due(self, voters_before: int, now: Instant) -> bool:
+        return self._candidacy.is_due(now_ms=now.now_ms, voters_before=voters_before)
+
+    def _look_at_others(self, seen: Seen, now: Instant) -> None:
+        """At those in front of this one whose process is not known to be dead."""
+        image, me = seen.image, seen.directory_id
+        nodes = {node.metadata_directory_id: node for node in image.nodes.values()}
+        names = image.voters[: image.voters.index(me)] if me in image.voters else image.voters
+        before = [nodes[name] for name in names if name in nodes and not nodes[name].fenced]
+        self._alive = []
+        self._is_busy = bool(before)
+        for node in before:
+            then = partial(self._on_probed, seen, len(before))
+            self._effects.append(ProbePort(node.host, node.port, then))
+        if not before:
+            self._maybe_stand(seen, now)
+
+    def _on_probed(self, seen: Seen, count: int, is_dead: bool, now: Instant) -> None:
+        self._alive.append(is_dead is not True)
+        if len(self._alive) == count:
+            self._is_busy = False
+            self._maybe_stand(seen, now)
+
+    def _maybe_stand(self, seen: Seen, now: Instant) -> None:
+        if self._is_due(sum(self._alive), now) and seen.directory_id in seen.image.voters:
+            logger.warning("the controller is not heard: standing in for it")
+            self._is_busy = True
+            self._effects.append(StandIn(self._times.start_ms, self._on_started))
+
+    def _on_started(self, result: MetadataImage | Exception, now: Instant) -> None:
+        """`result`: what the controller has found."""
+        self._is_busy = False
+        if isinstance(result, Exception):
+            expected = (KafkaError, ConnectionFailed, Superseded, TimeoutError)
+            if isinstance(result, expected):
+                logger.info("not standing in for the controller: %s", result)
+            else:
+                logger.error("standing in for the controller failed", exc_info=result)
+            self.next_deadline_ms = now.now_ms + self._times.again_ms
+            return
+        self._is_standing = True
+        # The former controller did not die alone, perhaps: others than the dead shall lead soon.
+        # Whoever misses them says so, too, but only when he has found this controller.
+        self._suspect([node.node_id for node in result.live_nodes()])
+
+    def _suspect(self, node_ids: list[int]) -> None:
+        some, rest = node_ids[:AT_ONCE], node_ids[AT_ONCE:]
+        waiting = set(some)
+
+        def suspected(node_id: int, result: Any, now: Instant) -> None:
+            del result, now
+            waiting.discard(node_id)
+            if not waiting and self._is_standing:
+                self._suspect(rest)
+
+        for node_id in some:
+            self._effects.append(AskStandby(Suspect(node_id), partial(suspected, node_id)))
