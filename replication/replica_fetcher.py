@@ -393,7 +393,10 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 partition_id = topic.topic_id, data.partition_index
                 followed = self._partitions.get(partition_id)
-                if followed is None or self._asked.get(partition_id) != followed.position:
+                if followed is None:
+                    continue
+                if self._asked.get(partition_id) != followed.position:
+                    self._dirty[partition_id] = None  # or the leader would not hear of it
                     continue
                 try:
                     yield from self._take(followed, data, wall_ms)

@@ -30,14 +30,16 @@ class ReplicaFetcherManager:
         self._leaders: dict[PartitionId, int] = {}
 
     def follow(self, followed: FollowedPartition, leader_id: int) -> None:
-        """Follow this leader from now on, and no other one."""
-        before = self._leaders.get(followed.partition_id)
-        if before is not None and before != leader_id:
-            self._fetchers[before].leave(followed.partition_id)
+        """Follow this leader from now on. Another one that was followed must have been left."""
+        assert self._leaders.get(followed.partition_id, leader_id) == leader_id
         if leader_id not in self._fetchers:
             self._fetchers[leader_id] = ReplicaFetcher(self._node, leader_id)
         self._leaders[followed.partition_id] = leader_id
         self._fetchers[leader_id].follow(followed)
+
+    def leader_of(self, partition_id: PartitionId) -> int | None:
+        """Who is followed there now."""
+        return self._leaders.get(partition_id)
 
     def leave(self, partition_ids: Iterable[PartitionId]) -> list[FetcherSettled]:
         """Follow nobody. Returns what to wait for until nothing is done to these any more."""

@@ -190,8 +190,16 @@ class ReplicaManager:
             for index, is_led_here in self._changed_here(before.topics.get(name), topic)
         ]
         yield from self._open_replicas([p for p in changed if p.key not in self.by_partition])
+        # Also where another leader is to be followed: an epoch that the former one has sent may be
+        # on its way to the disk.
+        yield self.fetchers.leave(
+            [
+                each.replica_id
+                for each in changed
+                if each.is_led_here or self.fetchers.leader_of(each.replica_id) != each.state.leader
+            ]
+        )
         led_here = [each for each in changed if each.is_led_here]
-        yield self.fetchers.leave([each.replica_id for each in led_here])
         self._resign_before(changed)
         yield from self._begin_epochs(led_here)
         for number, each in enumerate(changed, 1):

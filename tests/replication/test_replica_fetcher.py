@@ -125,3 +125,16 @@ def test_nothing_is_appended_where_another_leader_came_while_its_epoch_was_writt
     node.work(2)
     assert node.logs[GOOD].log_end_offset == 0
     assert not node.fetcher.is_working
+
+
+def test_a_position_that_has_changed_while_it_was_asked_from_is_asked_from_anew(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.question(0)
+    followed = node.fetcher._partitions[GOOD, 0]
+    node.logs[GOOD].assign_epochs([(1, 0)])  # as what a former leader has sent may do
+    node.answer(1)
+    assert node.logs[GOOD].log_end_offset == 0, "the answer is to another question"
+    assert node.question(2).get(GOOD) == 0
+    assert node.fetcher._asked[GOOD, 0] == followed.position
