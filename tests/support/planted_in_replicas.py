@@ -185,6 +185,16 @@ def a_new_leader_commits_all_it_has(patch: Patch) -> None:
 @fault(kinds=("pause", "group", "cut"), session_ms=300, fault_every_ms=150, fsync_ms=10, nodes=3)
 def leads_on_while_the_next_epoch_is_written(patch: Patch) -> None:
     """Records of the former epoch are appended where the new one is said to begin."""
+
+    class BeginEarlier(replica_manager.BeginEpochs):
+        def __init__(self, begun: Any) -> None:
+            self._ends = [(log, (epoch, log.log_end_offset)) for log, epoch in begun]
+
+        def run(self) -> None:
+            for log, begins in self._ends:
+                log.assign_epochs([begins])
+
+    patch(replica_manager, "BeginEpochs", BeginEarlier)
     patch(ReplicaManager, "_resign_before", lambda replicas, changed: None)
 
 
