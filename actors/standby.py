@@ -121,6 +121,7 @@ class Standby:
                 if controller is not None:
                     controller.end(reason)
                     await controller.close()
+        return None
 
     async def _stand(self, seconds: float) -> MetadataImage:
         controller = self._make(lambda: None)
