@@ -24,11 +24,19 @@ topics = App(help="Create, list, describe, change and delete topics.", no_args_i
 def create(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            metavar="N",
+            help="How many; else num.partitions.",
+        ),
+    ] = None,
     replication_factor: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Copies of each partition.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, metavar="N", help="Copies of each; else default.replication.factor."),
+    ] = None,
     config: Annotated[
         list[str],
         typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
@@ -40,12 +48,14 @@ def create(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Create a topic."""
-    from ...protocol.errors import InvalidPartitions, TopicAlreadyExists
+    from ...protocol.errors import InvalidPartitions, PolicyViolation, TopicAlreadyExists
 
     configs = parse_pairs(config, "--config")
     with _admin(bootstrap) as admin:
         try:
-            description = admin.create_topic(topic, partitions, replication_factor, configs)
+            description = admin.create_topic(
+                topic, partitions or -1, replication_factor or -1, configs
+            )
         except TopicAlreadyExists:
             if if_not_exists:
                 note(f"topic {topic!r} already exists")
@@ -54,12 +64,12 @@ def create(
                 f"topic {topic!r} already exists; `bradbury topics describe {topic}` shows it, "
                 f"`bradbury topics delete {topic}` removes it with its records"
             ) from None
-        except InvalidPartitions as error:
+        except (InvalidPartitions, PolicyViolation) as error:
             raise CommandFailed(f"{error}; say another --partitions") from None
     if as_json:
         print_json(_summary(description))
     else:
-        note(f"created topic {topic!r} with {count_text(partitions, 'partition')}")
+        note(f"created topic {topic!r} with {count_text(len(description.partitions), 'partition')}")
 
 
 @topics.command("list")

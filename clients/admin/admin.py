@@ -112,11 +112,14 @@ class Admin:
     def create_topic(
         self,
         name: str,
-        partitions: int = 1,
-        replication_factor: int = 1,
+        partitions: int = -1,
+        replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> TopicDescription:
         """Create one topic and describe it.
+
+        partitions, replication_factor: by default the brokers' num.partitions and
+        default.replication.factor.
 
         Raises:
             TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidReplicationFactor,

@@ -35,8 +35,8 @@ class NewTopic:
     """A topic to create. partitions, replication_factor: -1 for the broker's default."""
 
     name: str
-    partitions: int = 1
-    replication_factor: int = 1
+    partitions: int = -1
+    replication_factor: int = -1
     configs: Mapping[str, str] | None = None
 
 

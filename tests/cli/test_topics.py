@@ -1,9 +1,11 @@
 """bradbury topics: against a real cluster."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+import bradbury
 from bradbury import LocalCluster
 from bradbury.tests.support.command_line import Command
 
@@ -150,3 +152,17 @@ def test_partitions_are_added_and_never_taken_away(command: Command, bradbury_to
     assert "has 3 partitions already" in error
     assert "say a greater TOTAL" in error
     assert "does not exist" in command("topics", "add-partitions", "nowhere", "3").error
+
+
+def test_without_numbers_a_topic_gets_those_of_the_brokers(
+    command: Command, tmp_path: Path
+) -> None:
+    config = {"num.partitions": 3, "default.replication.factor": 2}
+    with bradbury.local(data_dir=str(tmp_path), nodes=2, config=config) as cluster:
+        servers = cluster.bootstrap_servers
+        made = command("topics", "create", "t", "--bootstrap", servers)
+        assert "created topic 't' with 3 partitions" in made.err
+        with cluster.admin() as admin:
+            (found,) = admin.describe_topics(["t"])
+            assert [len(one.replicas) for one in found.partitions] == [2] * 3
+            assert len(admin.create_topic("one", 1).partitions) == 1
