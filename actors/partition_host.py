@@ -81,9 +81,7 @@ class PartitionHost:
         self._threads = StorageThreads(self._driver)
         self.fsyncs = self._threads.fsyncs
         self._conversions = ConversionPool()
-        self.logs = PartitionLogs(
-            paths, file_system, config, now_ms=now_ms, in_thread=self._threads.run
-        )
+        self.logs = PartitionLogs(paths, file_system, config, now_ms=now_ms)
         self.steps = ReplicaManager(self, self._driver.effects)
         self._hosted: dict[Replica, HostedReplica] = {}
         """What handlers reach of them."""
@@ -170,7 +168,7 @@ class PartitionHost:
             now_ms=self._now_ms,
             in_thread=self._threads.run,
             changed=self.steps.changed,
-            flush=self._flush,
+            run=self._driver.run,
             on_failure=self.on_failure,
         )
         self._mover = ReplicaMover(
@@ -205,10 +203,10 @@ class PartitionHost:
             await self.cleaner.stop()
         if self._upkeep is not None:
             await self._upkeep.stop()
+        directories = self.logs.end()
+        if directories is not None:
+            await self._driver.run(self.steps.shut_down(directories))
         await self._threads.settle()
-        self.steps.stop()
-        self._driver.carry_out()
-        await self.logs.close()
         self._threads.close()
         self._conversions.close()
 

@@ -8,24 +8,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from ..cluster.broker_config import BrokerConfig
-from ..protocol.errors import KafkaStorageError
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.disk.file_system import FileSystem
 from ..storage.disk.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
 from ..storage.log_config import LogConfig
-from .hosted_replica import InThread
 from .intact_token import IntactToken
 
 logger = logging.getLogger("bradbury.partitions")
 
 
 class PartitionLogs:
-    """One event loop. `open` first; `close` at last."""
+    """`open` first, `begin` when it is known whose they are, `end` before they are closed."""
 
     def __init__(
         self,
@@ -34,13 +31,11 @@ class PartitionLogs:
         config: BrokerConfig,
         *,
         now_ms: Callable[[], int],
-        in_thread: InThread,
     ) -> None:
         self._paths = tuple(paths)
         self._file_system = file_system
         self._config = config
         self._now_ms = now_ms
-        self._in_thread = in_thread
         self._directories: LogDirectories | None = None
         self._token: IntactToken | None = None
         self.has_all_data = True
@@ -99,16 +94,12 @@ class PartitionLogs:
         assert self._directories is not None, "open() comes first"
         return self._directories
 
-    async def close(self) -> None:
-        """Flush everything, write the checkpoints and the clean marks."""
-        if self._directories is not None:
-            directories, self._directories = self._directories, None
-            if self._token is not None:
-                self._token.remove()  # from here on the clean marks say it
-            try:
-                await self._in_thread(partial(directories.close, clean=True))
-            except KafkaStorageError as error:
-                logger.error("not closed cleanly, so the next start recovers it: %s", error)  # noqa: TRY400
+    def end(self) -> LogDirectories | None:
+        """The directories, if open, to be closed: from here on their clean marks say it."""
+        directories, self._directories = self._directories, None
+        if directories is not None and self._token is not None:
+            self._token.remove()
+        return directories
 
     def begin(self) -> None:
         """The directories are this node's from now on; the death of its process loses nothing."""

@@ -24,12 +24,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ..cluster.broker_config import BrokerConfig
+from ..replication.log_flusher import FOREVER_MS, LogFlusher
+from ..replication.procedure import Sequel
 from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.disk_guard import DiskGuard
 from ..storage.disk.storage_failure import StorageFailure
-from ..storage.log.partition_log import PartitionLog
 from .deletion_policy import load_deletion_policy
 from .hosted_replica import InThread
 
@@ -39,7 +40,6 @@ TopicPartition = tuple[str, int]
 ROUND_SECONDS = 0.2
 GUARD_SECONDS = 1.0
 DELETION_SECONDS = 10.0
-FOREVER_MS = 2**63 - 1
 AT_A_TIME = 100
 """Partitions of a slow round between two chances for requests: a millisecond or so."""
 
@@ -50,7 +50,10 @@ class Round(NamedTuple):
 
 
 class PartitionUpkeep:
-    """Runs on the node's loop from start() to stop(). `changed`: see replication.replica."""
+    """Runs on the node's loop from start() to stop(). `changed`: see replication.replica.
+
+    `run` runs a sequel of the steps.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class PartitionUpkeep:
         now_ms: Callable[[], int],
         in_thread: InThread,
         changed: dict[Replica, None],
-        flush: Callable[[PartitionLog], Awaitable[None]],
+        run: Callable[[Sequel], Awaitable[None]],
         on_failure: Callable[[], None],
     ) -> None:
         self._directories = directories
@@ -69,13 +72,13 @@ class PartitionUpkeep:
         self._now_ms = now_ms
         self._in_thread = in_thread
         self._on_failure = on_failure
-        self._flush = flush
+        self._run = run
         self._changed = changed
+        self._flusher = LogFlusher(directories, changed, on_storage_failure=on_failure)
         self._guard = DiskGuard(config.bradbury_log_dir_min_free_bytes)
         self._guard_due = 0.0
         self._room_due = 0.0
         self._short: set[str] = set()
-        self._checkpointing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._deletion_policy = load_deletion_policy(config.bradbury_log_deletion_policy)
         retention_seconds = config.log_retention_check_interval_ms / 1000
@@ -104,8 +107,7 @@ class PartitionUpkeep:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        async with self._checkpointing:
-            pass
+        await self._run(self._flusher.settle())
 
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
@@ -126,19 +128,7 @@ class PartitionUpkeep:
     # --- rounds ----------------------------------------------------------------------------------
 
     async def _flush_changed(self) -> None:
-        now = self._now_ms()
-        due = []
-        for replica in list(self._changed):
-            log = replica.log
-            if log.needs_flush(now) or log.recovery_point < log.segments[-1].base_offset:
-                due.append(replica)
-            if log.config.flush_ms == FOREVER_MS or log.unflushed_records == 0:
-                self._changed.pop(replica, None)
-        for replica in due:
-            try:
-                await self._flush(replica.log)
-            except StorageFailure:
-                continue  # its directory is offline, and said so; the other ones are not
+        await self._run(self._flusher.flush_changed(self._now_ms()))
 
     async def _guard_space(self) -> None:
         """More often while there are appends: a fast disk fills a lot in a second."""
@@ -185,15 +175,7 @@ class PartitionUpkeep:
 
     async def checkpoint(self) -> None:
         """Returns when it is on the disks."""
-        async with self._checkpointing:  # two at a time would rename each other's files away
-            for directory in self._directories.online:
-                work = directory.begin_checkpoint()
-                if work is None:
-                    continue
-                try:
-                    await self._in_thread(work.run)
-                except StorageFailure:
-                    self._on_failure()
+        await self._run(self._flusher.checkpoint())
 
     async def _retain_all(self) -> None:
         now = self._now_ms()

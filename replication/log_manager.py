@@ -11,7 +11,6 @@ What waits for the disk is written as a sequel (see procedure). Not here: who le
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,8 +28,7 @@ from ..storage.directories.replica_directories import ReplicaId
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import PartitionLog
 from ..storage.log_config import LogConfig
-from .effects import WorkingStep
-from .procedure import Outcomes, Sequel
+from .procedure import OneAtATime, Outcomes, Sequel
 
 logger = logging.getLogger(__name__)
 
@@ -119,27 +117,6 @@ class RetireLog:
         )
 
 
-class NoteTurn:
-    """One note is written at a time; see procedure.Condition."""
-
-    def __init__(self) -> None:
-        self._is_taken = False
-        self._waiting: deque[WorkingStep] = deque()
-
-    def begin_waiting(self, step: WorkingStep) -> None:
-        if self._is_taken:
-            self._waiting.append(step)
-        else:
-            self._is_taken = True
-            step.on_work_done(self, None, 0)
-
-    def release(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().on_work_done(self, None, 0)
-        else:
-            self._is_taken = False
-
-
 class LogManager:
     """Of one life of one node."""
 
@@ -156,7 +133,7 @@ class LogManager:
         self._config_of = config_of
         self._new_id = new_id
         self._on_storage_failure = on_storage_failure
-        self._note_turn = NoteTurn()
+        self._note_turn = OneAtATime()
         # Those that were there at the start, and that no partition was found to be of yet.
         self._unclaimed: dict[PartitionLog, TopicPartition] = {
             log: key for directory in directories.online for key, log in directory.logs.items()

@@ -7,6 +7,7 @@ to the steps around it, so what was known before a yield has to be looked at aga
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
@@ -96,3 +97,24 @@ class Procedure:
         self.is_running = False
         self._awaited = []
         self._on_end(error)
+
+
+class OneAtATime:
+    """A condition that one procedure after the other has, until it says `release`."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: deque[WorkingStep] = deque()
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        if self._is_taken:
+            self._waiting.append(step)
+        else:
+            self._is_taken = True
+            step.on_work_done(self, None, 0)
+
+    def release(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().on_work_done(self, None, 0)
+        else:
+            self._is_taken = False

@@ -38,7 +38,7 @@ from ..protocol.record_batch import Buffer
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import AppendResult, PartitionLog
 from ..storage.log_config import LogConfig
-from .effects import Effects, LeadershipEnded, Reply, RunWork
+from .effects import Effects, LeadershipEnded, Reply, RunWork, WorkingStep
 from .storage_work import LogFlush, begin_flush
 
 EVERYTHING = 1 << 30
@@ -107,6 +107,7 @@ class Replica:
         self._deletions: list[tuple[int, Any]] = []
         """(offset, ticket) of those who wait until all in sync have dropped what is below it."""
         self._is_flushing = False
+        self._flush_ended: FlushEnded | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -365,9 +366,18 @@ class Replica:
         self._is_flushing = False
         if failure is not None:
             self._host.on_storage_failure()  # which tells everyone who waits here
-            return
-        work.complete()
-        self._advance(EVERYTHING)
+        else:
+            work.complete()
+            self._advance(EVERYTHING)
+        if self._flush_ended is not None and not self._is_flushing:
+            self._flush_ended.is_met(now_ms)
+
+    def flush_ended(self) -> FlushEnded | None:
+        """What to wait for until no fsync of this replica is on its way; None: nothing."""
+        if self._is_flushing:
+            self._flush_ended = FlushEnded()
+            return self._flush_ended
+        return None
 
     def on_storage_failure(self) -> None:
         """Its disk has failed somebody who has read its log."""
@@ -381,3 +391,19 @@ class Replica:
         self.log = log
         self._host.changed[self] = None
         self._advance()
+
+
+class FlushEnded:
+    """The condition that a replica's fsync has ended, before its log is closed."""
+
+    def __init__(self) -> None:
+        self._step: WorkingStep | None = None
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        """See procedure.Condition."""
+        self._step = step
+
+    def is_met(self, now_ms: int) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.on_work_done(self, None, now_ms)

@@ -29,6 +29,7 @@ from ..protocol.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
+from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.directories.partition_directory import DELETE_SUFFIX
 from ..storage.disk.storage_failure import DirectoryHealth
@@ -76,7 +77,7 @@ class ReplicaManagerNode(Protocol):
 
 
 class ReplicaManager:
-    """Of one life of one node. `start`, then `apply` for every image; `halt` and `stop` at last."""
+    """Of one life of one node. `start`, `apply` for every image; `halt`, `shut_down` at last."""
 
     def __init__(self, node: ReplicaManagerNode, effects: Effects) -> None:
         self.effects = effects
@@ -107,11 +108,23 @@ class ReplicaManager:
             self._applying.cancel()
         self.fetchers.leave_all()
 
-    def stop(self) -> None:
-        """The logs are about to be closed: what they fail at from here on is no failure."""
+    def shut_down(self, directories: LogDirectories) -> Sequel:
+        """The order of a clean stop, after others lead: nothing is appended any more, what is being
+        written is written, then all is flushed and the clean marks say so. `halt` comes first.
+        """
         for replica in self.by_partition.values():
             replica.resign()
-        self._logs = None
+        yield [
+            condition
+            for replica in self.by_partition.values()
+            if (condition := replica.flush_ended()) is not None
+        ]
+        self._logs = None  # what fails from here on is no failure
+        [failure] = yield [CloseDirectories(directories)]
+        if isinstance(failure, KafkaStorageError):
+            logger.error("not closed cleanly, so the next start recovers it: %s", failure)
+        elif failure is not None:
+            raise failure
 
     @property
     def logs(self) -> LogManager:
@@ -422,6 +435,17 @@ def _check_leader_epoch(epoch: int, told: int) -> None:
         raise FencedLeaderEpoch(f"leader epoch {told} is over")
     if told > epoch:
         raise UnknownLeaderEpoch(f"leader epoch {told} is news here")
+
+
+class CloseDirectories:
+    """All log directories on their way to a clean stop."""
+
+    def __init__(self, directories: LogDirectories) -> None:
+        self._directories = directories
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        self._directories.close(clean=True)
 
 
 class BeginEpochs:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from bradbury.actors.partition_upkeep import PartitionUpkeep
+from bradbury.actors.step_driver import StepDriver
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.disk.file_system import OsFileSystem
-from bradbury.storage.log.partition_log import PartitionLog
 
 T = TypeVar("T")
 FREE_BYTES = 10_000
@@ -21,10 +21,6 @@ FLOOR_BYTES = 4_000
 class NearlyFullDisk(OsFileSystem):
     def free_bytes(self, path: str) -> int:
         return FREE_BYTES
-
-
-async def nothing_to_flush(log: PartitionLog) -> None:
-    raise AssertionError(f"{log} has no records")
 
 
 def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
@@ -51,7 +47,7 @@ def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
             now_ms=lambda: 0,
             in_thread=in_thread,
             changed={},
-            flush=nothing_to_flush,
+            run=StepDriver().run,
             on_failure=lambda: None,
         )
         upkeep.start()

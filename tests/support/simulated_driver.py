@@ -19,6 +19,7 @@ from bradbury.replication.effects import (
     SuspectNode,
     TickingStep,
 )
+from bradbury.replication.procedure import Procedure, Sequel
 
 from .simulated_network import Process
 
@@ -61,6 +62,16 @@ class SimulatedDriver:
                 self._carriers[type(effect)](effect)
         finally:
             self._is_carrying_out = False
+
+    def run(self, sequel: Sequel, then: Callable[[Exception | None], None]) -> None:
+        """Run a sequel of steps for somebody who is none."""
+        Procedure(
+            self.effects,
+            sequel,
+            self.now_ms(),
+            lambda error: self.effects.append(Reply(then, error)),
+        ).begin()
+        self.carry_out()
 
     def _run_work(self, effect: RunWork) -> None:
         """What it was to write is on the disk at its end, and not before."""

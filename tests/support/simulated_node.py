@@ -34,6 +34,7 @@ from bradbury.replication.effects import (
     Resigned,
     SendAlterPartition,
 )
+from bradbury.replication.log_flusher import LogFlusher
 from bradbury.replication.log_manager import LogManager
 from bradbury.replication.replica import Replica
 from bradbury.replication.replica_manager import ReplicaManager
@@ -138,6 +139,11 @@ class SimulatedNode:
             on_storage_failure=self.steps.on_storage_failure,
         )
         self.steps.start(log_manager)
+        self.flusher = LogFlusher(
+            directories,
+            self.steps.changed,
+            on_storage_failure=self.steps.on_storage_failure,
+        )
         self.driver.tick_when_due(self.steps.alter_partition)
         self.voter = SimulatedVoter(
             f"broker/{self.node_id}",
@@ -198,9 +204,14 @@ class SimulatedNode:
 
         def left(_: Any) -> None:
             if self.process.is_up and self.directories is not None:
-                self.directories.close(clean=True)
-                self.kill()
-                on_stopped()
+                self.steps.halt()
+                self.driver.run(self.steps.shut_down(self.directories), stopped)
+
+        def stopped(error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self.kill()
+            on_stopped()
 
         controller = self.cluster.controller_for(self)
         self.cluster.network.call(
@@ -212,13 +223,17 @@ class SimulatedNode:
         )
 
     def _checkpoint(self) -> None:
-        assert self.directories is not None
-        for replica in self.replicas.values():
-            log = replica.log
-            if log.recovery_point < log.segments[-1].base_offset:
-                replica.flush(lambda: None)
-        self.directories.all[0].checkpoint()
-        self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
+        def again(error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
+
+        def flushed(error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self.driver.run(self.flusher.checkpoint(), again)
+
+        self.driver.run(self.flusher.flush_changed(self.clock.now_ms), flushed)
 
     # --- the controller --------------------------------------------------------------------------
 

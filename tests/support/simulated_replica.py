@@ -152,18 +152,3 @@ class SimulatedReplica:
         if self.log.config.flush_messages == 1:
             claimed = self.node.claimed
             claimed[self.partition_id] = max(offset, claimed.get(self.partition_id, 0))
-
-    def flush(self, then: Callable[[], None]) -> None:
-        """Bring what is appended now to the disk; it takes a while."""
-        work = self.log.begin_flush()
-        if work is None:
-            then()
-            return
-        log = self.log
-
-        def done() -> None:
-            work.run()
-            log.complete_flush(work)
-            then()
-
-        self.node.process.after(self.node.cluster.swarm.fsync_ms, done)

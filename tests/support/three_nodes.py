@@ -87,13 +87,17 @@ class ThreeNodes:
         async def die() -> None:
             node._is_open = False
             node.listener.close()
-            if node._following is not None:
-                node._following.cancel()
+            node._lifecycle.stop()
+            node._set_timer()
+            for task in node._living:
+                task.cancel()
             host = node.host
             await host.stop_following()
             await host._upkeep.stop()
             await host.cleaner.stop()
-            host.steps.stop()
+            for replica in host.replicas:
+                replica.resign()
+            host.steps._logs = None
             host._driver.carry_out()
             directories, host.logs._directories = host.logs._directories, None
             directories.close(clean=False)
