@@ -10,6 +10,7 @@ The decisions are cluster/'s and storage/'s; the simulated parts only join them,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from uuid import UUID
 
@@ -35,7 +36,7 @@ from bradbury.protocol.records import encode_records
 from bradbury.storage.log_config import LogConfig
 
 from .simulated_clients import Producer, Reader
-from .simulated_controller import SimulatedController
+from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults, Swarm
 from .simulated_group_oracle import GroupOracle
 from .simulated_members import SHARED_PARTITIONS, Member
@@ -51,7 +52,6 @@ FORMED = (EpochRecord, ClusterRecord)
 """Records that the first controller of a new cluster writes."""
 OFFSETS_ID = UUID(int=8)
 SETTLE_MS = 20_000
-STAND_MS = 2_000
 FIRST_CLIENT = 100
 FETCH_BYTES = 2_000
 
@@ -95,7 +95,6 @@ class SimulatedCluster:
         self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
         self.controllers: list[SimulatedController] = []
         self.current: SimulatedController | None = None
-        self._doubted: SimulatedController | None = None
         self.is_calm = False
         self._format()
         self.start_controller()
@@ -240,26 +239,28 @@ class SimulatedCluster:
         self.oracle.note(
             None, f"controller {controller.name} is active in epoch {controller.me.epoch}"
         )
+        if self.current is None or self.current.me.epoch < controller.me.epoch:
+            # Whoever has lost the former one finds this one by the voters' promise.
+            self.current = controller
         if not controller.image.topics:
             first = [each for each in self._first_records if not isinstance(each, FORMED)]
             controller.write(lambda image: [] if image.topics else first)
 
-    def on_former_controller(self) -> None:
-        """A node was answered by one that does not know that it is over. When that is the one that
-        all ask, a node stands for controller after a while, as cluster/candidacy has it.
-        """
-        former = self.current
-        if former is None or former is self._doubted:
-            return
-        self._doubted = former
+    def is_port_closed(self, port: int) -> bool:
+        """Whether the machine is there and nobody listens; not if nobody ever was registered."""
+        node = self.nodes.get(port - FIRST_PORT)
+        return node is not None and not node.process.is_up
 
-        def stand() -> None:
-            if self.current is former and former.me.epoch < self.oracle.image.epoch:
-                self.start_controller()
-            elif self._doubted is former:
-                self._doubted = None
-
-        self.clock.after(STAND_MS, stand)
+    def start_standby(
+        self, node: SimulatedNode, on_started: Callable[[Exception | None], None]
+    ) -> SimulatedController:
+        """One that stands in for the one that Ray knows, in a broker's process."""
+        made = SimulatedController(
+            self, len(self.controllers), node.process.machine, on_started=on_started
+        )
+        self.controllers.append(made)
+        self.oracle.note(None, f"controller {made.name} stands in on machine {node.node_id}")
+        return made
 
     def controller_for(self, node: SimulatedNode) -> SimulatedController:
         """Whom this node takes for the controller now."""

@@ -79,7 +79,16 @@ def config_of(swarm: Swarm) -> BrokerConfig:
 class SimulatedController:
     """One process. It begins anew until it is active; when it is superseded then, it is over."""
 
-    def __init__(self, cluster: SimulatedCluster, number: int, machine: int) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        number: int,
+        machine: int,
+        *,
+        on_started: Callable[[Exception | None], None] | None = None,
+    ) -> None:
+        """`on_started`: of one that stands in; it does not begin anew."""
+        self._tell_started = on_started
         self.cluster = cluster
         self.name = f"c{number}"
         self.process = Process(cluster.clock, machine, self.name)
@@ -128,6 +137,12 @@ class SimulatedController:
         if failure is None:
             self.cluster.on_controller(self)
             self._change_voters_later()
+        if self._tell_started is not None:
+            self._tell_started(failure)
+        if failure is None:
+            return
+        if self._tell_started is not None:
+            self._end(str(failure))
         elif self.cluster.current is self and self.process.is_up:
             self.process.after(30 + self.cluster.random.randrange(30), self._start)
         else:
@@ -139,6 +154,13 @@ class SimulatedController:
 
     def kill(self) -> None:
         self.process.end_life()
+
+    def end(self, reason: str) -> None:
+        """The broker that it stands in for knows that it is over."""
+        if self.process.is_up:
+            self.step.end(reason)
+            self._after_input()
+            self._end(reason)
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -224,8 +246,7 @@ class SimulatedController:
             case RunAside(work):
                 self.process.after(1, lambda: self._on_done(effect, self._result_of(work)))
             case ProbePort(_, port):
-                node = cluster.nodes.get(port - FIRST_PORT)  # None: it has not registered yet
-                is_dead = node is not None and not node.process.is_up
+                is_dead = cluster.is_port_closed(port)
                 self.process.after(2, lambda: self._on_done(effect, is_dead))
             case Ended():
                 self._end("another controller took over, or no majority of the voters answers")

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from bradbury.actors.hosted_replica import HostedReplica
 from bradbury.cluster.alter_partition import ProposedIsr
+from bradbury.cluster.candidacy import Candidacy
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
@@ -17,15 +18,20 @@ from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.controller.effects import (
     ApplyMetadata,
     AskController,
+    AskStandby,
+    EndStandby,
     Fenced,
     Instant,
+    ProbePort,
     Refuse,
     Reply,
+    StandIn,
     StoreIdentity,
 )
 from bradbury.controller.node_lifecycle import Life, NodeLifecycle
+from bradbury.controller.standby_controller import Seen, StandbyController, StandbyTimes
 from bradbury.handlers.fetch_session import FetchSessionCache
-from bradbury.protocol.errors import ConnectionFailed, KafkaError, StaleBrokerEpoch
+from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.replication.effects import (
     LeaderElected,
@@ -42,7 +48,7 @@ from bradbury.storage.directories.directory_identity import DirectoryIdentity, w
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log_config import LogConfig
 
-from .simulated_controller import FIRST_PORT
+from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
@@ -56,6 +62,8 @@ if TYPE_CHECKING:
 
 DATA = "/data"
 RETRY_MS = 30
+STANDBY_TIMES = StandbyTimes(look_ms=50, again_ms=200, start_ms=2_000)
+OF_STANDBY = (ProbePort, StandIn, AskStandby, EndStandby)
 CONTROLLER_MS = 250
 
 
@@ -91,6 +99,7 @@ class SimulatedNode:
 
     def _begin_steps(self) -> None:
         cluster = self.cluster
+        self.standing: SimulatedController | None = None
         self.driver = driver = SimulatedDriver(
             self.process, fsync_ms=cluster.swarm.fsync_ms, on_work=self._on_work
         )
@@ -159,6 +168,9 @@ class SimulatedNode:
 
     def kill(self) -> None:
         """The process dies; its machine, and with it the page cache, lives on."""
+        if self.standing is not None:
+            self.cluster.kill_controller(self.standing)
+            self.standing = None
         self.process.end_life()
         self.disk = self.disk.after_death()
         self.is_registered = False
@@ -258,6 +270,47 @@ class SimulatedNode:
         )
         self.lifecycle.register(self._on_registered, registration)
         self._perform()
+        self.candidacy = Candidacy()
+        self.standby = StandbyController(self.candidacy, effects, STANDBY_TIMES)
+        self._look()
+
+    def _look(self) -> None:
+        """Whether to stand in for the controller."""
+        lifecycle, standing = self.lifecycle, self.standing
+        assert self.voter is not None
+        self.standby.on_tick(
+            Seen(
+                self.voter.step.promise,
+                self.metadata_directory_id,
+                self.image,
+                None if standing is None else standing.me,
+                standing is not None and standing.is_active,
+            ),
+            self._now(),
+        )
+        self._perform()
+        self.process.after(
+            max(1, self.standby.next_deadline_ms - self.clock.now_ms),
+            lambda: self._look() if lifecycle is self.lifecycle else None,
+        )
+
+    def _stand(self, timeout_ms: int, done: Callable[[Any], None]) -> None:
+        answers: list[Any] = []
+
+        def started(failure: Exception | None) -> None:
+            if not answers:
+                answers.append(failure)
+                done(made.image if failure is None else failure)
+
+        made = self.cluster.start_standby(self, started)
+        self.standing = made
+
+        def give_up() -> None:
+            if not answers:
+                started(TimeoutError("not active"))
+                made.end("it was not active in time")
+
+        self.process.after(timeout_ms, give_up)
 
     def _on_registered(self, failure: Exception | None) -> None:
         if failure is not None:
@@ -295,7 +348,8 @@ class SimulatedNode:
 
         def done(result: Any) -> None:
             if lifecycle is self.lifecycle:
-                lifecycle.on_done(effect, result, self._now())
+                step = self.standby if isinstance(effect, OF_STANDBY) else lifecycle
+                step.on_done(effect, result, self._now())
                 self._perform()
 
         match effect:
@@ -310,15 +364,26 @@ class SimulatedNode:
                 self.apply(image, then=lambda: self.process.after(0, lambda: done(None)))
             case Fenced():
                 self.cluster.on_fenced(self)
+            case ProbePort(_, port):
+                is_dead = self.cluster.is_port_closed(port)
+                self.process.after(2, lambda: done(is_dead))
+            case StandIn(timeout_ms):
+                self._stand(timeout_ms, done)
+            case AskStandby(call):
+                if self.standing is not None:
+                    self.standing.ask(call, done)
+            case EndStandby(reason):
+                standing, self.standing = self.standing, None
+                if standing is not None:
+                    standing.end(reason)
 
     def _ask_controller(self, call: Any, done: Callable[[Any], None]) -> None:
         controller = self.cluster.controller_for(self)
         is_parked = isinstance(call, Poll)
 
         def answered(result: Any) -> None:
-            if is_parked and isinstance(result, MetadataUpdate):
-                if result.controller_epoch < self.lifecycle.controller_epoch:
-                    self.cluster.on_former_controller()
+            if is_parked:
+                self._on_heard(result)
             done(ConnectionFailed("lost") if result is LOST else result)
 
         self.cluster.network.call(
@@ -362,6 +427,15 @@ class SimulatedNode:
         if self._proposed.get(partition_id) != proposed and replica and replica.leader:
             self._proposed[partition_id] = proposed
             self.cluster.on_proposal(replica, proposed.isr)
+
+    def _on_heard(self, result: Any) -> None:
+        """As actors/handles does."""
+        is_update = isinstance(result, MetadataUpdate)
+        if is_update and result.controller_epoch >= self.lifecycle.controller_epoch:
+            self.candidacy.on_heard()
+        elif is_update or isinstance(result, NotController) or result is LOST:
+            is_reachable = result is not LOST
+            self.candidacy.on_unheard(now_ms=self.clock.now_ms, is_reachable=is_reachable)
 
     # --- following the metadata ------------------------------------------------------------------
 
