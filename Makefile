@@ -1,6 +1,7 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
 # make test      linters, types, import rules, all tests
 # make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: forty minutes on two cores)
+# make mutants   lines of the core made wrong one at a time: what notices it (an hour on two cores)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make wheel     the wheel that is taken to other machines, in wheels/
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate crash wheel wheel-test deploy-test java clean
+.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -78,6 +79,12 @@ wheel-test: $(VENV)/.test
 deploy-test: $(VENV)/.test java
 	$(BIN)/python -m bradbury.tests.deploy.ray_up $(ARGS)
 	$(BIN)/python -m bradbury.tests.deploy.idle_nodes
+
+# Single lines of the pure core are made wrong, and the simulation and fast tests must notice; see
+# docs/simulation.md. Goes on where it was interrupted. ARGS='--only "groups/*"', --at path:line, --again.
+MUTANTS ?= 150
+mutants: $(VENV)/.test
+	$(BIN)/python -m bradbury.tests.mutation.run --mutants $(MUTANTS) $(ARGS)
 
 # The whole replicated cluster under a virtual clock, with faults; see docs/simulation.md. Totals of
 # all runs are kept in .cache/simulation.json. ARGS="--seed 17" shows one, "--faults 300" the score.

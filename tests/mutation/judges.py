@@ -1,0 +1,183 @@
+"""What is run against a mutant, the cheapest first, until something notices it.
+
+simulation   some seeds of the simulated cluster
+histories    told histories, and the small world of the metadata quorum
+own tests    those of the mutant's folder, and of what drives its steps
+test-fast    the rest of make test-fast
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .shadow import ROOT, ShadowTree
+
+FAST = ("storage", "groups", "cluster", "handlers")
+OWN: Mapping[str, tuple[str, ...]] = {
+    "groups": (
+        "tests/groups",
+        "tests/actors/test_group_host.py",
+        "tests/actors/test_group_loading.py",
+        "tests/handlers/test_group_handlers.py",
+    ),
+    "replication": ("tests/replication", "tests/actors/test_partition_upkeep.py"),
+    "controller": (
+        "tests/controller",
+        "tests/cluster",
+        "tests/actors/test_controller.py",
+        "tests/actors/test_metadata_voters.py",
+        "tests/actors/test_metadata_snapshots.py",
+        "tests/actors/test_voter_changes.py",
+        "tests/actors/test_standby.py",
+    ),
+}
+HISTORIES = ("tests/simulation/test_known_histories.py", "tests/simulation/test_metadata_quorum.py")
+IS_FAST = "not slow and not ray and not spark and not java"
+PATIENCE = 10
+"""Times what the unchanged tree takes; a mutant that takes longer is stuck."""
+LEAST_SECONDS = 120.0
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`by`: the judge that noticed; None: nobody did."""
+
+    by: str | None
+    says: str
+    seconds: float
+
+
+def judges_of(path: str, seeds: int) -> list[Judge]:
+    """For a mutant of this module."""
+    folder = path.partition("/")[0]
+    own = _existing(OWN.get(folder, (f"tests/{folder}",)))
+    rest = _existing(f"tests/{each}" for each in FAST if f"tests/{each}" not in own)
+    simulation = ["-m", "bradbury.tests.mutation.seeds", "--count", str(seeds)]
+    if folder == "groups":
+        simulation.append("--groups")
+    judges = [
+        Judge("simulation", (sys.executable, *simulation)),
+        Judge("histories", _pytest(HISTORIES)),
+        Judge("own tests", _pytest(own)),
+        Judge("test-fast", _pytest(rest)),
+    ]
+    # No history is told of groups.
+    return [each for each in judges if folder != "groups" or each.name != "histories"]
+
+
+def _existing(paths: object) -> tuple[str, ...]:
+    return tuple(each for each in paths if (ROOT / each).exists())  # type: ignore[attr-defined]
+
+
+def _pytest(paths: tuple[str, ...]) -> tuple[str, ...]:
+    options = ("-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-m", IS_FAST)
+    return (sys.executable, "-m", "pytest", *options, *paths)
+
+
+def judge(tree: ShadowTree, judges: list[Judge], patience: Mapping[str, float]) -> Verdict:
+    """What becomes of the mutant in `tree`. `patience`: seconds by judge."""
+    began = time.monotonic()
+    for each in judges:
+        noticed = run(tree, each, patience.get(each.name, LEAST_SECONDS))
+        if noticed is not None:
+            return Verdict(each.name, noticed, time.monotonic() - began)
+    return Verdict(None, "", time.monotonic() - began)
+
+
+def run(tree: ShadowTree, one: Judge, seconds: float) -> str | None:
+    """What it says against the mutant; None: nothing."""
+    command = list(one.command)
+    if "pytest" in command:
+        command += ["-o", f"pythonpath={tree.folder}", f"--basetemp={tree.folder / 'tmp'}"]
+    process = subprocess.Popen(
+        command,
+        cwd=tree.package,
+        env=tree.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    _running.add(process)
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        process.communicate()
+        return f"not done after {seconds:.0f} s"
+    finally:
+        _running.discard(process)
+    return None if process.returncode == 0 else _last_words(output)
+
+
+def end_all() -> None:
+    """Whatever runs now: its verdict says nothing."""
+    for process in list(_running):
+        _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """With what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _last_words(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith(("FAILED", "ERROR", "seed"))]
+    return (named or lines or ["it ended without a word"])[-1][:200]
+
+
+def patience_of(tree: ShadowTree, folders: set[str], seeds: int) -> dict[str, float]:
+    """By judge, from what it takes for the tree as it is.
+
+    Raises RuntimeError: something is wrong without any mutant.
+    """
+    found: dict[str, float] = {}
+    done: set[tuple[str, ...]] = set()
+    for folder in sorted(folders):
+        for each in judges_of(f"{folder}/", seeds):
+            if each.command in done:
+                continue
+            done.add(each.command)
+            began = time.monotonic()
+            wrong = run(tree, each, 3_600)
+            if wrong is not None:
+                raise RuntimeError(f"without a mutant {each.name} fails: {wrong}")
+            needs = PATIENCE * (time.monotonic() - began)
+            found[each.name] = max(needs, LEAST_SECONDS, found.get(each.name, 0))
+    return found
+
+
+def tree_for(folder: Path) -> ShadowTree:
+    """Its package is the one that a process sees: asserted once, for everything rests on it."""
+    tree = ShadowTree(folder)
+    tree.put("groups/__init__.py", '"""A mutant."""\n')
+    seen = subprocess.run(
+        [sys.executable, "-c", "import bradbury.groups as it; print(it.__doc__)"],
+        cwd=ROOT,
+        env=tree.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    tree.clear()
+    if seen != "A mutant.\n":
+        raise RuntimeError(f"the package is not imported from {folder}")
+    return tree
