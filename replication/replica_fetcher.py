@@ -168,6 +168,8 @@ class ReplicaFetcher:
         self._delayed: dict[PartitionId, _Delayed] = {}
         self._forgotten: dict[PartitionId, None] = {}
         self._session = (NO_SESSION, INITIAL_EPOCH)
+        self._broker_epoch = node.broker_epoch
+        """Of this node, as the session was told it."""
         self._is_waiting = False
         """For an answer of the leader."""
         self._working: Procedure | None = None
@@ -176,9 +178,6 @@ class ReplicaFetcher:
         self._resume_ms = 0
         self._backoff_ms = FIRST_BACKOFF_MS
         self._failure: str | None = None
-
-    def __str__(self) -> str:
-        return f"fetcher of node {self.leader_id}"
 
     # --- what to follow --------------------------------------------------------------------------
 
@@ -233,6 +232,11 @@ class ReplicaFetcher:
         if self._out_of_range:
             self._ask_for_offset()
             return
+        if self._broker_epoch != self._node.broker_epoch:
+            # In a session the leader looks only at partitions of which there is news: of idle ones
+            # it would not hear of it, and they could not come into the ISR.
+            self._broker_epoch = self._node.broker_epoch
+            self._begin_session(instead_of=self._session[0])
         for partition_id, delayed in self._delayed.items():
             if delayed.until_ms <= now_ms:
                 self._dirty[partition_id] = None
@@ -247,8 +251,8 @@ class ReplicaFetcher:
         self._is_waiting = True
         self._effects.append(SendFetch(self, self._next_request(now_ms)))
 
-    def _begin_session(self) -> None:
-        self._session = (NO_SESSION, INITIAL_EPOCH)
+    def _begin_session(self, *, instead_of: int = NO_SESSION) -> None:
+        self._session = (instead_of, INITIAL_EPOCH)
         self._asked.clear()
         self._forgotten.clear()
         self._ask_for_all()

@@ -138,3 +138,18 @@ def test_a_position_that_has_changed_while_it_was_asked_from_is_asked_from_anew(
     assert node.logs[GOOD].log_end_offset == 0, "the answer is to another question"
     assert node.question(2).get(GOOD) == 0
     assert node.fetcher._asked[GOOD, 0] == followed.position
+
+
+def test_a_new_registration_of_this_node_is_told_of_all_partitions(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.question(0)
+    node.answer(1)
+    assert node.question(2) == {GOOD: 1, BAD: 1}
+    node.fetcher.on_fetched(FetchResponse(session_id=5), 3, 1_000)
+    assert node.question(4) == {}, "nothing has changed"
+    node.fetcher.on_fetched(FetchResponse(session_id=5), 5, 1_000)
+    node.broker_epoch = 2
+    assert node.question(6) == {GOOD: 1, BAD: 1}
+    [sent] = [each for each in node.effects if isinstance(each, SendFetch)]
+    assert (sent.request.session_id, sent.request.session_epoch) == (5, 0)
+    assert sent.request.replica_state.replica_epoch == 2
