@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from prometheus_client import Metric as Family
 from prometheus_client.core import (
@@ -33,9 +33,13 @@ from ..protocol.error_code import ErrorCode
 from ..storage.cleaner.cleaner import CleaningReport
 
 if TYPE_CHECKING:
+    from ..cluster.metadata_image import MetadataImage
     from ..replication.replica import Replica
+    from .group_host import GroupHost
+    from .listener import Listener
     from .log_cleaner import LogCleaner
-    from .node import Node
+    from .node_metrics import NodeMetrics
+    from .partition_host import PartitionHost
 
 PARTITIONS_AT_ONCE = 250
 SAMPLES_AT_ONCE = 200
@@ -199,7 +203,20 @@ class Numbers:
     histograms: dict[str, Histogram] = field(default_factory=dict)
 
 
-async def read_numbers(node: Node) -> Numbers:
+class MeasuredNode(Protocol):
+    """A node, as far as its metrics go. Implemented by actors/node."""
+
+    metrics: NodeMetrics
+    groups: GroupHost | None
+    listener: Listener
+
+    @property
+    def host(self) -> PartitionHost | None: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+async def read_numbers(node: MeasuredNode) -> Numbers:
     """Read the node's counters, with a turn for everybody between slices. Runs on its loop."""
     started = time.perf_counter()
     metrics = node.metrics

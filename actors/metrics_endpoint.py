@@ -10,15 +10,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 
-from .metrics_collector import Numbers, families, read_numbers
-
-if TYPE_CHECKING:
-    from .node import Node
+from .metrics_collector import MeasuredNode, Numbers, families, read_numbers
 
 logger = logging.getLogger("bradbury.metrics")
 
@@ -33,7 +29,7 @@ MAX_AT_ONCE = 8
 class MetricsEndpoint:
     """`open`, then `close`. It failing never harms the node: metrics are not worth an outage."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: MeasuredNode) -> None:
         self._node = node
         self._server: asyncio.Server | None = None
         self._at_once = 0
