@@ -243,10 +243,18 @@ class Replica:
 
     def on_follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> tuple[int, int] | None:
         """See handlers.replica_port.LeaderReplica."""
-        assert self.leader is not None
-        heard = self.leader.on_follower_fetch(fetch, self.log, now_ms=now_ms)
+        leader = self.leader
+        assert leader is not None
+        follower = leader.followers.get(fetch.node_id)
+        known_end = -1 if follower is None else follower.log_end_offset
+        heard = leader.on_follower_fetch(fetch, self.log, now_ms=now_ms)
         if heard.diverging is not None:
             return heard.diverging
+        if fetch.offset < known_end:
+            # It may have been late, as one of a connection that was given up. The session that the
+            # follower goes on in is to say where it is, though nothing has changed for it.
+            for waiter in list(self._follower_waiters):
+                waiter.on_readable(0)
         if heard.has_moved:
             self._commit()
         if self._deletions:

@@ -1,0 +1,112 @@
+"""What a leader knows of its followers, whatever order their fetches come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
+
+from bradbury.actors.hosted_replica import HostedReplica
+from bradbury.actors.step_driver import StepDriver
+from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.handlers.context import RequestContext
+from bradbury.handlers.fetch_answer import FetchAnswer
+from bradbury.handlers.fetch_session import FetchSessionCache
+from bradbury.handlers.pending_fetch import begin_fetch
+from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from bradbury.replication.effects import LeadershipEnded, Reply
+from bradbury.replication.replica import Replica
+from bradbury.tests.support.batches import make_batch
+from bradbury.tests.support.logs import open_log
+
+TOPIC_ID = UUID(int=3)
+
+
+class Leader:
+    """Node 1 leads t-0, which nodes 2 and 3 follow."""
+
+    node_id = 1
+    config = BrokerConfig()
+
+    def __init__(self, folder: Path) -> None:
+        self.partitions = self.throttle = self
+        topic = SimpleNamespace(name="t")
+        self.image = SimpleNamespace(nodes={}, topic_by_id=lambda topic_id: topic)
+        self.fetch_sessions = FetchSessionCache(10, 1_000, random_id=iter(range(7, 99)).__next__)
+        driver = StepDriver()
+        driver.now_ms = self.now_ms
+        driver.on(LeadershipEnded, lambda effect: None)
+        self.effects, self.changed = driver.effects, {}
+        log = open_log(folder)
+        log.assign_epoch(1)
+        self.step = Replica("t", 0, log, self)
+        self.step.become_leader(PartitionImage((1, 2, 3), (1, 2, 3), 1, 1, 1), 0)
+        self.replica = HostedReplica(
+            self.step, driver, wall_ms=self.now_ms, in_thread=None, conversions=None
+        )
+        self.driver = driver
+
+    def now_ms(self) -> int:
+        return 0
+
+    def leader_of(self, topic: str, partition: int, *, current_leader_epoch: int) -> HostedReplica:
+        return self.replica
+
+    def follower_asks(self, node_id: int, peer: str) -> None: ...
+    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+        return False
+
+    def on_sent(self, topic: str, partition: int, size: int) -> None: ...
+    def on_follower_caught_up(self, replica: Replica) -> None: ...
+
+    def append(self) -> None:
+        self.step.append(make_batch(), opened=True, now_ms=0, wall_ms=0)
+
+    def fetch(
+        self, node_id: int, offset: int | None, *, session_id: int = 0, epoch: int = -1
+    ) -> FetchAnswer:
+        """`offset` None: of no partition is anything new."""
+        asked = FetchPartition(
+            fetch_offset=offset or 0,
+            last_fetched_epoch=1 if offset else -1,
+            partition_max_bytes=1_000,
+            log_start_offset=0,
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=node_id, replica_epoch=1),
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[] if offset is None else [FetchTopic(topic_id=TOPIC_ID, partitions=[asked])],
+        )
+        begun = begin_fetch(request, RequestContext(self, 17, "f", "p", 0))
+        return begun if isinstance(begun, FetchAnswer) else begun.finish()
+
+    def known_end(self, node_id: int) -> int:
+        return self.step.leader.followers[node_id].log_end_offset
+
+
+def test_a_fetch_that_comes_late_is_put_right_by_the_session_that_goes_on(tmp_path: Path) -> None:
+    leader = Leader(tmp_path)
+    leader.append()
+    session_id = leader.fetch(2, 0, epoch=0).session_id
+    leader.fetch(2, 1, session_id=session_id, epoch=1)
+    leader.fetch(2, None, session_id=session_id, epoch=2)
+    assert leader.known_end(2) == 1
+    leader.fetch(2, 0)  # of a connection that the follower has given up
+    assert leader.known_end(2) == 0
+    leader.fetch(2, None, session_id=session_id, epoch=3)
+    assert leader.known_end(2) == 1
+
+
+def test_acks_all_is_answered_when_all_in_sync_have_it_and_not_before(tmp_path: Path) -> None:
+    leader = Leader(tmp_path)
+    leader.append()
+    leader.step.when_committed(0, "ticket")
+    leader.fetch(2, 1)
+    assert leader.effects == [] and not leader.step.is_committed(0)
+    carried = []
+    leader.driver.on(Reply, carried.append)
+    leader.fetch(3, 1)
+    assert [each.ticket for each in carried] == ["ticket"]
+    assert leader.step.is_committed(0)
