@@ -62,13 +62,6 @@ class Follower:
     _fetched_ms: int = 0
 
     def on_fetch(self, offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
-        """A lower offset in one registration is a request of a former connection that comes late.
-
-        In one leader epoch a follower whose log has joined ours never truncates it. Taken for the
-        newest word, the late one would stand: an idle partition is not named again in its session.
-        """
-        if offset < self.log_end_offset and broker_epoch == self.broker_epoch >= 0:
-            return
         if offset >= leader_end:
             self.last_caught_up_ms = now_ms
         elif offset >= self._leader_end_at_fetch and self.log_end_offset != UNKNOWN_OFFSET:

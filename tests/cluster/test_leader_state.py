@@ -55,17 +55,6 @@ def test_who_is_not_in_sync_holds_nobody_up() -> None:
     assert state.high_watermark == 10
 
 
-def test_a_request_of_a_former_connection_that_comes_late_takes_nothing_back() -> None:
-    state = leader()
-    state.on_local_append(10)
-    fetch(state, 2, 10, end=10)
-    assert not fetch(state, 2, 4, end=10)
-    assert state.followers[2].log_end_offset == 10
-    # Registered again it may have less: another disk, or what was never flushed.
-    state.on_fetch(2, 4, broker_epoch=10, leader_end=10, now_ms=0)
-    assert state.followers[2].log_end_offset == 4
-
-
 @dataclass
 class Log:
     """`epochs`: (epoch, where it ended)."""
