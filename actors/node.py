@@ -43,11 +43,11 @@ from ..controller.effects import (
 )
 from ..controller.node_lifecycle import Life, NodeLifecycle
 from ..groups.group_config import GroupCoordinatorConfig
-from ..handlers.context import Controller
-from ..handlers.fetch_session import FetchSessionCache
-from ..handlers.log_dirs_port import LogDirs, LogDirState
-from ..handlers.replica_port import LeaderReplica
-from ..handlers.server_config import EMPTY, ServerConfig
+from ..handlers.ports.context import Controller
+from ..handlers.ports.fetch_session import FetchSessionCache
+from ..handlers.ports.log_dirs_port import LogDirs, LogDirState
+from ..handlers.ports.replica_port import LeaderReplica
+from ..handlers.ports.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
     ConnectionFailed,
     InvalidConfig,
@@ -61,14 +61,14 @@ from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
-from .carry_through import within
-from .group_host import GroupHost
-from .heap import Heap
-from .listener import Listener, PortInUse
-from .metrics_endpoint import MetricsEndpoint
-from .node_metrics import LoopProbe, NodeMetrics
-from .partition_host import PartitionHost
-from .voter_host import VoterHost
+from .controller.voter_host import VoterHost
+from .groups.group_host import GroupHost
+from .loop.carry_through import within
+from .loop.heap import Heap
+from .loop.node_metrics import LoopProbe, NodeMetrics
+from .metrics.metrics_endpoint import MetricsEndpoint
+from .network.listener import Listener, PortInUse
+from .replication.partition_host import PartitionHost
 
 logger = logging.getLogger("bradbury.node")
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.voter_requests import DescribeVoter
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NODES = 3

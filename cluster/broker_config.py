@@ -2,7 +2,7 @@
 
 One field per setting; see protocol/config_key for what a field holds. The settings that give topics
 their defaults (log.retention.ms and so on) stand in storage/log_config, those of groups in
-groups/group_config; handlers/server_config joins the three.
+groups/group_config; handlers/ports/server_config joins the three.
 """
 
 from __future__ import annotations

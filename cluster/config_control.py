@@ -31,7 +31,7 @@ from .topic_name import check_topic_name
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
-"""Not here: levels are those of a process (handlers/broker_loggers)."""
+"""Not here: levels are those of a process (handlers/configs/broker_loggers)."""
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 RESOURCE_NAMES: Final = {

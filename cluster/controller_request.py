@@ -1,8 +1,8 @@
 """What can be asked of the controller: a request that decides for itself, given the newest image.
 
-A request is a value that crosses actors. The controller (actors/controller.py) runs `decide` while
-no other change is under way, makes the records durable, applies them, and returns the answer. So a
-new request is one new class: nothing between handler and rule has to know it.
+A request is a value that crosses actors. The controller (controller/quorum_controller.py) runs
+`decide` while no other change is under way, makes the records durable, applies them, and returns
+the answer. So a new request is one new class: nothing between handler and rule has to know it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the controller decides about nodes: requests and the present image in, records out.
 
-Pure functions. The caller (actors/controller.py) runs them one at a time on the newest image,
-makes the records durable on a majority of voters, applies them, and only then answers.
+Pure functions. Their caller, controller/quorum_controller, runs them one at a time on the newest
+image, makes the records durable on a majority of voters, applies them, and only then answers.
 
     hard state   the MetadataImage; changes only through records
     soft state   Sessions: when each node was last heard of; begins afresh with every controller

@@ -15,9 +15,14 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
-from ..actors.handles import BROKER_PREFIX, CONTROLLER
-from ..actors.placement import ActorPlan
-from ..actors.ray_actors import BrokerActor, ControllerActor, GroupCoordinatorActor, PartitionActor
+from ..actors.controller.handles import BROKER_PREFIX, CONTROLLER
+from ..actors.ray.placement import ActorPlan
+from ..actors.ray.ray_actors import (
+    BrokerActor,
+    ControllerActor,
+    GroupCoordinatorActor,
+    PartitionActor,
+)
 from ..discovery.ray_connection import UpError
 
 READY_SECONDS = 60.0

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import ray
 from ray.exceptions import RayTaskError
 
-from ..actors.handles import CONTROLLER
-from ..actors.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
+from ..actors.controller.handles import CONTROLLER
+from ..actors.ray.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
 from ..cluster.rebalance import Move, Rebalance
 from ..cluster.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
@@ -44,7 +44,7 @@ from ..discovery.state_file import (
     state_path,
     write_state,
 )
-from ..handlers.server_config import ServerConfig
+from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import KafkaError
 from .actors import (
     READY_SECONDS,

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from ..actors.controller import Controller
+from ..actors.controller.controller import Controller
 from ..actors.node import Node, NodeConfig
 from ..controller.metadata_leader import Superseded
-from ..handlers.server_config import ServerConfig
+from ..handlers.ports.server_config import ServerConfig
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin

@@ -4,7 +4,7 @@
     checkpoint   recovery points, high watermarks, log starts
 
 A round costs what has changed, not what is there: appends leave their replica in `changed`.
-What else is done beside the requests (retention, free space) is in actors/partition_upkeep.
+What else is done beside the requests (retention, free space): actors' partition_upkeep.
 """
 
 from __future__ import annotations

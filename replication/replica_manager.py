@@ -9,7 +9,7 @@ are answered KAFKA_STORAGE_ERROR, the other directories serve on; with the last 
 A partition whose directory was missing at the start is offline in the same way.
 
 Not here: the logs on the disk (log_manager), how followers fetch (replica_fetcher), what runs
-beside the requests (actors/partition_upkeep), moves to other directories (actors/replica_mover).
+beside the requests (actors' partition_upkeep), moves to other directories (replica_mover).
 """
 
 from __future__ import annotations

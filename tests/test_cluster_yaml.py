@@ -14,7 +14,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 import bradbury
-from bradbury.actors.placement import LABEL
+from bradbury.actors.ray.placement import LABEL
 
 ROOT = Path(bradbury.__file__).parent
 DEPLOY = ROOT / "docs" / "deploy"

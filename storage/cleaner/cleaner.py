@@ -16,7 +16,7 @@ Blocking: the methods of Cleaning run in any thread, one at a time, and open fil
 Memory: the map, and a few chunks of `read_bytes` (or of the largest batch, decompressed).
 Source: apache/kafka core/.../log/LogCleaner.scala (Cleaner).
 
-Not here: which log (cleaner_manager), threads, throttle, time (actors/log_cleaner).
+Not here: which log (cleaner_manager), threads, throttle, time (actors/replication/log_cleaner).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ first. Never cleaned: the active segment, anything at or above the last stable o
 segments from the first one on that holds a record younger than `min.compaction.lag.ms`.
 Source: apache/kafka core/.../log/LogCleanerManager.scala.
 
-Not here: who cleans, and logs set aside because they are damaged (actors/log_cleaner).
+Not here: who cleans, and logs set aside because they are damaged (actors/replication/log_cleaner).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.actors.carry_through import carry_through, until_thread_ends
+from bradbury.actors.loop.carry_through import carry_through, until_thread_ends
 from bradbury.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

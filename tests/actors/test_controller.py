@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter import Promise
@@ -23,7 +23,7 @@ from bradbury.controller.voter_requests import (
     Prepare,
     VoterRequest,
 )
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     FencedLeaderEpoch,

@@ -5,8 +5,12 @@ import threading
 
 import pytest
 
-from bradbury.actors.conversion_queue import MOST_BYTES, ConversionPool, ConversionQueue
-from bradbury.handlers.replica_port import Appended
+from bradbury.actors.replication.conversion_queue import (
+    MOST_BYTES,
+    ConversionPool,
+    ConversionQueue,
+)
+from bradbury.handlers.ports.replica_port import Appended
 from bradbury.protocol.errors import InvalidRecord, NotLeaderOrFollower, RequestTimedOut
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.actors.deletion_policy import load_deletion_policy
+from bradbury.actors.replication.deletion_policy import load_deletion_policy
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.storage.log.retention import RETENTION_POLICY
 from bradbury.storage.log_config import LogConfig

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 import uvloop
 
-from bradbury.actors.group_host import LINES_AT_ONCE
+from bradbury.actors.groups.group_host import LINES_AT_ONCE
 from bradbury.cluster.metadata_image import MetadataImage, TopicImage
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (

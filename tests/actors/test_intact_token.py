@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from bradbury.actors.intact_token import MEMORY, IntactToken
-from bradbury.actors.partition_host import PartitionHost
+from bradbury.actors.replication.intact_token import MEMORY, IntactToken
+from bradbury.actors.replication.partition_host import PartitionHost
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.storage.disk.file_system import OsFileSystem
 

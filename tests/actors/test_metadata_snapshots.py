@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.metadata_snapshot import encode_snapshot, end_of, snapshot_name
@@ -27,7 +27,7 @@ from bradbury.controller.voter_requests import (
     Prepare,
     VoterRequest,
 )
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStorageError
 from bradbury.protocol.record_batch import stamp
 from bradbury.protocol.records import encode_records

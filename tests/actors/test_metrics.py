@@ -10,17 +10,22 @@ import pytest
 from hypothesis import given, strategies as st
 
 import bradbury
-from bradbury.actors.line_limit import BURST, LineLimit
-from bradbury.actors.metrics_collector import (
+from bradbury.actors.loop.line_limit import BURST, LineLimit
+from bradbury.actors.loop.node_metrics import NodeMetrics
+from bradbury.actors.metrics.metrics_collector import (
     MAX_PARTITIONS,
     METRICS,
     Numbers,
     families,
     read_numbers,
 )
-from bradbury.actors.node_metrics import NodeMetrics
 from bradbury.cluster.leader_state import LeaderState
-from bradbury.handlers.request_metrics import ApiMetrics, Histogram, RequestMetrics, RequestTrace
+from bradbury.handlers.ports.request_metrics import (
+    ApiMetrics,
+    Histogram,
+    RequestMetrics,
+    RequestTrace,
+)
 from bradbury.protocol.messages import describe_log_dirs, metadata, offset_fetch
 
 DOCS = Path(bradbury.__file__).resolve().parent / "docs" / "metrics.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bradbury.actors.node import Node, NodeConfig
-from bradbury.handlers.context import Controller
+from bradbury.handlers.ports.context import Controller
 
 
 def test_a_node_tells_its_status_before_it_has_directories_and_after_it_gave_them_back(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import bradbury
-from bradbury.actors.page_cache import bring_in, is_resident
+from bradbury.actors.network.page_cache import bring_in, is_resident
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bradbury.actors.partition_upkeep import PartitionUpkeep
-from bradbury.actors.step_driver import StepDriver
+from bradbury.actors.loop.step_driver import StepDriver
+from bradbury.actors.replication.partition_upkeep import PartitionUpkeep
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.disk.file_system import OsFileSystem

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.actors.peer_connection import KEPT_BYTES, SMALL_IN_A_ROW, PeerConnection
+from bradbury.actors.network.peer_connection import KEPT_BYTES, SMALL_IN_A_ROW, PeerConnection
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.header import begin_response, close_frame

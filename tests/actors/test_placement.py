@@ -2,8 +2,8 @@
 
 import pytest
 
-from bradbury.actors.placement import PlacementError, RayNode, plan
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.actors.ray.placement import PlacementError, RayNode, plan
+from bradbury.handlers.ports.server_config import ServerConfig
 
 
 def node(address: str, label: str | None = None, **resources: float) -> RayNode:

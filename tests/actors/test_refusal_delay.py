@@ -1,6 +1,6 @@
 """Is who keeps asking for what is not served slowed down, and nobody else?"""
 
-from bradbury.actors.refusal_delay import (
+from bradbury.actors.network.refusal_delay import (
     AT_ONCE,
     FORGOTTEN_SECONDS,
     LONGEST_SECONDS,

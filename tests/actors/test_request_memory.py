@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings, strategies as st
 
-from bradbury.actors.request_memory import RequestMemory
+from bradbury.actors.network.request_memory import RequestMemory
 
 LIMIT = 100
 

@@ -11,16 +11,16 @@ from uuid import uuid4
 
 import pytest
 
-from bradbury.actors.controller import Controller
-from bradbury.actors.standby import Standby
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.standby import Standby
+from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.candidacy import Candidacy
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.metadata_image import MetadataImage
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.controller.controller_calls import Poll, Register
 from bradbury.controller.standby_controller import StandbyTimes
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import NotController
 from bradbury.storage.disk.file_system import OsFileSystem
 

@@ -11,15 +11,15 @@ from uuid import uuid4
 
 import pytest
 
-from bradbury.actors.controller import Controller
-from bradbury.actors.voter_host import VoterHost
+from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.controller_state import NodeRegistration
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.voter_change import VoterChange
 from bradbury.controller.controller_calls import ChangeVoter, Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, VoterRequest
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController, RequestTimedOut
 from bradbury.storage.disk.file_system import OsFileSystem
 

@@ -15,7 +15,7 @@ import pytest
 
 import bradbury
 from bradbury.benchmarks.kafka_broker import KafkaBroker
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from bradbury.tests.support.kafka_jars import CACHE, require_kafka
 from bradbury.tests.support.raw_comparison import Difference, Server, api_name, differences
 from bradbury.tests.support.raw_differences import KNOWN, rows

@@ -22,7 +22,7 @@ from typing import Any, Self
 import ray
 
 import bradbury
-from bradbury.actors.placement import PORTS_PER_NODE
+from bradbury.actors.ray.placement import PORTS_PER_NODE
 from bradbury.tests.support.ray_nodes import RayNode, wait_for
 from bradbury.tests.support.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient
 from ray._raylet import GcsClient
 
 import bradbury
-from bradbury.actors.placement import PORTS_PER_NODE
+from bradbury.actors.ray.placement import PORTS_PER_NODE
 from bradbury.tests.support.ray_nodes import RayNode, wait_for
 from bradbury.tests.support.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 

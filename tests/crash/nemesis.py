@@ -28,7 +28,7 @@ from typing import Any
 
 import ray
 
-from bradbury.actors.ray_actors import ControllerActor
+from bradbury.actors.ray.ray_actors import ControllerActor
 from bradbury.tests.support.ray_nodes import alive_labels, wait_for
 
 from .cluster import send_signal

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from bradbury.actors.conversion_queue import ConversionPool
-from bradbury.actors.hosted_replica import HostedReplica
-from bradbury.actors.step_driver import StepDriver
+from bradbury.actors.loop.step_driver import StepDriver
+from bradbury.actors.replication.conversion_queue import ConversionPool
+from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata_image import PartitionImage
-from bradbury.handlers import fetch
-from bradbury.handlers.context import RequestContext
-from bradbury.handlers.fetch_session import FetchSessionCache
+from bradbury.handlers.ports.context import RequestContext
+from bradbury.handlers.ports.fetch_session import FetchSessionCache
+from bradbury.handlers.records import fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
 from bradbury.replication.effects import LeadershipEnded

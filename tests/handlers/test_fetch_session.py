@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.handlers import fetch_session
-from bradbury.handlers.fetch_session import FetchSession, FetchSessionCache
+from bradbury.handlers.ports import fetch_session
+from bradbury.handlers.ports.fetch_session import FetchSession, FetchSessionCache
 from bradbury.protocol.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,

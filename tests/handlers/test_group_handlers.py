@@ -15,12 +15,12 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.actors.group_host import GroupHost
+from bradbury.actors.groups.group_host import GroupHost
 from bradbury.cluster.metadata_image import MetadataImage, NodeImage, PartitionImage, TopicImage
 from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.handlers.dispatch import dispatch
-from bradbury.handlers.request_metrics import RequestMetrics
-from bradbury.handlers.table import APIS
+from bradbury.handlers.ports.request_metrics import RequestMetrics
+from bradbury.handlers.server.dispatch import dispatch
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import read_message, write_message
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from bradbury.handlers.request_parts import PARTS, is_long, join, split
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.request_parts import PARTS, is_long, join, split
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.handlers.config_description import (
+from bradbury.handlers.configs.config_description import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -15,8 +15,8 @@ from bradbury.handlers.config_description import (
     describe_broker_default,
     describe_topic,
 )
-from bradbury.handlers.config_document import PATH, document
-from bradbury.handlers.server_config import ServerConfig, server_keys
+from bradbury.handlers.configs.config_document import PATH, document
+from bradbury.handlers.ports.server_config import ServerConfig, server_keys
 from bradbury.protocol.errors import InvalidConfig
 
 

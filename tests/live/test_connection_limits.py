@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 import bradbury
-from bradbury.actors import refusal_delay
+from bradbury.actors.network import refusal_delay
 from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from bradbury.protocol.messages.create_topics import (

@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 import bradbury
-from bradbury.handlers.dispatch import PeerError, dispatch
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.dispatch import PeerError, dispatch
+from bradbury.handlers.server.table import APIS
 from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from bradbury.protocol.messages.create_topics import (

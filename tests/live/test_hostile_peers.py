@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import bradbury
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.header import close_frame, write_request_header
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

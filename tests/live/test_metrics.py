@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import bradbury
-from bradbury.actors.metrics_collector import METRICS
+from bradbury.actors.metrics.metrics_collector import METRICS
 from bradbury.launch.local import LocalCluster
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,

@@ -15,7 +15,7 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from tests.support.raw_client import RawClient
 from tests.support.sample_requests import Sample, every_version, sample_request
 

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import MAX_TAGS, read_message, write_message, write_uvarint
 from bradbury.protocol.errors import MalformedRequest
 from bradbury.protocol.header import read_request_header, skip_tags

@@ -4,13 +4,13 @@ from uuid import UUID
 
 from hypothesis import given, strategies as st
 
+from bradbury.handlers.records.produce_response import StoredBatch, write_stored_batch
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from bradbury.protocol.produce_response import StoredBatch, write_stored_batch
 
 INT64 = st.integers(-1, 2**63 - 1)
 

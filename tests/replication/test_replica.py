@@ -6,14 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID
 
-from bradbury.actors.hosted_replica import HostedReplica
-from bradbury.actors.step_driver import StepDriver
+from bradbury.actors.loop.step_driver import StepDriver
+from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata_image import PartitionImage
-from bradbury.handlers.context import RequestContext
-from bradbury.handlers.fetch_answer import FetchAnswer
-from bradbury.handlers.fetch_session import FetchSessionCache
-from bradbury.handlers.pending_fetch import begin_fetch
+from bradbury.handlers.ports.context import RequestContext
+from bradbury.handlers.ports.fetch_answer import FetchAnswer
+from bradbury.handlers.ports.fetch_session import FetchSessionCache
+from bradbury.handlers.records.pending_fetch import begin_fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from bradbury.replication.effects import LeadershipEnded, Reply
 from bradbury.replication.replica import Replica

@@ -30,8 +30,8 @@ from bradbury.controller.voter_requests import (
     FormatVoter,
     Prepare,
 )
-from bradbury.handlers import fetch_reading
-from bradbury.handlers.context import RequestContext
+from bradbury.handlers.ports.context import RequestContext
+from bradbury.handlers.records import fetch_reading
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from bradbury.protocol.record_batch import RecordBatchHeader, read_header, read_size, stamp

@@ -4,7 +4,7 @@ import random
 import struct
 from collections.abc import Iterator
 
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.header import close_frame, write_request_header
 from tests.support.sample_requests import Sample, sample_request

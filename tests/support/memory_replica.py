@@ -5,7 +5,7 @@ import tempfile
 from itertools import pairwise
 from typing import NamedTuple
 
-from bradbury.handlers.replica_port import Appended
+from bradbury.handlers.ports.replica_port import Appended
 from bradbury.protocol.errors import OffsetOutOfRange
 from bradbury.protocol.record_batch import read_header, stamp
 from bradbury.replication.replica import FetchWaiter

@@ -20,8 +20,8 @@ from bradbury.cluster.metadata_records import (
     encode_metadata_record,
 )
 from bradbury.cluster.topic_control import CreateTopics, NewTopic
-from bradbury.handlers.config_rules import ServerConfigRules
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.configs.config_rules import ServerConfigRules
+from bradbury.handlers.ports.server_config import ServerConfig
 
 A = TypeVar("A")
 RULES = ServerConfigRules(ServerConfig.from_kafka({"num.partitions": "3"}))

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bradbury.actors.hosted_replica import HostedReplica
+from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster import partition_change, reassignment
 from bradbury.cluster.follower_state import Truncate
 from bradbury.cluster.leader_state import LeaderState
 from bradbury.cluster.metadata_image import PartitionImage
-from bradbury.handlers import fetch_reading
+from bradbury.handlers.records import fetch_reading
 from bradbury.replication import replica_fetcher, replica_manager
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.replication.effects import RunWork

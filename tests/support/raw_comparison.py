@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 from uuid import UUID
 
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import read_message
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.header import has_flexible_response_header

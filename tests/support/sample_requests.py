@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from bradbury.handlers.table import APIS
+from bradbury.handlers.server.table import APIS
 from bradbury.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,

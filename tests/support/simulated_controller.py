@@ -31,8 +31,8 @@ from bradbury.controller.effects import (
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.quorum_times import QuorumTimes
-from bradbury.handlers.config_rules import ServerConfigRules
-from bradbury.handlers.server_config import ServerConfig
+from bradbury.handlers.configs.config_rules import ServerConfigRules
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed
 
 from .simulated_network import LOST, Answer, Process

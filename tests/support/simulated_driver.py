@@ -1,4 +1,4 @@
-"""The driver of a simulated node's steps: as actors/step_driver, over virtual time."""
+"""The driver of a simulated node's steps: as actors/loop/step_driver, over virtual time."""
 
 from __future__ import annotations
 

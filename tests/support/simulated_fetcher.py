@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bradbury.handlers import list_offsets
-from bradbury.handlers.context import RequestContext
-from bradbury.handlers.fetch_answer import FetchAnswer
-from bradbury.handlers.pending_fetch import PendingFetch, begin_fetch
+from bradbury.handlers.ports.context import RequestContext
+from bradbury.handlers.ports.fetch_answer import FetchAnswer
+from bradbury.handlers.records import list_offsets
+from bradbury.handlers.records.pending_fetch import PendingFetch, begin_fetch
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.fetch_response import FetchedPartition
 from bradbury.protocol.messages.fetch import (
@@ -93,7 +93,7 @@ class SimulatedConnections:
 
 
 def answer_fetch(node: SimulatedNode, peer: str, request: FetchRequest, answer: Answer) -> None:
-    """As handlers/fetch, in virtual time."""
+    """As handlers/records/fetch, in virtual time."""
     context = RequestContext(node, FETCH_VERSION, "simulated", peer, 0)
     begun = begin_fetch(request, context)
     if isinstance(begun, FetchAnswer):

@@ -1,7 +1,7 @@
 """The driver of a simulated node's group coordinators: groups/coordinator_runtime and its contexts
 over simulated replicas and virtual time, and the oracle told of what is answered.
 
-As actors/group_host and group_shard drive them. Tickets are the functions that take an answer.
+As actors/groups/group_host and group_shard drive them. Tickets are the functions that take an answer.
 """
 
 from __future__ import annotations

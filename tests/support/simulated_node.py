@@ -1,5 +1,5 @@
 """A node of the simulation: its disk, its process, its replicas; composed as actors/node,
-actors/partition_host are.
+actors/replication/partition_host are.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from bradbury.actors.hosted_replica import HostedReplica
+from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.alter_partition import ProposedIsr
 from bradbury.cluster.candidacy import Candidacy
 from bradbury.cluster.controller_state import NodeRegistration
@@ -30,7 +30,7 @@ from bradbury.controller.effects import (
 )
 from bradbury.controller.node_lifecycle import Life, NodeLifecycle
 from bradbury.controller.standby_controller import Seen, StandbyController, StandbyTimes
-from bradbury.handlers.fetch_session import FetchSessionCache
+from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.replication.effects import (
@@ -429,7 +429,7 @@ class SimulatedNode:
             self.cluster.on_proposal(replica, proposed.isr)
 
     def _on_heard(self, result: Any) -> None:
-        """As actors/handles does."""
+        """As actors/controller/handles does."""
         is_update = isinstance(result, MetadataUpdate)
         if is_update and result.controller_epoch >= self.lifecycle.controller_epoch:
             self.candidacy.on_heard()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from bradbury.actors.hosted_replica import HostedReplica
+from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.leader_state import LeaderState
 from bradbury.protocol.errors import KafkaError
 from bradbury.replication.replica import Replica

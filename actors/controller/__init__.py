@@ -1,0 +1,1 @@
+"""Drivers of controller/: the controller, the stand-in, voters, and handles on them."""

@@ -1,0 +1,1 @@
+"""Drivers of groups/: a coordinator for each led partition of __consumer_offsets."""

@@ -1,0 +1,1 @@
+"""What drivers share: step_driver, storage_threads, carry_through, line_limit, node_metrics."""

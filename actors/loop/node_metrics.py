@@ -1,0 +1,47 @@
+"""What one node counts: its requests, its connections, the pace of its event loop.
+
+Plain integers on the node's loop; actors/metrics/metrics_collector.py turns them into metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+from ...handlers.ports.request_metrics import Histogram, RequestMetrics
+
+LAG_PROBE_SECONDS = 0.1
+
+
+class NodeMetrics(RequestMetrics):
+    """See the module. Reasons are words of a fixed, small set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections_accepted = 0
+        self.connections_refused: Counter[str] = Counter()
+        self.connections_closed: Counter[str] = Counter()
+        self.loop_lag = Histogram()
+        self.unexpected_errors = 0
+
+
+class LoopProbe:
+    """How late the loop is: a timer that notes by how much it was missed."""
+
+    def __init__(self, lag: Histogram) -> None:
+        self._lag = lag
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def start(self) -> None:
+        self._due = time.perf_counter() + LAG_PROBE_SECONDS
+        self._timer = asyncio.get_running_loop().call_later(LAG_PROBE_SECONDS, self._fire)
+
+    def _fire(self) -> None:
+        self._lag.observe(max(0.0, time.perf_counter() - self._due))
+        self.start()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,125 @@
+"""Driver of the steps of one node: carries out their effects, and tells them the time.
+
+See docs/design/steps.md. What kind of effect is carried out how is told by `on`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...replication.effects import DeadlineMoved, Effects, GiveWay, Reply, TickingStep
+from ...replication.procedure import Procedure, Sequel
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E")
+AFTER_FAILURE_MS = 100
+
+
+class StepDriver:
+    """One event loop. A Reply's ticket is a Future."""
+
+    def __init__(self) -> None:
+        self.effects: Effects = []
+        self._carriers: dict[type, Callable[[Any], None]] = {
+            DeadlineMoved: self._on_deadline_moved,
+            GiveWay: self._give_way,
+            Reply: _reply,
+        }
+        self._timers: dict[TickingStep, asyncio.TimerHandle] = {}
+        self._is_carrying_out = False
+        self._is_closed = False
+        self._time: Callable[[], float] | None = None
+
+    def on(self, kind: type[E], carry_out: Callable[[E], None]) -> None:
+        """How an effect of this kind is carried out. It calls no step itself, but for later."""
+        self._carriers[kind] = carry_out
+
+    def carry_out(self) -> None:
+        """All effects, in their order. To be called after every input, if there are any."""
+        if self._is_carrying_out:
+            return  # the outer call goes on with what came
+        self._is_carrying_out = True
+        try:
+            while self.effects:
+                effect = self.effects.pop(0)
+                try:
+                    self._carriers[type(effect)](effect)
+                except Exception:
+                    logger.exception("%s was not carried out", type(effect).__name__)
+        finally:
+            self._is_carrying_out = False
+
+    async def run(self, sequel: Sequel) -> None:
+        """Run a sequel of steps for somebody who is none. Raises what it raises."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        Procedure(
+            self.effects,
+            sequel,
+            self.now_ms(),
+            lambda error: self.effects.append(Reply(ended, error)),
+        ).begin()
+        self.carry_out()
+        await asyncio.shield(ended)
+
+    def _give_way(self, effect: GiveWay) -> None:
+        def go_on() -> None:
+            effect.step.on_work_done(effect.condition, None, self.now_ms())
+            self.carry_out()
+
+        asyncio.get_running_loop().call_soon(go_on)
+
+    def now_ms(self) -> int:
+        """Of the clock that never jumps."""
+        if self._time is None:
+            self._time = asyncio.get_running_loop().time
+        return int(self._time() * 1000)
+
+    def tick_when_due(self, step: TickingStep) -> None:
+        """Call on_tick at the step's next deadline, instead of at the former one."""
+        timer = self._timers.pop(step, None)
+        if timer is not None:
+            timer.cancel()
+        deadline_ms = step.next_deadline_ms
+        if deadline_ms is None or self._is_closed:
+            return
+        loop = asyncio.get_running_loop()
+        # A millisecond of the steps is over when the clock has passed it.
+        self._timers[step] = loop.call_at(deadline_ms / 1000 + 0.001, self._tick, step)
+
+    def _on_deadline_moved(self, effect: DeadlineMoved) -> None:
+        self.tick_when_due(effect.step)
+
+    def _tick(self, step: TickingStep) -> None:
+        self._timers.pop(step, None)
+        try:
+            step.on_tick(self.now_ms())
+        except Exception:
+            logger.exception("%s failed", type(step).__name__)
+            loop = asyncio.get_running_loop()
+            self._timers[step] = loop.call_later(AFTER_FAILURE_MS / 1000, self._tick, step)
+            self.carry_out()
+            return
+        self.carry_out()
+        self.tick_when_due(step)
+
+    def close(self) -> None:
+        """No step is told of the time any more."""
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+def _reply(effect: Reply) -> None:
+    future = effect.ticket
+    if future.done():
+        return  # whoever has asked is gone
+    if effect.error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(effect.error)
+        future.exception()  # retrieved, in case nobody waits any more

@@ -1,0 +1,1 @@
+"""The metrics of one node: names and values, and GET /metrics."""

@@ -1,0 +1,441 @@
+"""The metrics of one node as people see them: names, types, labels, and where each value is from.
+
+METRICS is the whole list; docs/metrics.md shows it (a test compares). Names that begin with kafka_
+mean what the JMX exporter's usual rules make of Kafka's own beans, so dashboards for Kafka go on
+working; bradbury_ ones have no counterpart or, like the histograms, a better form.
+
+A scrape has two halves. On the loop plain numbers are read, PARTITIONS_AT_ONCE partitions at a
+time; then a thread makes text of them. So a node of 10,000 partitions is not held up by it.
+At most MAX_PARTITIONS partitions are told apart by labels; the number of others is a metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from prometheus_client import Metric as Family
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Sample,
+)
+
+from ...groups.coordinator_runtime import GroupNumbers
+from ...groups.group_counters import GroupCounters
+from ...handlers.ports.request_metrics import ApiMetrics, Histogram
+from ...protocol.error_code import ErrorCode
+from ...storage.cleaner.cleaner import CleaningReport
+
+if TYPE_CHECKING:
+    from ...cluster.metadata_image import MetadataImage
+    from ...replication.replica import Replica
+    from ..groups.group_host import GroupHost
+    from ..loop.node_metrics import NodeMetrics
+    from ..network.listener import Listener
+    from ..replication.log_cleaner import LogCleaner
+    from ..replication.partition_host import PartitionHost
+
+PARTITIONS_AT_ONCE = 250
+SAMPLES_AT_ONCE = 200
+PAUSE_SECONDS = 0.0002
+MAX_PARTITIONS = 20_000
+# 2**i microseconds: 64 us, 256 us, 1 ms, ... 67 s.
+SHOWN_BUCKETS = range(6, 27, 2)
+
+
+T = TypeVar("T")
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+_PARTITION = ("topic", "partition")
+METRICS = [
+    Metric("kafka_network_requestmetrics_requests_total", "counter", ("request",),
+           "Requests answered (with acks=0: handled)"),
+    Metric("kafka_network_requestmetrics_errors_total", "counter", ("request", "error"),
+           "Error codes in responses, each partition's counted"),
+    Metric("bradbury_request_bytes_total", "counter", ("request",), "Bytes of requests"),
+    Metric("bradbury_response_bytes_total", "counter", ("request",), "Bytes of responses"),
+    Metric("bradbury_request_total_seconds", "histogram", ("request",),
+           "From a request's last byte to its response's last byte"),
+    Metric("bradbury_request_handling_seconds", "histogram", ("request",),
+           "Of that: held the event loop"),
+    Metric("bradbury_request_waiting_seconds", "histogram", ("request",),
+           "Of that: for an fsync, for more records, for others; only of requests that waited"),
+    Metric("bradbury_request_sending_seconds", "histogram", ("request",),
+           "Of that: from ready to sent, the answers before it included"),
+    Metric("kafka_server_brokertopicmetrics_bytesin_total", "counter", ("topic",),
+           "Bytes of record batches appended"),
+    Metric("kafka_server_brokertopicmetrics_messagesin_total", "counter", ("topic",),
+           "Records appended"),
+    Metric("bradbury_topic_batches_in_total", "counter", ("topic",), "Record batches appended"),
+    Metric("kafka_server_brokertopicmetrics_bytesout_total", "counter", ("topic",),
+           "Bytes of record batches given to consumers"),
+    Metric("kafka_log_log_size", "gauge", _PARTITION, "Bytes of the partition's segments"),
+    Metric("kafka_log_log_numlogsegments", "gauge", _PARTITION, "Segments of the partition"),
+    Metric("kafka_log_log_logstartoffset", "gauge", _PARTITION, "First offset that can be read"),
+    Metric("kafka_log_log_logendoffset", "gauge", _PARTITION, "Offset of the next record"),
+    Metric("kafka_server_replicamanager_partitioncount", "gauge", (), "Partitions of this node"),
+    Metric("kafka_server_replicamanager_leadercount", "gauge", (), "Partitions led by this node"),
+    Metric(
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "gauge",
+        (),
+        "Partitions led by this node of which a replica is out of sync",
+    ),
+    Metric(
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "gauge",
+        (),
+        "Partitions led by this node with fewer replicas in sync than min.insync.replicas",
+    ),
+    Metric(
+        "kafka_server_replicamanager_isrshrinks_total",
+        "counter",
+        (),
+        "Replicas that were taken out of the in-sync ones of partitions led by this node",
+    ),
+    Metric(
+        "kafka_server_replicamanager_isrexpands_total",
+        "counter",
+        (),
+        "Replicas that came in sync again in partitions led by this node",
+    ),
+    Metric(
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "counter",
+        (),
+        "Record bytes that this node has copied from leaders",
+    ),
+    Metric("bradbury_metrics_partitions_omitted", "gauge", (),
+           "Partitions beyond the number that is shown with labels"),
+    Metric("kafka_log_logmanager_offlinelogdirectorycount", "gauge", (),
+           "Log directories that failed or could not be opened"),
+    Metric("bradbury_log_directories_short_of_space", "gauge", (),
+           "Log directories below their floor of free space: producers are refused"),
+    Metric("bradbury_fsync_seconds", "histogram", (), "Flushes of partitions to the disk"),
+    Metric("kafka_log_logcleanermanager_max_dirty_percent", "gauge", (),
+           "Of the compacted logs: the largest part of one that waits to be compacted"),
+    Metric("kafka_log_logcleanermanager_uncleanable_partitions_count", "gauge", (),
+           "Logs that compaction leaves alone, since it failed on them"),
+    Metric("bradbury_cleanings_total", "counter", (), "Compactions finished"),
+    Metric("bradbury_cleaner_read_bytes_total", "counter", (), "Bytes that compaction has read"),
+    Metric("bradbury_cleaner_written_bytes_total", "counter", (),
+           "Bytes that compaction has written"),
+    Metric("bradbury_connections", "gauge", (), "Open connections of clients"),
+    Metric("bradbury_connections_accepted_total", "counter", (), "Connections accepted"),
+    Metric("bradbury_connections_refused_total", "counter", ("limit",),
+           "Connections refused, by the limit that was reached"),
+    Metric("bradbury_connections_closed_total", "counter", ("reason",), "Connections closed"),
+    Metric("bradbury_request_memory_bytes", "gauge", (),
+           "Held for requests and answers; the limit is queued.max.request.bytes"),
+    Metric("bradbury_request_memory_waiting", "gauge", (),
+           "Connections whose long request waits for memory"),
+    Metric("bradbury_unexpected_errors_total", "counter", (),
+           "Requests that failed by a fault of the broker; each has a traceback in its log"),
+    Metric("bradbury_event_loop_lag_seconds", "histogram", (),
+           "How late a timer of the event loop is, looked at ten times a second"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", (),
+           "Consumer groups coordinated here"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", "gauge", (),
+           "Groups that wait for their members to rejoin"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupscompletingrebalance", "gauge",
+           (), "Groups that wait for their leader's assignment"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", "gauge", (),
+           "Groups whose members have their assignments"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", "gauge", (),
+           "Groups without members, kept for their offsets"),
+    Metric("kafka_coordinator_group_groupmetadatamanager_numoffsets", "gauge", (),
+           "Partitions with a committed offset, of all groups coordinated here"),
+    Metric("bradbury_group_members", "gauge", (), "Members of those groups"),
+    Metric("bradbury_group_memory_bytes", "gauge", (),
+           "Held for members; the limit is bradbury.group.members.max.bytes"),
+    Metric("bradbury_group_partitions", "gauge", ("state",),
+           "Partitions of __consumer_offsets coordinated here: active, or still loading"),
+    Metric("bradbury_group_completed_rebalances_total", "counter", (), "Generations begun"),
+    Metric("bradbury_group_members_removed_total", "counter", (),
+           "Members dropped: silent for their session, or too late to rejoin or to sync"),
+    Metric("bradbury_group_offset_commits_total", "counter", (),
+           "Offsets taken for commit, each partition's counted"),
+    Metric("bradbury_group_offsets_expired_total", "counter", (),
+           "Offsets that became older than offsets.retention.minutes"),
+    Metric("bradbury_group_offsets_deleted_total", "counter", (),
+           "Offsets deleted one by one, with their group, or with their topic"),
+    Metric("bradbury_metadata_offset", "gauge", (), "Metadata records this node has applied"),
+    Metric("bradbury_scrape_seconds", "gauge", (), "What reading the numbers of this scrape took"),
+]  # fmt: skip
+
+
+class PartitionNumbers(NamedTuple):
+    topic: str
+    partition: int
+    is_led: bool
+    bytes_in: int
+    records_in: int
+    batches_in: int
+    size: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Everything one scrape shows, read but not yet written."""
+
+    apis: list[ApiMetrics]
+    partitions: list[PartitionNumbers] = field(default_factory=list)
+    omitted: int = 0
+    bytes_out: dict[str, int] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    by_label: dict[str, dict[str, int]] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+
+class MeasuredNode(Protocol):
+    """A node, as far as its metrics go. Implemented by actors/node."""
+
+    metrics: NodeMetrics
+    groups: GroupHost | None
+    listener: Listener
+
+    @property
+    def host(self) -> PartitionHost | None: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+async def read_numbers(node: MeasuredNode) -> Numbers:
+    """Read the node's counters, with a turn for everybody between slices. Runs on its loop."""
+    started = time.perf_counter()
+    metrics = node.metrics
+    numbers = Numbers(list(metrics.apis.values()))
+    host = node.host
+    replicas = [] if host is None else host.replicas
+    for index, replica in enumerate(replicas):
+        log = replica.log
+        segments = log.segments
+        numbers.partitions.append(
+            PartitionNumbers(
+                replica.topic,
+                replica.partition,
+                replica.leader is not None,
+                replica.bytes_in,
+                replica.records_in,
+                replica.batches_in,
+                log.size_in_bytes,
+                len(segments),
+                log.log_start_offset,
+                log.log_end_offset,
+            )
+        )
+        if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    numbers.omitted = max(0, len(numbers.partitions) - MAX_PARTITIONS)
+    for topic in metrics.bytes_out.keys() - node.image.topics.keys():
+        del metrics.bytes_out[topic]  # the topic is gone, and with it its label
+    numbers.bytes_out = dict(metrics.bytes_out)
+    groups = GroupNumbers() if node.groups is None else node.groups.numbers()
+    counted = GroupCounters() if node.groups is None else node.groups.counters
+    numbers.values = {
+        "kafka_server_replicamanager_partitioncount": len(numbers.partitions),
+        "kafka_server_replicamanager_leadercount": sum(p.is_led for p in numbers.partitions),
+        **_of_replication(replicas),
+        "bradbury_metrics_partitions_omitted": numbers.omitted,
+        "kafka_log_logmanager_offlinelogdirectorycount": 0 if host is None else host.offline_count,
+        "bradbury_log_directories_short_of_space": 0 if host is None else host.short_count,
+        **_of_cleaner(None if host is None else host.cleaner),
+        "bradbury_connections": node.listener.connection_count,
+        "bradbury_connections_accepted_total": metrics.connections_accepted,
+        "bradbury_request_memory_bytes": node.listener.memory.used,
+        "bradbury_request_memory_waiting": node.listener.memory.waiting,
+        "bradbury_unexpected_errors_total": metrics.unexpected_errors,
+        "kafka_coordinator_group_groupmetadatamanager_numgroups": sum(groups.states.values()),
+        **{
+            f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.lower()}": count
+            for state, count in groups.states.items()
+        },
+        "kafka_coordinator_group_groupmetadatamanager_numoffsets": groups.offsets,
+        "bradbury_group_members": groups.members,
+        "bradbury_group_memory_bytes": groups.memory_bytes,
+        "bradbury_group_completed_rebalances_total": counted.completed_rebalances,
+        "bradbury_group_members_removed_total": counted.members_removed,
+        "bradbury_group_offset_commits_total": counted.offset_commits,
+        "bradbury_group_offsets_expired_total": counted.offsets_expired,
+        "bradbury_group_offsets_deleted_total": counted.offsets_deleted,
+        "bradbury_metadata_offset": node.image.offset,
+        "bradbury_scrape_seconds": time.perf_counter() - started,
+    }
+    numbers.by_label = {
+        "bradbury_connections_refused_total": dict(metrics.connections_refused),
+        "bradbury_connections_closed_total": dict(metrics.connections_closed),
+        "bradbury_group_partitions": {
+            "active": groups.partitions,
+            "loading": groups.partitions_loading,
+        },
+    }
+    numbers.histograms = {
+        "bradbury_fsync_seconds": Histogram() if host is None else host.fsyncs,
+        "bradbury_event_loop_lag_seconds": metrics.loop_lag,
+    }
+    return numbers
+
+
+def _of_replication(replicas: list[Replica]) -> dict[str, float]:
+    led = [replica.leader for replica in replicas if replica.leader is not None]
+    return {
+        "kafka_server_replicamanager_underreplicatedpartitions": sum(
+            leader.isr_size <= len(leader.followers) for leader in led
+        ),
+        "kafka_server_replicamanager_underminisrpartitioncount": sum(
+            not leader.has_enough_insync for leader in led
+        ),
+        "kafka_server_replicamanager_isrshrinks_total": sum(
+            replica.isr_shrinks for replica in replicas
+        ),
+        "kafka_server_replicamanager_isrexpands_total": sum(
+            replica.isr_expands for replica in replicas
+        ),
+        "kafka_server_brokertopicmetrics_replicationbytesin_total": sum(
+            replica.bytes_copied for replica in replicas
+        ),
+    }
+
+
+def _of_cleaner(cleaner: LogCleaner | None) -> dict[str, float]:
+    totals = CleaningReport() if cleaner is None else cleaner.totals
+    return {
+        "kafka_log_logcleanermanager_max_dirty_percent": (
+            0 if cleaner is None else 100 * cleaner.max_dirty_ratio
+        ),
+        "kafka_log_logcleanermanager_uncleanable_partitions_count": (
+            0 if cleaner is None else len(cleaner.uncleanable)
+        ),
+        "bradbury_cleanings_total": 0 if cleaner is None else cleaner.cleanings,
+        "bradbury_cleaner_read_bytes_total": totals.map_bytes_read + totals.bytes_read,
+        "bradbury_cleaner_written_bytes_total": totals.bytes_written,
+    }
+
+
+def families(numbers: Numbers) -> list[Family]:
+    """All metrics of METRICS, in its order. For a thread: some 10 us per partition."""
+    return [_family(metric, numbers) for metric in METRICS]
+
+
+def _family(metric: Metric, numbers: Numbers) -> Family:
+    made: Family
+    if metric.kind == "histogram":
+        made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        if metric.name in numbers.histograms:
+            _add_histogram(made, [], numbers.histograms[metric.name])
+        else:
+            for api in numbers.apis:
+                _add_histogram(made, [api.name], HISTOGRAMS[metric.name](api))
+        return made
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    made = kind(metric.name, metric.help, labels=metric.labels)
+    made.samples = _LazySamples(metric, numbers)
+    return made
+
+
+def _patiently(items: Iterable[T]) -> Iterator[T]:
+    """For a thread beside the event loop: hand over the interpreter again and again.
+
+    Left to itself a thread keeps it for 5 ms each time, and the loop needs it several times to
+    answer one client.
+    """
+    for index, item in enumerate(items):
+        if index % SAMPLES_AT_ONCE == SAMPLES_AT_ONCE - 1:
+            time.sleep(PAUSE_SECONDS)
+        yield item
+
+
+class _LazySamples(list[Sample]):
+    """Made while they are written: 40,000 kept ones would call the collector of garbage."""
+
+    def __init__(self, metric: Metric, numbers: Numbers) -> None:
+        super().__init__()
+        self._metric = metric
+        self._numbers = numbers
+
+    def __iter__(self) -> Iterator[Sample]:
+        name, labels = self._metric.name, self._metric.labels
+        for values, value in _patiently(_samples(self._metric, self._numbers)):
+            yield Sample(name, dict(zip(labels, values, strict=True)), value)
+
+
+HISTOGRAMS: dict[str, Callable[[ApiMetrics], Histogram]] = {
+    "bradbury_request_total_seconds": lambda api: api.total,
+    "bradbury_request_handling_seconds": lambda api: api.handling,
+    "bradbury_request_waiting_seconds": lambda api: api.waiting,
+    "bradbury_request_sending_seconds": lambda api: api.sending,
+}
+BY_API: dict[str, Callable[[ApiMetrics], int]] = {
+    "kafka_network_requestmetrics_requests_total": lambda api: api.requests,
+    "bradbury_request_bytes_total": lambda api: api.request_bytes,
+    "bradbury_response_bytes_total": lambda api: api.response_bytes,
+}
+BY_TOPIC: dict[str, Callable[[PartitionNumbers], int]] = {
+    "kafka_server_brokertopicmetrics_bytesin_total": lambda p: p.bytes_in,
+    "kafka_server_brokertopicmetrics_messagesin_total": lambda p: p.records_in,
+    "bradbury_topic_batches_in_total": lambda p: p.batches_in,
+}
+BY_PARTITION: dict[str, Callable[[PartitionNumbers], int]] = {
+    "kafka_log_log_size": lambda p: p.size,
+    "kafka_log_log_numlogsegments": lambda p: p.segments,
+    "kafka_log_log_logstartoffset": lambda p: p.log_start_offset,
+    "kafka_log_log_logendoffset": lambda p: p.log_end_offset,
+}
+
+
+def _samples(metric: Metric, numbers: Numbers) -> Iterable[tuple[list[str], float]]:
+    name = metric.name
+    if name in numbers.values:
+        return [([], numbers.values[name])]
+    if name in numbers.by_label:
+        return [([label], value) for label, value in numbers.by_label[name].items()]
+    if name in BY_API:
+        return [([api.name], BY_API[name](api)) for api in numbers.apis]
+    if name in BY_PARTITION:
+        value = BY_PARTITION[name]
+        shown = numbers.partitions[:MAX_PARTITIONS]
+        return (([p.topic, str(p.partition)], value(p)) for p in shown)
+    if name in BY_TOPIC:
+        totals: Counter[str] = Counter()
+        for partition in numbers.partitions:
+            totals[partition.topic] += BY_TOPIC[name](partition)
+        return [([topic], total) for topic, total in totals.items()]
+    if name == "kafka_server_brokertopicmetrics_bytesout_total":
+        return [([topic], value) for topic, value in numbers.bytes_out.items()]
+    return [
+        ([api.name, _ERROR_NAMES.get(code, str(code))], count)
+        for api in numbers.apis
+        for code, count in list(api.errors.items())
+    ]
+
+
+_ERROR_NAMES = {int(code): code.name for code in ErrorCode}
+
+
+def _add_histogram(made: Family, labels: list[str], histogram: Histogram) -> None:
+    assert isinstance(made, HistogramMetricFamily)
+    counts = list(histogram.buckets)
+    buckets: list[tuple[str, float]] = []
+    below = shown = 0
+    for bucket in SHOWN_BUCKETS:
+        below += sum(counts[shown : bucket + 1])
+        shown = bucket + 1
+        buckets.append((str(2**bucket / 1e6), below))
+    buckets.append(("+Inf", sum(counts)))
+    made.add_metric(labels, buckets, histogram.total_us / 1e6)

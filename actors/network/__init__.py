@@ -1,0 +1,1 @@
+"""Sockets: the listener, a connection, requests' memory, connections to other nodes."""

@@ -1,0 +1,590 @@
+"""One client connection: frames in arrival order, responses in request order, nothing unbounded.
+
+Plain non-blocking sockets on the loop's readiness callbacks, without asyncio's transports: records
+go from the receive buffer straight into the log and from the file straight into the socket
+(sendfile), and reading stops while a peer does not take its answers.
+
+    receiving   whole frames are handled in the listener's shared scratch buffer; a longer one is
+                filled into the connection's own buffer, which doubles as the bytes really come (a
+                length that lies costs nothing). It serves the next long frame, too, from that one's
+                first byte on: who sends one long frame after the other has none of them copied
+    answering   a slot per request keeps the order; slots are sent as soon as they are next in line
+    bounds      MAX_PIPELINED requests in work, MAX_UNSENT bytes of answers and MAX_PARKED bytes of
+                requests that wait, then no more reading; all of it counts into the node's memory
+    fairness    after SLICE_SECONDS of one peer's requests the others have their turn
+
+What was received and may not be handled yet is kept as `_rest`: less than the scratch buffer.
+A peer that sends nonsense costs one log line and its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from struct import Struct
+from time import perf_counter
+from typing import Final
+
+from ...handlers.ports.context import Node
+from ...handlers.ports.request_metrics import RequestTrace
+from ...handlers.server.dispatch import Chunks, NotServed, PeerError, check_header, dispatch
+from ...protocol.fetch_response import FileSlice
+from ..loop.line_limit import LineLimit
+from ..loop.node_metrics import NodeMetrics
+from .page_cache import bring_in, is_resident
+from .refusal_delay import RefusalDelay
+from .request_memory import RequestMemory
+
+MAX_PIPELINED = 128
+MAX_UNSENT = 1024**2
+MAX_PARKED = 8 * 1024**2
+SLICE_SECONDS = 0.002
+SCRATCH_SIZE = 256 * 1024
+SHORT_READ = 4 * 1024
+# A peer that announces much and sends little costs this; the buffer follows what really comes.
+FIRST_BUFFER = 4 * 1024
+QUICK_GROWTH = 64 * 1024
+# Below this a read and one send are cheaper than a second system call for sendfile (measured).
+INLINE_SLICE = 32 * 1024
+WAITING_PRODUCE = 1024
+MIN_BYTES_PER_SECOND = 16 * 1024
+_SIZE = Struct(">i")
+_BYTES: Final = (bytes, bytearray, memoryview)  # a union would be made anew at every use
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the connections of one listener have in common."""
+
+    node: Node
+    scratch: bytearray
+    memory: RequestMemory
+    metrics: NodeMetrics
+    lines: LineLimit
+    refusals: RefusalDelay
+    on_close: Callable[[Connection], None]
+
+
+class _Slot(RequestTrace):
+    """The place of one response in the order of its connection."""
+
+    __slots__ = ("chunks", "end", "ready")
+
+    def __init__(self, received_at: float, request_bytes: int) -> None:
+        super().__init__(received_at, request_bytes)
+        self.ready = False
+        self.chunks: Chunks | None = None
+        self.end = 0
+
+
+class Connection:
+    """Owns its socket from `open` to `close`."""
+
+    def __init__(self, sock: socket.socket, address: str, peer: str, shared: Shared) -> None:
+        self.address = address
+        self.peer = peer
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._shared = shared
+        self._node = shared.node
+        self._memory = shared.memory
+        self._held = 0
+        self._loop = asyncio.get_running_loop()
+        self._scratch = memoryview(shared.scratch)
+        self._rest = bytearray()
+        self._is_halted = False
+        self._is_turned_away = False
+        self._resuming = False
+        self._is_first = True
+        # A long frame, behind the four bytes of its length.
+        self._buffer = bytearray()
+        self._frame_size = 0
+        self._filled = 0
+        self._began_at = 0.0
+        self._paused_at = 0.0
+        self._slots: deque[_Slot] = deque()
+        self._beginning: _Slot | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._parked_bytes = 0
+        self._leaving: deque[_Slot] = deque()
+        self._queued_total = 0
+        self._sent_total = 0
+        self._unsent: deque[bytes | bytearray | memoryview | FileSlice] = deque()
+        self._unsent_bytes = 0
+        self._slice_sent = 0
+        self._warming = False
+        self._warmed = False
+        self._reading = False
+        self._writing = False
+        self.closed = False
+        self.last_activity = self._loop.time()
+
+    def open(self) -> None:
+        self._reading = True
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """A request is in work: the silence is ours, not the peer's."""
+        return bool(self._tasks)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def is_slow(self, now: float, grace_seconds: float) -> bool:
+        """Its request began longer ago than the grace, and since then too little came."""
+        if not self._began_at or self._paused_at:
+            return False
+        late = now - self._began_at - grace_seconds
+        return late > 0 and self._filled < late * MIN_BYTES_PER_SECOND
+
+    def close(self, reason: str | None = None, kind: str = "peer") -> None:
+        """`reason` goes to the log, `kind` (a word of a small set) to the metrics."""
+        if self.closed:
+            return
+        self.closed = True
+        shared = self._shared
+        shared.metrics.connections_closed[kind] += 1
+        if reason:
+            shared.lines.warning("closing %s: it %s", self.peer, reason)
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        for task in self._tasks:
+            # Not at once: one that never began would leave what it was to await unawaited.
+            self._loop.call_soon(task.cancel)
+        self._slots.clear()
+        self._leaving.clear()
+        self._unsent.clear()
+        self._socket.close()
+        self._rest = self._buffer = bytearray()
+        self._memory.change(-self._held)
+        self._held = 0
+        self._memory.leave(self)
+        shared.on_close(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """A request failed: by the peer's fault, or by ours."""
+        if isinstance(error, NotServed) and (
+            seconds := self._shared.refusals.seconds(self.address)
+        ):
+            # Not read from meanwhile; what it was promised before still goes out.
+            self._is_turned_away = True
+            self._regulate()
+            self._loop.call_later(seconds, self.close, str(error), "malformed")
+            return
+        if isinstance(error, PeerError):
+            self.close(str(error), "malformed")
+            return
+        self._shared.metrics.unexpected_errors += 1
+        self._shared.lines.error("a request of %s failed", self.peer, cause=error)
+        self.close(kind="failure")
+
+    def _account(self) -> None:
+        held = len(self._buffer) + len(self._rest) + self._unsent_bytes + self._parked_bytes
+        if held != self._held:
+            difference, self._held = held - self._held, held
+            self._memory.change(difference)
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        self.last_activity = self._loop.time()
+        try:
+            if self._frame_size:
+                self._continue_frame()
+            else:
+                self._receive()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        except Exception as error:  # noqa: BLE001 -- the top of a connection
+            self._fail(error)
+            return
+        if not self.closed:
+            self._send()
+            self._regulate()
+
+    def _receive(self) -> None:
+        scratch = self._scratch
+        kept = len(self._rest)
+        if not kept and len(self._buffer) >= SCRATCH_SIZE and not self._memory.is_short:
+            scratch = memoryview(self._buffer)
+        elif kept:
+            scratch[:kept] = self._rest
+            self._rest = bytearray()
+        room = kept + SHORT_READ if self._memory.is_short else SCRATCH_SIZE
+        count = self._socket.recv_into(scratch[kept:room])
+        if count == 0:
+            self.close()
+            return
+        self._handle_all(scratch[: kept + count])
+
+    def _handle_all(self, received: memoryview) -> None:
+        """Handle the whole frames of `received`; what is left is kept."""
+        position = 0
+        end = len(received)
+        started = perf_counter()
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(received, position)
+            self._check_size(size, received[position : position + 4])
+            after = position + 4 + size
+            if after > end:
+                self._begin_frame(size, received[position + 4 : end], end)
+                return
+            now = self._handle(received[position + 4 : after])
+            if self.closed:
+                return
+            position = after
+            if position < end and (self._is_full() or now - started > SLICE_SECONDS):
+                self._is_halted = True
+                break
+        self._rest = bytearray(received[position:end])
+        if self._is_halted or not self._rest:
+            self._began_at = 0.0
+        elif not self._began_at:
+            self._filled = 0
+            self._began_at = self._loop.time()
+
+    def _handle_rest(self) -> None:
+        """Go on with what was received before."""
+        self._resuming = False
+        if self.closed or self._is_full():
+            return
+        rest, self._rest = self._rest, bytearray()
+        self._is_halted = False
+        try:
+            self._handle_all(memoryview(rest))
+        except Exception as error:  # noqa: BLE001 -- the top of a connection
+            self._fail(error)
+            return
+        if not self.closed:
+            self._send()
+            self._regulate()
+
+    def _check_size(self, size: int, first: memoryview) -> None:
+        limit = self._node.config.socket_request_max_bytes
+        if not 0 < size <= limit:
+            hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
+            speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
+            raise PeerError(f"announced a request of {size} bytes, allowed are {limit}{speaks}")
+
+    def _check_long(self, start: memoryview) -> None:
+        """A long frame's header is looked at when it begins, not when it has cost its memory."""
+        is_produce = check_header(start)
+        limit = self._node.config.bradbury_first_request_max_bytes
+        if self._is_first and not is_produce and self._frame_size > limit:
+            raise PeerError(
+                f"began with a request of {self._frame_size} bytes, allowed are {limit} at first"
+            )
+
+    def _begin_frame(self, size: int, start: memoryview, ends_at: int) -> None:
+        """A frame that is not whole yet: its first bytes move to where the others will follow.
+
+        `ends_at`: where they end in the buffer they are in.
+        """
+        self._frame_size = size
+        self._filled = len(start)
+        self._began_at = self._loop.time()
+        if self._filled >= 4:
+            self._check_long(start)
+        end = 4 + self._filled
+        if len(self._buffer) < end:
+            self._buffer = bytearray(min(4 + size, max(FIRST_BUFFER, 2 * end)))
+        # Received there already, as the first of what came? Then it stays where it is.
+        if start.obj is not self._buffer or end != ends_at:
+            memoryview(self._buffer)[4:end] = start
+
+    def _continue_frame(self) -> None:
+        capacity = len(self._buffer)
+        if 4 + self._filled == capacity:
+            if not self._memory.may_grow(self):
+                self._pause()
+                return
+            factor = 4 if capacity < QUICK_GROWTH else 2
+            grown = bytearray(min(4 + self._frame_size, max(FIRST_BUFFER, factor * capacity)))
+            grown[:capacity] = self._buffer
+            self._buffer = grown
+        view = memoryview(self._buffer)[4 : 4 + self._frame_size]
+        count = self._socket.recv_into(view[self._filled :])
+        if count == 0:
+            self.close()
+            return
+        before = self._filled
+        self._filled += count
+        if before < 4 <= self._filled:
+            self._check_long(view[:4])
+        if self._filled == self._frame_size:
+            self._frame_size = 0
+            self._memory.leave(self)
+            self._handle(view, is_lasting=True)
+            if (self._slots and self._slots[-1].keeps_frame) or self._memory.is_tight:
+                self._buffer = bytearray()
+
+    def _pause(self) -> None:
+        """Memory is short: wait in line, unread. This time is not the peer's fault."""
+        self._paused_at = self._loop.time()
+        self._loop.remove_reader(self._fd)
+        self._reading = False
+
+    def resume(self) -> None:
+        """See request_memory.Waiter."""
+        if self.closed or not self._paused_at:
+            return
+        self._began_at += self._loop.time() - self._paused_at
+        self._paused_at = 0.0
+        self._regulate()
+
+    def release_buffer(self) -> None:
+        """Give back the memory of past long frames, between frames."""
+        if not self._frame_size and self._buffer:
+            self._buffer = bytearray()
+            self._account()
+
+    def _handle(self, frame: memoryview, *, is_lasting: bool = False) -> float:
+        """Returns the time afterwards, by perf_counter. A lasting frame is not written to again."""
+        self._is_first = False
+        self._began_at = 0.0
+        slot = _Slot(perf_counter(), len(frame))
+        slot.keeps_frame = is_lasting
+        self._slots.append(slot)
+        result = dispatch(frame, self._node, self.peer, slot)
+        slot.handled_at = slot.ready_at = now = perf_counter()
+        if result is None or isinstance(result, list):
+            slot.chunks = result
+            slot.ready = True
+        else:
+            self._finish_later(result, slot)
+        return now
+
+    def _finish_later(self, result: Awaitable[Chunks | None], slot: _Slot) -> None:
+        weight = slot.held_bytes or WAITING_PRODUCE
+        self._parked_bytes += weight
+        if not slot.is_begun:
+            self._beginning = slot
+            slot.on_begun = self._on_begun
+        task = self._loop.create_task(self._finish(result, slot, weight))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, result: Awaitable[Chunks | None], slot: _Slot, weight: int) -> None:
+        """Sent from here and not from a callback of the task, which would be a turn later."""
+        try:
+            chunks = await result
+        except Exception as error:  # noqa: BLE001 -- the top of a connection
+            if not self.closed:
+                self._fail(error)
+            return
+        finally:
+            self._parked_bytes -= weight
+        if self.closed:
+            return
+        slot.chunks = chunks
+        slot.ready_at = perf_counter()
+        slot.ready = True
+        self._send()
+        self._regulate()
+
+    def _on_begun(self) -> None:
+        self._beginning = None
+        self._regulate()
+
+    def _is_full(self) -> bool:
+        return (
+            len(self._slots) >= MAX_PIPELINED
+            or self._unsent_bytes >= MAX_UNSENT
+            or self._parked_bytes >= MAX_PARKED
+            or self._beginning is not None
+        )
+
+    def _regulate(self) -> None:
+        """Read on only while the peer takes its answers and we keep up."""
+        if self.closed:
+            return
+        self._account()
+        full = self._is_full()
+        if self._is_halted and not (full or self._resuming or self._is_turned_away):
+            self._resuming = True
+            self._loop.call_soon(self._handle_rest)
+        may_read = not (full or self._is_halted or self._paused_at or self._is_turned_away)
+        if self._reading and not may_read:
+            self._loop.remove_reader(self._fd)
+            self._reading = False
+        elif may_read and not self._reading:
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._reading = True
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Move finished answers to the socket's queue, in order, and send what it takes."""
+        slots = self._slots
+        while slots and slots[0].ready:
+            slot = slots.popleft()
+            size = 0
+            for chunk in slot.chunks or ():
+                if isinstance(chunk, _BYTES):
+                    if not chunk:
+                        continue
+                    size += len(chunk)
+                    self._unsent_bytes += len(chunk)
+                else:
+                    size += chunk.size
+                    if chunk.size <= INLINE_SLICE and is_resident(chunk):
+                        chunk = self._read_slice(chunk)
+                        if self.closed:
+                            return
+                self._unsent.append(chunk)
+            slot.chunks = None
+            slot.response_bytes = size
+            self._queued_total += size
+            slot.end = self._queued_total
+            self._leaving.append(slot)
+        if self._unsent:
+            if not self._writing and not self._warming:
+                self._write()
+        elif self._leaving:
+            self._note_sent()
+
+    def _read_slice(self, chunk: FileSlice) -> bytes:
+        assert chunk.file is not None
+        records = os.pread(chunk.file.fileno(), chunk.size, chunk.position)
+        if len(records) < chunk.size:
+            self._give_up_on_file()
+        self._unsent_bytes += len(records)
+        return records
+
+    def _give_up_on_file(self) -> None:
+        """A file is shorter than promised: the frame cannot be finished, nor be taken back."""
+        self._shared.lines.error("a log file shrank under a fetch of %s", self.peer)
+        self.close(kind="failure")
+
+    def _note_sent(self) -> None:
+        leaving = self._leaving
+        now = perf_counter()
+        while leaving and leaving[0].end <= self._sent_total:
+            leaving.popleft().finish(now)
+
+    def _on_writable(self) -> None:
+        self._write()
+        if not self.closed:
+            self._regulate()
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                if not self._write_next():
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        self._note_sent()
+        waits_for_socket = bool(self._unsent) and not self._warming
+        if waits_for_socket and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+        elif not waits_for_socket and self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _write_next(self) -> bool:
+        """Send from the head of the queue; False when the socket is full for now."""
+        chunk = self._unsent[0]
+        if not isinstance(chunk, _BYTES):
+            return self._write_slice(chunk)
+        if len(self._unsent) == 1:
+            return self._write_last(chunk)
+        vector = []
+        total = 0
+        flags = 0
+        for item in self._unsent:
+            if not isinstance(item, _BYTES):
+                flags = _MSG_MORE
+                break
+            vector.append(item)
+            total += len(item)
+            if len(vector) == 64:
+                break
+        sent = self._socket.sendmsg(vector, (), flags)
+        self._unsent_bytes -= sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
+        complete = sent == total
+        while sent:
+            head = self._unsent[0]
+            assert isinstance(head, _BYTES)
+            if sent < len(head):
+                self._unsent[0] = memoryview(head)[sent:]
+                break
+            sent -= len(head)
+            self._unsent.popleft()
+        return complete
+
+    def _write_last(self, chunk: bytes | bytearray | memoryview) -> bool:
+        """As above for the only chunk there is, as most answers are, in half the steps."""
+        sent = self._socket.send(chunk)
+        self._unsent_bytes -= sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
+        if sent < len(chunk):
+            self._unsent[0] = memoryview(chunk)[sent:]
+            return False
+        self._unsent.popleft()
+        return True
+
+    def _write_slice(self, chunk: FileSlice) -> bool:
+        assert chunk.file is not None
+        if self._slice_sent == 0 and not self._warmed and not is_resident(chunk):
+            self._warm(chunk)
+            return False
+        self._warmed = False
+        remaining = chunk.size - self._slice_sent
+        sent = os.sendfile(
+            self._fd, chunk.file.fileno(), chunk.position + self._slice_sent, remaining
+        )
+        if sent == 0:
+            self._give_up_on_file()
+            return False
+        self._slice_sent += sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
+        if sent < remaining:
+            return False
+        self._slice_sent = 0
+        self._unsent.popleft()
+        return True
+
+    def _warm(self, chunk: FileSlice) -> None:
+        """Bring a cold slice into memory in a thread, then go on sending."""
+        self._warming = True
+        reading = self._loop.run_in_executor(None, bring_in, chunk)
+
+        def done(reading: asyncio.Future[None]) -> None:
+            if self.closed:
+                return
+            self._warming = False
+            if reading.exception() is not None:
+                self._shared.lines.error("a log cannot be read", cause=reading.exception())
+                self.close(kind="failure")
+                return
+            self._warmed = True  # not probed again: it must go out now
+            self._write()
+            self._regulate()
+
+        reading.add_done_callback(done)

@@ -1,0 +1,221 @@
+"""One socket from a node to another: a request, its answer, the next request.
+
+Followers use it. The codec is the wire's own; a frame is received straight into one buffer, of
+which the decoded answer's records are views. Any failure ends the connection.
+
+A follower under load has the same buffer for one answer after the other: a new one would be zeroed,
+and on most systems be made of pages that the kernel has to find, for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from struct import Struct
+from typing import TypeVar
+
+from ...protocol.codec import read_message, write_message
+from ...protocol.errors import ConnectionFailed, MalformedRequest
+from ...protocol.header import (
+    close_frame,
+    has_flexible_response_header,
+    skip_tags,
+    write_request_header,
+)
+from ...protocol.schema import Message
+from ..loop.carry_through import within
+
+R = TypeVar("R", bound=Message)
+CONNECT_SECONDS = 5.0
+PROBE_SECONDS = 1.0
+KEPT_BYTES = 16 * 1024**2
+"""A larger buffer serves one answer."""
+SMALL_BYTES = 64 * 1024
+SMALL_IN_A_ROW = 16
+"""After so many small answers a buffer is given back: the peer has nothing to tell."""
+_SIZE = Struct(">i")
+_CORRELATION = Struct(">i")
+
+
+async def is_port_closed(host: str, port: int) -> bool:
+    """Whether the machine answers, and says that nobody listens there."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
+
+
+class PeerConnection:
+    """Made by `open`. One request at a time."""
+
+    def __init__(self, sock: socket.socket, client_id: str, max_answer_bytes: int) -> None:
+        self._socket = sock
+        self._client_id = client_id
+        self._max_answer_bytes = max_answer_bytes
+        self._correlation_id = 0
+        self._size = bytearray(4)
+        self._buffer = bytearray()
+        self._small_in_a_row = 0
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str, max_answer_bytes: int
+    ) -> PeerConnection:
+        """Raises ConnectionFailed."""
+        loop = asyncio.get_running_loop()
+        sock: socket.socket | None = None
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = found[0]
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await within(CONNECT_SECONDS, loop.sock_connect(sock, address))
+        except (OSError, TimeoutError) as error:
+            if sock is not None:
+                sock.close()
+            raise ConnectionFailed(f"{host}:{port}: {error}") from None
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
+        return cls(sock, client_id, max_answer_bytes)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    async def request(
+        self,
+        message: Message,
+        response: type[R],
+        version: int,
+        *,
+        timeout_seconds: float,
+        is_used_up: bool = False,
+    ) -> R:
+        """Send, and receive the answer. Records in it are views of a buffer that is theirs alone.
+
+        Args:
+            is_used_up: the answer is, before the next request that says so: that one's answer
+                takes its buffer.
+
+        Raises:
+            ConnectionFailed: the peer is gone, silent or sends nonsense; the connection is over.
+        """
+        try:
+            return await self._exchange(message, response, version, timeout_seconds, is_used_up)
+        except (OSError, TimeoutError, MalformedRequest) as error:
+            self.close()
+            raise ConnectionFailed(f"the peer does not answer: {error!r}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    async def _exchange(
+        self,
+        message: Message,
+        response: type[R],
+        version: int,
+        timeout_seconds: float,
+        is_used_up: bool,
+    ) -> R:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        flexible = version >= type(message).FLEXIBLE
+        frame = write_request_header(
+            message.API_KEY, version, self._correlation_id, self._client_id, flexible=flexible
+        )
+        frame += write_message(message, version)
+        close_frame(frame)
+        await self._send(frame, deadline)
+        view = await self._receive_frame(deadline, is_used_up)
+        if _CORRELATION.unpack_from(view)[0] != self._correlation_id:
+            raise ConnectionFailed("the peer answers another request")
+        position = 4
+        if has_flexible_response_header(message.API_KEY, version, type(message).FLEXIBLE):
+            position = skip_tags(view, position)
+        return read_message(response, version, view, position)
+
+    def _room(self, size: int) -> memoryview:
+        """For an answer of `size` bytes: the buffer of the one before, if there is one."""
+        if size <= SMALL_BYTES:
+            self._small_in_a_row += 1
+            if self._small_in_a_row == SMALL_IN_A_ROW:
+                self._buffer = bytearray()
+            return memoryview(bytearray(size))
+        self._small_in_a_row = 0
+        if size > KEPT_BYTES:
+            return memoryview(bytearray(size))
+        if size > len(self._buffer):
+            self._buffer = bytearray(min(2 * size, KEPT_BYTES))
+        return memoryview(self._buffer)[:size]
+
+    async def _send(self, frame: bytearray, deadline: float) -> None:
+        """The socket is empty between two requests, so it takes nearly every one at once."""
+        try:
+            sent = self._socket.send(frame)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent < len(frame):
+            loop = asyncio.get_running_loop()
+            rest = loop.sock_sendall(self._socket, memoryview(frame)[sent:])
+            await within(deadline - loop.time(), rest)
+
+    async def _receive_frame(self, deadline: float, is_used_up: bool) -> memoryview:
+        """The next frame, without its length.
+
+        Its socket is registered, and this task is woken, once for all of it, not for each piece
+        of a long answer as by loop.sock_recv_into. Nor is a timeout entered and left.
+        """
+        loop = asyncio.get_running_loop()
+        whole: asyncio.Future[memoryview] = loop.create_future()
+        view = memoryview(self._size)
+        received = 0
+        has_size = False
+
+        def on_readable() -> None:
+            nonlocal view, received, has_size
+            if whole.done():
+                return
+            try:
+                count = self._socket.recv_into(view[received:])
+                if not count:
+                    raise ConnectionFailed("the peer has closed the connection")
+                received += count
+                if received < len(view):
+                    return
+                if has_size:
+                    whole.set_result(view)
+                else:
+                    view = self._view_of_answer(is_used_up)
+                    received = 0
+                    has_size = True
+            except (BlockingIOError, InterruptedError):
+                pass
+            except (OSError, ConnectionFailed) as error:
+                whole.set_exception(error)
+
+        def on_late() -> None:
+            if not whole.done():
+                whole.set_exception(TimeoutError(f"{received} bytes came"))
+
+        descriptor = self._socket.fileno()
+        timer = loop.call_at(deadline, on_late)
+        loop.add_reader(descriptor, on_readable)
+        try:
+            return await whole
+        finally:
+            loop.remove_reader(descriptor)
+            timer.cancel()
+
+    def _view_of_answer(self, is_used_up: bool) -> memoryview:
+        (size,) = _SIZE.unpack(self._size)
+        if not 4 <= size <= self._max_answer_bytes:
+            raise ConnectionFailed(f"the peer announces an answer of {size} bytes")
+        return self._room(size) if is_used_up else memoryview(bytearray(size))

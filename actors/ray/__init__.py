@@ -1,0 +1,1 @@
+"""Ray: actors around nodes and controllers, their placement, drains, Ray's own metrics."""

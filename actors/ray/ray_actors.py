@@ -1,0 +1,316 @@
+"""The processes of a cluster on Ray: thin shells around Node and Controller.
+
+Rules that Ray teaches (each was seen to bite): `__init__` never raises, or a restarted actor is
+dead for ever; nothing may let SystemExit reach the event loop, or the actor lives on as a zombie;
+the way out is os._exit, upon which Ray restarts the actor in about a second. Ray does not promise
+one instance per name: directories are locked, epochs and incarnations fence the rest.
+
+Plain classes; launch.py makes them remote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import ray
+
+from ...controller.controller_calls import ControllerCall
+from ...controller.metadata_leader import Superseded
+from ...controller.voter_requests import VoterRequest
+from ...handlers.ports.server_config import ServerConfig
+from ...protocol.errors import ConnectionFailed, KafkaError, NotController
+from ...storage.disk.storage_failure import DataDirectoryError
+from ..controller.controller import Controller
+from ..controller.handles import BROKER_PREFIX, ControllerHandle, find_voters
+from ..controller.standby import Standby
+from ..controller.voter_host import VoterHost
+from ..loop.carry_through import within
+from ..network.listener import PortInUse
+from ..node import Node, NodeConfig
+from .ray_drain import RayDrain
+from .ray_metrics import RayMetrics
+
+RETRY_SECONDS = 0.5
+WATCH_SECONDS = 5.0
+EXIT_BUG = 70
+EXIT_FENCED = 71
+EXIT_DRAINED = 72
+HAND_OVER_SECONDS = 20.0
+
+
+def leave(code: int, reason: str) -> None:
+    """End this process so that Ray starts it again; the only safe way out of an actor."""
+    print(f"bradbury: leaving, {reason}", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(code)
+
+
+class _Shell:
+    """Background work whose failure ends the process instead of vanishing."""
+
+    def __init__(self) -> None:
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._problem: str | None = "is starting"
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 -- SystemExit, too, must end the process
+                traceback.print_exc()
+                leave(EXIT_BUG, repr(error))
+
+        task = asyncio.get_running_loop().create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def problem(self) -> str | None:
+        """None when serving, else what it waits for, in words."""
+        return self._problem
+
+
+class NodeActor(_Shell):
+    """One node. Retries for ever what may come right, and says meanwhile what is wrong."""
+
+    def __init__(self, config: NodeConfig, namespace: str) -> None:
+        super().__init__()
+        config = config.moved_to(ray._private.worker.global_worker.node_ip_address)
+        self._config = config
+        self._controller = ControllerHandle(namespace, lambda: self._node.image)
+        self._node = Node(
+            config,
+            self._controller,
+            on_fenced=lambda reason: leave(EXIT_FENCED, reason),
+        )
+        self._spawn(self._main())
+        self._spawn(self._leave_when_drained())
+
+    async def _main(self) -> None:
+        while True:
+            try:
+                await self._node.open()
+                break
+            except (DataDirectoryError, PortInUse) as error:
+                self._problem = str(error)
+                await self._node.close()
+                await asyncio.sleep(RETRY_SECONDS)
+        self._problem = "waits for the controller"
+        while True:
+            try:
+                await self._node.join()
+                break
+            except KafkaError as error:
+                self._problem = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self._problem = None
+        self._spawn(RayMetrics(self._node, self._config.name).run())
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the process: full collections skip it
+
+    async def _leave_when_drained(self) -> None:
+        """Hand over while there is time. Ray makes the actor anew when its machine is back."""
+        seconds = await RayDrain().wait()
+        if self._problem is None:
+            self._problem = "hands over, as its Ray node is being drained"
+            with contextlib.suppress(TimeoutError):
+                await within(min(seconds, HAND_OVER_SECONDS), self._hand_over())
+            await self._node.close()
+        leave(EXIT_DRAINED, "its Ray node is being drained")
+
+    async def _hand_over(self) -> None:
+        while not await self._node.leave():
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def address(self) -> str:
+        return self._node.address
+
+    async def status(self) -> dict[str, object]:
+        return {**self._node.status(), "problem": self._problem}
+
+    async def stop(self) -> None:
+        """Bring everything to the disk. The caller kills the process afterwards."""
+        await self._node.close()
+
+
+class PartitionActor(NodeActor):
+    """Hosts partitions of topics."""
+
+
+class GroupCoordinatorActor(NodeActor):
+    """Hosts partitions of __consumer_offsets and coordinates their groups."""
+
+
+class BrokerActor(NodeActor):
+    """The node's well-known address, its copy of the metadata log, the watch over its actors."""
+
+    def __init__(
+        self, config: NodeConfig, namespace: str, start_siblings: Callable[[], object]
+    ) -> None:
+        super().__init__(config, namespace)
+        self._start_siblings = start_siblings
+        self._standby = Standby(
+            lambda on_superseded: Controller(
+                lambda: find_voters(namespace),
+                config.server,
+                now_ms=self._node.now_ms,
+                on_superseded=on_superseded,
+                name=f"{BROKER_PREFIX}{config.name}",
+            ),
+            voter=self._voter,
+            image=lambda: self._node.image,
+            candidacy=self._controller.candidacy,
+            on_promised=self._controller.look_anew,
+        )
+        self._spawn(self._watch())
+        self._spawn(self._standby.run())
+
+    async def _watch(self) -> None:
+        """Ray restarts what dies; this makes anew what Ray has given up (DEAD for ever)."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await asyncio.to_thread(self._start_siblings)
+            except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
+                traceback.print_exc()
+
+    async def _hand_over(self) -> None:
+        """The last of its machine: the controller may need this voter to let others lead."""
+        while any(
+            node.machine_name == self._config.machine and not node.fenced
+            for node in self._node.image.nodes.values()
+            if node.node_id != self._node.node_id
+        ):
+            await asyncio.sleep(RETRY_SECONDS)
+        await super()._hand_over()
+
+    async def ask_standby(self, call: ControllerCall[Any]) -> Any:
+        """What is asked of the controller while this broker stands in for it; see standby."""
+        return await self._standby.controller().ask(call)
+
+    async def describe_standby(self) -> dict[str, Any] | None:
+        """As ControllerActor.describe, without settings and pid; None unless it stands in."""
+        try:
+            return _description_of(self._standby.controller())
+        except NotController:
+            return None
+
+    async def stop(self) -> None:
+        await self._standby.close()
+        await super().stop()
+
+    def _voter(self) -> VoterHost:
+        voter = self._node.voter
+        if voter is None or not voter.is_open:
+            raise ConnectionFailed(f"the broker {self._problem}")
+        return voter
+
+    async def ask_voter(self, request: VoterRequest[Any]) -> Any:
+        return await self._voter().ask(request)
+
+
+class ControllerActor(_Shell):
+    """The controller. Holds nothing that must survive: its log is on the voters' disks."""
+
+    def __init__(self, namespace: str, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self._namespace = namespace
+        self.settings = settings
+        self._controller = Controller(
+            lambda: find_voters(namespace),
+            ServerConfig.from_kafka(settings["config"]),
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
+        )
+        self._spawn(self._main())
+        self._spawn(self._leave_when_drained())
+
+    async def _leave_when_drained(self) -> None:
+        """At once: Ray starts it elsewhere, and this machine's nodes wait for that to leave."""
+        await RayDrain().wait()
+        reason = "its Ray node is being drained"
+        self._controller.resign(reason)
+        leave(EXIT_DRAINED, reason)
+
+    async def _main(self) -> None:
+        while True:
+            try:
+                await self._controller.start()
+                break
+            except (ConnectionFailed, Superseded) as error:
+                self._problem = str(error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self._problem = None
+
+    async def problem(self) -> str | None:
+        if self._problem is None:
+            return None
+        return self._controller.waiting_for or self._problem
+
+    async def describe(self) -> dict[str, Any]:
+        """What `up` and `status` want to know: settings, epoch, nodes, counts."""
+        return {
+            "settings": self.settings,
+            "pid": os.getpid(),
+            **_description_of(self._controller),
+        }
+
+    async def bootstrap_servers(self) -> str:
+        """host:port of the nodes that clients begin with: brokers, or any if there are none."""
+        if not self._controller.is_active:
+            raise NotController(f"the controller is waiting for {self._controller.waiting_for}")
+        image = self._controller.image
+        nodes = image.live_nodes("broker") or image.live_nodes()
+        return ",".join(f"{node.host}:{node.port}" for node in nodes)
+
+    async def ask(self, call: ControllerCall[Any]) -> Any:
+        return await self._controller.ask(call)
+
+    async def stop(self) -> None:
+        await self._controller.close()
+
+
+def _description_of(controller: Controller) -> dict[str, Any]:
+    image = controller.image
+    health = controller.health()
+    return {
+        "cluster_id": image.cluster_id,
+        "epoch": image.epoch,
+        "metadata_offset": image.offset,
+        "voters": controller.voters,
+        "active": controller.is_active,
+        "topics": len(image.topics),
+        "partitions": health.partitions,
+        "leaderless": health.leaderless,
+        "under_replicated": health.under_replicated,
+        "under_min_isr": health.under_min_isr,
+        "at_min_isr": health.at_min_isr,
+        "reassigned": health.reassigned,
+        "nodes": [
+            {
+                "node_id": node.node_id,
+                "roles": list(node.roles),
+                "address": f"{node.host}:{node.port}",
+                "rack": node.rack,
+                "machine": node.machine_name,
+                "metadata_directory_id": node.metadata_directory_id,
+                "draining": node.machine_name in image.draining,
+                "fenced": node.fenced,
+                "leaders": health.leaders[node.node_id],
+                "replicas": health.replicas[node.node_id],
+            }
+            for node in image.nodes.values()
+        ],
+    }

@@ -1,0 +1,74 @@
+"""A node's main figures in Ray's own metrics, so that they are where people of Ray look.
+
+Every record call of ray.util.metrics costs some 10 us, so nothing is recorded per request: the
+counters of the node are looked at every PERIOD_SECONDS and their growth is passed on. The whole
+list is at the node's own endpoint (metrics_endpoint); these are its sums.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ray.util.metrics import Counter, Gauge
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+PERIOD_SECONDS = 10.0
+
+
+class RayMetrics:
+    """`run` for ever, on the node's loop."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node = node
+        tags = ("node",)
+        self._counters = {
+            key: Counter(f"bradbury_{key}", description=text, tag_keys=tags)
+            for key, text in (
+                ("requests", "Requests answered"),
+                ("errors", "Error codes in responses"),
+                ("bytes_in", "Bytes of record batches appended"),
+                ("bytes_out", "Bytes of record batches given to consumers"),
+            )
+        }
+        self._gauges = {
+            key: Gauge(f"bradbury_{key}", description=text, tag_keys=tags)
+            for key, text in (
+                ("open_connections", "Open connections of clients"),
+                ("partitions", "Partitions of the node"),
+                ("request_memory", "Bytes held for requests and answers"),
+            )
+        }
+        for metric in (*self._counters.values(), *self._gauges.values()):
+            metric.set_default_tags({"node": name})
+        self._told: dict[str, int] = {}
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            self.tell()
+
+    def tell(self) -> None:
+        """Pass on what has grown. Cost: about 0.1 ms, and 1 us per partition."""
+        for key, total in self._totals().items():
+            grown = total - self._told.get(key, 0)
+            self._told[key] = total
+            if grown > 0:
+                self._counters[key].inc(grown)
+        node = self._node
+        self._gauges["open_connections"].set(node.listener.connection_count)
+        self._gauges["partitions"].set(0 if node.host is None else node.host.partition_count)
+        self._gauges["request_memory"].set(node.listener.memory.used)
+
+    def _totals(self) -> dict[str, int]:
+        metrics = self._node.metrics
+        apis = metrics.apis.values()
+        replicas = [] if self._node.host is None else self._node.host.replicas
+        return {
+            "requests": sum(api.requests for api in apis),
+            "errors": sum(sum(api.errors.values()) for api in apis),
+            "bytes_in": sum(replica.bytes_in for replica in replicas),
+            "bytes_out": sum(metrics.bytes_out.values()),
+        }

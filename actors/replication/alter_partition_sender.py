@@ -1,0 +1,40 @@
+"""Driver of replication/alter_partition_manager: sends its requests to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...handlers.ports.context import Controller
+from ...replication.effects import SendAlterPartition
+from ..loop.step_driver import StepDriver
+
+
+class AlterPartitionSender:
+    """One event loop. Each request is answered to the step, however long that takes."""
+
+    def __init__(self, controller: Controller, driver: StepDriver) -> None:
+        self._controller = controller
+        self._driver = driver
+        self._requests: set[asyncio.Task[None]] = set()
+        driver.on(SendAlterPartition, self._send)
+
+    def _send(self, effect: SendAlterPartition) -> None:
+        task = asyncio.get_running_loop().create_task(self._request(effect))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _request(self, effect: SendAlterPartition) -> None:
+        step, driver = effect.step, self._driver
+        try:
+            answers = await self._controller.change(effect.request, timeout_ms=0)
+        except Exception as error:  # noqa: BLE001 -- the step says what it means
+            step.on_failed(error, driver.now_ms())
+        else:
+            step.on_answer(answers, driver.now_ms())
+        driver.carry_out()
+        driver.tick_when_due(step)
+
+    async def close(self) -> None:
+        for task in self._requests:
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)

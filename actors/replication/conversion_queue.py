@@ -1,0 +1,127 @@
+"""Batches that a topic keeps in another form than they came in: converted in threads, in order.
+
+A ConversionPool is the node's: a few threads of its own, so that an fsync never waits behind a
+compression, and a bound on the bytes in work. A ConversionQueue is a partition's: conversions of
+successive batches run side by side, but what comes out is appended in the order of arrival,
+whichever connection it came on. While a queue is not empty, batches of that partition which need no
+conversion go through it, too: an idempotent producer has five in flight, and its sequence numbers
+must reach the log in order.
+
+What always holds: every batch that was taken in is answered, once.
+Not here: what is converted and how (storage/log/batch_conversion).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ...handlers.ports.replica_port import Appended
+from ...protocol.errors import KafkaError, RequestTimedOut
+
+T = TypeVar("T")
+THREADS = 2
+MOST_BYTES = 128 * 1024**2
+"""Of batches that wait for their conversion, or for another one's, on one node."""
+
+
+class ConversionPool:
+    """Threads for record conversion. One event loop."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        self._bytes = 0
+
+    def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """`call` in one of the threads, which are made at the first use."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="conversion")
+        return asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def reserve(self, size: int) -> None:
+        """Raises RequestTimedOut, which producers retry, when too much is in work already."""
+        if self._bytes and self._bytes + size > MOST_BYTES:
+            raise RequestTimedOut("the broker has too many records to convert; try again")
+        self._bytes += size
+
+    def release(self, size: int) -> None:
+        self._bytes -= size
+
+    def close(self) -> None:
+        """Conversions that run are waited for, the others are not begun."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads = None
+
+
+class ConversionQueue:
+    """One partition's batches on their way into the log."""
+
+    def __init__(self, pool: ConversionPool, append: Callable[[bytearray], Appended]) -> None:
+        self._pool = pool
+        self._append = append
+        self._entries: deque[tuple[asyncio.Future[bytearray], asyncio.Future[Appended], int]]
+        self._entries = deque()
+        self._appending: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def submit(
+        self, batch: bytearray, convert: Callable[[bytearray], bytearray] | None
+    ) -> asyncio.Future[Appended]:
+        """Append what `convert` (in a thread) makes of `batch`, after everything before it.
+
+        Raises:
+            RequestTimedOut: too much is in work; `batch` was not taken.
+        """
+        loop = asyncio.get_running_loop()
+        self._pool.reserve(len(batch))
+        converted: asyncio.Future[bytearray]
+        if convert is None:
+            converted = loop.create_future()
+            converted.set_result(batch)
+        else:
+            converted = self._pool.run(lambda: convert(batch))
+        answer: asyncio.Future[Appended] = loop.create_future()
+        self._entries.append((converted, answer, len(batch)))
+        if self._appending is None:
+            self._appending = loop.create_task(self._append_in_order())
+        return answer
+
+    async def _append_in_order(self) -> None:
+        try:
+            while self._entries:
+                converted, answer, size = self._entries[0]
+                try:
+                    appended = self._append(await converted)
+                except Exception as error:  # noqa: BLE001 -- whoever waits for the answer judges it
+                    _answer(answer, error)
+                else:
+                    if not answer.done():
+                        answer.set_result(appended)
+                self._entries.popleft()
+                self._pool.release(size)
+        finally:
+            if self._appending is asyncio.current_task():
+                self._appending = None
+
+    def abandon(self, error: KafkaError) -> None:
+        """Nothing more is appended; whoever waits is told `error`."""
+        if self._appending is not None:
+            self._appending.cancel()
+            self._appending = None
+        while self._entries:
+            converted, answer, size = self._entries.popleft()
+            converted.cancel()
+            _answer(answer, error)
+            self._pool.release(size)
+
+
+def _answer(answer: asyncio.Future[Appended], error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()  # retrieved, in case the producer is gone

@@ -1,0 +1,133 @@
+"""Driver of replication/replica_fetcher: one connection to each leader that is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ...cluster.broker_config import BrokerConfig
+from ...protocol.errors import ConnectionFailed
+from ...protocol.messages.fetch import FetchResponse
+from ...protocol.messages.list_offsets import ListOffsetsResponse
+from ...replication.effects import FetchersEnded, SendFetch, SendListOffsets
+from ...replication.replica_fetcher import ReplicaFetcher
+from ..loop.step_driver import StepDriver
+from ..network.peer_connection import PeerConnection
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION = 17
+LIST_OFFSETS_VERSION = 9
+ANSWER_SECONDS = 30.0
+ROOM_FOR_HEADERS = 16 * 1024**2
+"""In an answer, beside its records: some 200,000 partitions."""
+
+
+class FollowingNode(Protocol):
+    """The node whose fetchers these are."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    def address_of(self, node_id: int) -> tuple[str, int] | None: ...
+    def wall_ms(self) -> int: ...
+
+
+class LeaderConnections:
+    """One event loop. Each request is answered to its fetcher, unless that has ended."""
+
+    def __init__(self, node: FollowingNode, driver: StepDriver) -> None:
+        self._node = node
+        self._driver = driver
+        self._connections: dict[ReplicaFetcher, PeerConnection] = {}
+        self._requests: dict[ReplicaFetcher, asyncio.Task[None]] = {}
+        driver.on(SendFetch, self._send_fetch)
+        driver.on(SendListOffsets, self._send_list_offsets)
+        driver.on(FetchersEnded, self._on_fetchers_ended)
+
+    def _send_fetch(self, effect: SendFetch) -> None:
+        step, request = effect
+
+        async def ask(connection: PeerConnection) -> None:
+            answer = await connection.request(
+                request,
+                FetchResponse,
+                FETCH_VERSION,
+                timeout_seconds=request.max_wait_ms / 1000 + ANSWER_SECONDS,
+                is_used_up=True,
+            )
+            step.on_fetched(answer, self._driver.now_ms(), self._node.wall_ms())
+
+        self._begin(step, ask)
+
+    def _send_list_offsets(self, effect: SendListOffsets) -> None:
+        step, request = effect
+
+        async def ask(connection: PeerConnection) -> None:
+            answer = await connection.request(
+                request, ListOffsetsResponse, LIST_OFFSETS_VERSION, timeout_seconds=ANSWER_SECONDS
+            )
+            step.on_offsets(answer, self._driver.now_ms())
+
+        self._begin(step, ask)
+
+    def _begin(
+        self, step: ReplicaFetcher, ask: Callable[[PeerConnection], Awaitable[None]]
+    ) -> None:
+        self._requests[step] = asyncio.get_running_loop().create_task(self._request(step, ask))
+
+    async def _request(
+        self, step: ReplicaFetcher, ask: Callable[[PeerConnection], Awaitable[None]]
+    ) -> None:
+        try:
+            await ask(self._connections.get(step) or await self._connect(step))
+        except Exception as error:  # noqa: BLE001 -- the step says what it means
+            self._close(step)
+            step.on_unreachable(error, self._driver.now_ms())
+        self._driver.carry_out()
+        self._driver.tick_when_due(step)
+
+    async def _connect(self, step: ReplicaFetcher) -> PeerConnection:
+        config = self._node.config
+        address = self._node.address_of(step.leader_id)
+        if address is None:
+            raise ConnectionFailed("its address is not known")
+        connection = await PeerConnection.open(
+            *address,
+            client_id=f"follower-{self._node.node_id}",
+            # A batch may be larger than all limits, but no larger than a request can be.
+            max_answer_bytes=config.replica_fetch_response_max_bytes
+            + config.socket_request_max_bytes
+            + ROOM_FOR_HEADERS,
+        )
+        self._connections[step] = connection
+        return connection
+
+    def _close(self, step: ReplicaFetcher) -> None:
+        connection = self._connections.pop(step, None)
+        if connection is not None:
+            connection.close()
+
+    def _on_fetchers_ended(self, effect: FetchersEnded) -> None:
+        self._end(effect.steps)
+
+    def _end(self, steps: list[ReplicaFetcher]) -> list[asyncio.Task[None]]:
+        """What is on its way is cancelled, and closes its connection when it lets go of it."""
+        cancelled = []
+        for step in steps:
+            task = self._requests.pop(step, None)
+            if task is None or task.done() or task is asyncio.current_task():
+                self._close(step)
+            else:
+                self._connections.pop(step, None)
+                task.cancel()
+                cancelled.append(task)
+        return cancelled
+
+    async def close(self) -> None:
+        """Nothing that was asked is waited for any more."""
+        tasks = self._end([*self._requests, *self._connections])
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""APIs about the cluster: ApiVersions, nodes, voters, reassignments, elections, log dirs."""

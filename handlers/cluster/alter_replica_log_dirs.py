@@ -1,0 +1,45 @@
+"""AlterReplicaLogDirs (API key 34): move replicas between the log directories of the broker asked.
+
+The answer comes when the move has begun; DescribeLogDirs tells how far it is. A partition named
+under two directories goes to the last one.
+"""
+
+from __future__ import annotations
+
+from ...cluster.topic_name import MAX_LENGTH
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import InvalidTopicException, KafkaError, UnknownTopicOrPartition
+from ...protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ..ports.context import RequestContext
+
+
+async def handle(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    paths = {
+        (topic.name, partition): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for (topic, partition), path in paths.items():
+        code = ErrorCode.NONE
+        try:
+            if len(topic) > MAX_LENGTH:
+                raise InvalidTopicException(f"a topic name has at most {MAX_LENGTH} characters")
+            if context.node.image.partition(topic, partition) is None:
+                raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
+            await context.node.log_dirs.move(topic, partition, path)
+        except KafkaError as error:
+            code = error.code
+        result = results.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic))
+        result.partitions.append(
+            AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
+        )
+    return AlterReplicaLogDirsResponse(results=list(results.values()))

@@ -1,0 +1,61 @@
+"""ApiVersions (API key 18): what this broker speaks, derived from the handler table.
+
+The answer's header is always v0 and an unknown request version is answered in the v0 layout with
+error UNSUPPORTED_VERSION and our range of this API, so that a newer client can try again (KIP-511).
+Features are in every answer, as tagged fields, with the metadata offset that they are of (KIP-584).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...cluster.features import FEATURES
+from ...protocol.codec import write_message
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from ..ports.context import RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def respond(
+    request: ApiVersionsRequest, context: RequestContext, ranges: Sequence[tuple[int, int, int]]
+) -> ApiVersionsResponse:
+    """`ranges`: (api key, lowest, highest) of the whole table."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=level, max_version=level)
+            for name, level in FEATURES.items()
+        ],
+        finalized_features_epoch=max(context.node.image.offset - 1, 0),
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ],
+    )
+
+
+def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
+    """The v0 body that tells a newer client our range of ApiVersions."""
+    return write_message(
+        ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(api_key=18, min_version=lowest, max_version=highest)],
+        ),
+        0,
+    )

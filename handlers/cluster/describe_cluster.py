@@ -1,0 +1,54 @@
+"""DescribeCluster (API key 60): the nodes, who answers for the controller, and what may be done.
+
+Controllers have no listener of their own, so a question for them is answered with
+MISMATCHED_ENDPOINT_TYPE, as a broker of Apache Kafka does. Source: AuthHelper, KafkaApis.
+"""
+
+from __future__ import annotations
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ..ports.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from ..ports.context import RequestContext
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    image = context.node.image
+    if request.endpoint_type != BROKERS:
+        is_known = request.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                if is_known
+                else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            ),
+            error_message="this is a broker; ask with endpoint type 1",
+            endpoint_type=BROKERS,
+        )
+    nodes = image.nodes.values() if request.include_fenced_brokers else image.live_nodes()
+    return DescribeClusterResponse(
+        error_message=None,
+        endpoint_type=BROKERS,
+        cluster_id=image.cluster_id,
+        controller_id=context.node.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
+                is_fenced=node.fenced,
+            )
+            for node in nodes
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

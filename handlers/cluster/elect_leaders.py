@@ -1,0 +1,60 @@
+"""ElectLeaders (API key 43): give partitions back to their first replica, or to any that is left.
+
+Version 0 knows only preferred elections. Rules: cluster/partition_control.
+"""
+
+from __future__ import annotations
+
+from ...cluster.partition_control import ElectLeaders
+from ...protocol.errors import KafkaError
+from ...protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ..ports.context import RequestContext
+
+
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    asked = request.topic_partitions
+    wanted = None
+    if asked is not None:
+        wanted = tuple((topic.topic, tuple(topic.partitions)) for topic in asked)
+    try:
+        answer = await context.node.controller.change(
+            ElectLeaders(election_type=request.election_type, partitions=wanted),
+            timeout_ms=request.timeout_ms,
+        )
+    except KafkaError as error:
+        return ElectLeadersResponse(
+            error_code=error.code,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=topic,
+                    partition_result=[
+                        PartitionResult(
+                            partition_id=each, error_code=error.code, error_message=str(error)
+                        )
+                        for each in partitions
+                    ],
+                )
+                for topic, partitions in wanted or ()
+            ],
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic,
+                partition_result=[
+                    PartitionResult(
+                        partition_id=each.partition,
+                        error_code=each.outcome.code,
+                        error_message=each.outcome.message,
+                    )
+                    for each in partitions
+                ],
+            )
+            for topic, partitions in answer
+        ]
+    )

@@ -1,0 +1,33 @@
+"""RemoveRaftVoter (API key 81, KIP-853): one directory less that votes on the metadata.
+
+A voter whose disk was replaced is no broker's any more: its directory alone says who it is.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from ..ports.context import RequestContext
+from .voter_request import change_voter
+
+TIMEOUT_MS = 5_000
+
+
+async def handle(
+    request: RemoveRaftVoterRequest, context: RequestContext
+) -> RemoveRaftVoterResponse:
+    try:
+        await change_voter(
+            context,
+            is_addition=False,
+            cluster_id=request.cluster_id,
+            voter_id=request.voter_id,
+            directory_id=request.voter_directory_id,
+            timeout_ms=TIMEOUT_MS,
+        )
+    except KafkaError as error:
+        return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
+    return RemoveRaftVoterResponse(error_message=None)

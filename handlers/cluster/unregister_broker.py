@@ -1,0 +1,29 @@
+"""UnregisterBroker (API key 64): forget a node that will not come back.
+
+Unlike Apache Kafka it is refused while the node is in service or still has replicas: the metadata
+would name a node that nobody knows.
+"""
+
+from __future__ import annotations
+
+from ...cluster.node_control import UnregisterBroker
+from ...protocol.errors import KafkaError
+from ...protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from ..ports.context import RequestContext
+
+TIMEOUT_MS = 5_000
+
+
+async def handle(
+    request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
+    try:
+        await context.node.controller.change(
+            UnregisterBroker(node_id=request.broker_id), timeout_ms=TIMEOUT_MS
+        )
+    except KafkaError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
+    return UnregisterBrokerResponse(error_message=None)

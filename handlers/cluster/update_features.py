@@ -1,0 +1,39 @@
+"""UpdateFeatures (API key 57): the level of a feature cannot be changed (KIP-584).
+
+Which there are: cluster/features. A request for the level that is there is carried out, and any
+other is refused by the feature's name. As in Apache Kafka the first error is that of the request.
+"""
+
+from __future__ import annotations
+
+from ...cluster.features import FEATURES
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from ..ports.context import RequestContext
+
+
+def handle(request: UpdateFeaturesRequest, _context: RequestContext) -> UpdateFeaturesResponse:
+    for each in request.feature_updates:
+        if FEATURES.get(each.feature) != each.max_version_level:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=_why(each)
+            )
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=each.feature, error_message=None)
+            for each in request.feature_updates
+        ],
+    )
+
+
+def _why(asked: FeatureUpdateKey) -> str:
+    level = FEATURES.get(asked.feature)
+    if level is None:
+        return f"there is no feature {asked.feature!r} whose level can be changed"
+    return f"{asked.feature} is at level {level} and cannot be changed"

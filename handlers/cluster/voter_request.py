@@ -1,0 +1,37 @@
+"""What AddRaftVoter and RemoveRaftVoter share: is it this cluster, and which directory is meant."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ...cluster.voter_change import VoterChange
+from ...controller.controller_calls import ChangeVoter
+from ...protocol.errors import InconsistentClusterId
+from ...protocol.schema import ZERO_UUID
+from ..ports.context import RequestContext
+
+
+async def change_voter(
+    context: RequestContext,
+    *,
+    is_addition: bool,
+    cluster_id: str | None,
+    voter_id: int,
+    directory_id: UUID,
+    timeout_ms: int,
+) -> None:
+    """Returns when the change is committed. The zero directory is the broker's of now.
+
+    Raises:
+        InconsistentClusterId: the request is for another cluster.
+        KafkaError: as controller_calls.ChangeVoter.
+    """
+    node = context.node
+    if cluster_id not in (None, node.image.cluster_id):
+        raise InconsistentClusterId(f"this is cluster {node.image.cluster_id}")
+    change = VoterChange(
+        is_addition=is_addition,
+        node_id=voter_id,
+        directory_id="" if directory_id == ZERO_UUID else str(directory_id),
+    )
+    await node.controller.ask(ChangeVoter(change, timeout_ms))

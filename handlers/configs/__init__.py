@@ -1,0 +1,1 @@
+"""APIs about settings: Describe-, Alter-, IncrementalAlterConfigs, ListConfigResources."""

@@ -1,0 +1,43 @@
+"""IncrementalAlterConfigs (API key 44): set, unset, add to or take from single settings (KIP-339).
+
+Source: ConfigAdminManager.scala. The rules are in cluster/config_control.
+"""
+
+from __future__ import annotations
+
+from ...cluster.config_control import ConfigChange, ResourceChanges
+from ...protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ..ports.context import RequestContext
+from .alter_configs import alter
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    wanted = [
+        ResourceChanges(
+            resource_type=resource.resource_type,
+            name=resource.resource_name,
+            changes=tuple(
+                ConfigChange(config.name, config.config_operation, config.value)
+                for config in resource.configs
+            ),
+        )
+        for resource in request.resources
+    ]
+    outcomes = await alter(wanted, context, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=outcome.code,
+                error_message=outcome.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, outcome in zip(request.resources, outcomes, strict=True)
+        ]
+    )

@@ -1,0 +1,1 @@
+"""APIs about consumer groups: FindCoordinator, JoinGroup, OffsetCommit and their kin."""

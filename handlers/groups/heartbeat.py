@@ -1,0 +1,30 @@
+"""Heartbeat (API key 12): a member lives, and learns whether it must rejoin.
+
+While the coordinator loads its log it cannot know the member, and says that all is well, as Kafka
+does: the loaded group gives everyone a full session, and some clients take any other answer for the
+end of their membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ...protocol.errors import CoordinatorLoadInProgress, KafkaError
+from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..ports.context import RequestContext
+from .group_request import answer_or, shard_of
+
+
+def handle(
+    request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+    def ask() -> Awaitable[HeartbeatResponse]:
+        return shard_of(request.group_id, context).heartbeat(request)
+
+    return answer_or(ask, _refuse)
+
+
+def _refuse(error: KafkaError) -> HeartbeatResponse:
+    if isinstance(error, CoordinatorLoadInProgress):
+        return HeartbeatResponse()
+    return HeartbeatResponse(error_code=error.code)

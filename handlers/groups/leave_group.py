@@ -1,0 +1,42 @@
+"""LeaveGroup (API key 13): members go before their sessions end.
+
+Versions 0-2 name one member, whose error is the response's; later ones a list with an error each
+(KIP-345), which an administrator also uses to send static members away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ..ports.context import RequestContext
+from .group_request import answer_or, shard_of
+
+FIRST_WITH_MEMBERS = 3
+
+
+def handle(
+    request: LeaveGroupRequest, context: RequestContext
+) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    def ask() -> Awaitable[LeaveGroupResponse]:
+        return shard_of(request.group_id, context).leave(request)
+
+    if context.api_version >= FIRST_WITH_MEMBERS:
+        return answer_or(ask, _refuse)
+    request.members = [MemberIdentity(member_id=request.member_id)]
+    return answer_or(ask, _refuse, _as_one)
+
+
+def _as_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    if response.members:
+        response.error_code = response.members[0].error_code
+    return response
+
+
+def _refuse(error: KafkaError) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error.code)

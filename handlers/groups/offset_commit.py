@@ -1,0 +1,54 @@
+"""OffsetCommit (API key 8): a group's positions are stored; answered once they are committed.
+
+Topics and partitions that do not exist are refused one by one; the rest is stored as one batch.
+
+Unlike Kafka: a long commit comes here in parts (request_parts), each a batch of its own, so that
+nobody waits behind it. Each part is checked again: a member removed in between has the rest
+refused, partition by partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ..ports.context import RequestContext
+from .group_request import answer_or, shard_of
+
+
+def handle(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    image = context.node.image
+
+    def is_known(topic: str, partition: int) -> bool:
+        return image.partition(topic, partition) is not None
+
+    def ask() -> Awaitable[OffsetCommitResponse]:
+        return shard_of(request.group_id, context).commit_offsets(
+            request, api_version=context.api_version, is_known=is_known
+        )
+
+    def refuse(error: KafkaError) -> OffsetCommitResponse:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            partition_index=partition.partition_index, error_code=error.code
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer_or(ask, refuse)

@@ -1,0 +1,32 @@
+"""OffsetDelete (API key 47): single committed offsets of a group go (KIP-496).
+
+Of a group with members only those in topics that no member is subscribed to. A group
+whose last offset goes stays, empty, until it is deleted or its retention is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ..ports.context import RequestContext
+from .group_request import answer_or, shard_of
+
+
+def handle(
+    request: OffsetDeleteRequest, context: RequestContext
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    image = context.node.image
+
+    def is_known(topic: str, partition: int) -> bool:
+        return image.partition(topic, partition) is not None
+
+    def ask() -> Awaitable[OffsetDeleteResponse]:
+        return shard_of(request.group_id, context).delete_offsets(request, is_known=is_known)
+
+    return answer_or(ask, _refuse)
+
+
+def _refuse(error: KafkaError) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error.code)

@@ -1,0 +1,100 @@
+"""What a handler may reach: the ports of the node it runs on, and who is asking.
+
+The ports are implemented in actors/. A handler never awaits between reading a replica's state and
+acting on it, so between two awaits it sees one consistent node.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from ...cluster.broker_config import BrokerConfig
+from ...cluster.controller_request import ControllerRequest
+from ...cluster.metadata_image import MetadataImage, NodeImage
+from ...controller.controller_calls import Change, ControllerCall
+from ...groups.group_config import GroupCoordinatorConfig
+from .fetch_session import FetchSessionCache
+from .group_port import Groups
+from .log_dirs_port import LogDirs
+from .replica_port import Partitions
+from .request_metrics import RequestMetrics
+from .server_config import ServerConfig
+
+T = TypeVar("T")
+
+
+class Controller(ABC):
+    """The cluster's controller, wherever it runs. It answers after commit."""
+
+    @abstractmethod
+    async def ask(self, call: ControllerCall[T]) -> T:
+        """Raises KafkaErrors: what the call says, or NotController while it cannot be reached."""
+
+    async def change(self, request: ControllerRequest[T], *, timeout_ms: int) -> T:
+        """See Change, the call that most ask for."""
+        return await self.ask(Change(request, timeout_ms))
+
+
+class Node(Protocol):
+    """The listening process: one Kafka node."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def server_config(self) -> ServerConfig:
+        """All settings of this moment; the next two are parts of it."""
+        ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def group_config(self) -> GroupCoordinatorConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    def listed_nodes(self) -> list[NodeImage]:
+        """What Metadata lists as brokers; see cluster.departed_nodes."""
+        ...
+
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def fetch_sessions(self) -> FetchSessionCache: ...
+    @property
+    def log_dirs(self) -> LogDirs: ...
+    @property
+    def controller(self) -> Controller: ...
+    @property
+    def groups(self) -> Groups | None:
+        """None on a node without the group role."""
+        ...
+
+    @property
+    def metrics(self) -> RequestMetrics: ...
+
+    async def run_aside(self, call: Callable[[], T]) -> T:
+        """Run what takes long and touches nothing shared in a thread, one call after another."""
+        ...
+
+    async def next_producer_id(self) -> int:
+        """An id no other producer of this cluster ever had."""
+        ...
+
+    def now_ms(self) -> int: ...
+    def new_id(self) -> UUID:
+        """A random one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request's surroundings."""
+
+    node: Node
+    api_version: int
+    client_id: str | None
+    peer: str
+    correlation_id: int

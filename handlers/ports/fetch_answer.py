@@ -1,0 +1,19 @@
+"""What Fetch answers, before it is bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...protocol.fetch_response import Endpoint, FetchedTopic
+from ...protocol.fetch_session_epoch import NO_SESSION
+
+
+@dataclass(slots=True)
+class FetchAnswer:
+    """What fetch_response.write_fetch_response is called with."""
+
+    topics: list[FetchedTopic]
+    endpoints: list[Endpoint]
+    error_code: int = 0
+    session_id: int = NO_SESSION
+    is_for_follower: bool = False

@@ -1,0 +1,255 @@
+"""Fetch sessions (KIP-227): from its second fetch on, a consumer names only the partitions of which
+it asks differently than before, and is told only of those that changed. For their epochs see
+protocol/fetch_session_epoch.
+
+A session keeps, per partition, what the client asks and what it was told. It also listens at the
+replicas: `dirty` are the partitions of which there may be something to tell. All others were read
+to their end and have not changed since: an incremental fetch costs what changed, not what there is.
+
+What always holds:
+    a partition that is not dirty was read without error, was empty, and is listened to;
+    a partition whose records were sent goes to the end of `dirty`, so that with a small max_bytes
+    every partition gets its turn;
+    a cache holds at most `slots` sessions and MOST_PARTITIONS partitions.
+
+Pure: time, random numbers and the waking of parked fetches come in from outside.
+Source: apache/kafka server/.../FetchSession.java (FetchSessionCache, FetchManager), KIP-227.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from ...protocol.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+)
+from ...protocol.fetch_response import FetchedPartition
+from ...protocol.fetch_session_epoch import next_epoch
+from ...protocol.messages.fetch import FetchPartition
+from ...replication.replica import FetchWaiter
+from .replica_port import LeaderReplica
+
+FIRST_WITH_TOPIC_IDS: Final = 13
+MOST_PARTITIONS: Final = 1_000_000
+"""Limit of partitions in all sessions of a cache: about 400 bytes each."""
+
+TopicKey = tuple[str, "UUID"]
+PartitionKey = tuple[str, "UUID", int]
+
+
+class CachedPartition:
+    """One partition of a session: the question, the last answer, and an ear at the replica."""
+
+    __slots__ = ("_session", "high_watermark", "key", "log_start_offset", "replica", "wanted")
+
+    def __init__(self, session: FetchSession, key: PartitionKey, wanted: FetchPartition) -> None:
+        self._session = session
+        self.key = key
+        self.wanted = wanted
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.replica: LeaderReplica | None = None
+
+    def listen(self, replica: LeaderReplica) -> None:
+        if self.replica is not replica and not self._session.is_closed:
+            self.ignore()
+            self.replica = replica
+            replica.park(self, is_follower=self._session.is_follower)
+
+    def ignore(self) -> None:
+        if self.replica is not None:
+            self.replica.unpark(self)
+            self.replica = None
+
+    # FetchWaiter
+
+    def on_readable(self, size: int) -> None:
+        self._session.dirty.setdefault(self.key, self)
+        if self._session.parked is not None:
+            self._session.parked.on_readable(size)
+
+    def on_changed(self) -> None:
+        self._session.dirty.setdefault(self.key, self)
+        if self._session.parked is not None:
+            self._session.parked.on_changed()
+
+    def must_tell(self, answer: FetchedPartition) -> bool:
+        """Whether an incremental answer has this partition in it; notes what the client knows."""
+        size = answer.records_size
+        changed = (
+            size > 0
+            or answer.error_code != 0
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica >= 0
+            or answer.diverging is not None
+        )
+        # After an error the next answer without one is told again: the client must see it heal.
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return changed
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """Session of a consumer or follower. Soft state: lost with the node, renewed by the client."""
+
+    session_id: int
+    is_follower: bool
+    uses_topic_ids: bool
+    created_ms: int
+    last_used_ms: int
+    epoch: int = 1
+    """That the next request must have."""
+    partitions: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
+    dirty: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
+    parked: FetchWaiter | None = None
+    is_closed: bool = False
+
+    def put(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        """The client asks of this partition, or asks differently."""
+        cached = self.partitions.get(key)
+        if cached is None:
+            cached = self.partitions[key] = CachedPartition(self, key, wanted)
+        else:
+            cached.wanted = wanted
+        self.dirty.setdefault(key, cached)
+
+    def forget(self, key: PartitionKey) -> None:
+        cached = self.partitions.pop(key, None)
+        if cached is not None:
+            cached.ignore()
+            self.dirty.pop(key, None)
+
+    def rotate(self, cached: CachedPartition) -> None:
+        """Its records are sent: the others come first in the next fetch."""
+        if self.dirty.pop(cached.key, None) is not None:
+            self.dirty[cached.key] = cached
+
+    def close(self) -> None:
+        self.is_closed = True
+        for cached in self.partitions.values():
+            cached.ignore()
+        parked, self.parked = self.parked, None
+        if parked is not None:
+            parked.on_changed()
+
+
+class FetchSessionCache:
+    """The sessions of one node."""
+
+    def __init__(self, slots: int, eviction_ms: int, *, random_id: Callable[[], int]) -> None:
+        """A cache without sessions.
+
+        Args:
+            slots: max.incremental.fetch.session.cache.slots.
+            eviction_ms: min.incremental.fetch.session.eviction.ms. A session that was not used for
+                so long gives its place to any new one; one that is older, to a larger one.
+            random_id: draws from [1, 2**31 - 1].
+        """
+        self._random_id = random_id
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        # By last use, the longest ago first: a dict keeps the order, and a used session goes last.
+        self._sessions: dict[int, FetchSession] = {}
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def resume(self, session_id: int, epoch: int, *, api_version: int, now_ms: int) -> FetchSession:
+        """The session of an incremental request, its epoch one further.
+
+        Raises:
+            FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(f"there is no fetch session {session_id}")
+        if session.epoch != epoch:
+            raise InvalidFetchSessionEpoch(
+                f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}"
+            )
+        if session.uses_topic_ids != (api_version >= FIRST_WITH_TOPIC_IDS):
+            raise FetchSessionTopicIdError("topic names and topic ids in one fetch session")
+        session.epoch = next_epoch(epoch)
+        session.last_used_ms = now_ms
+        del self._sessions[session_id]
+        self._sessions[session_id] = session
+        return session
+
+    def remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def create(
+        self,
+        size: int,
+        *,
+        is_follower: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchSession | None:
+        """A new session for `size` partitions; None when it is not worth the end of another."""
+        if not self._make_room(size, is_follower=is_follower, now_ms=now_ms):
+            return None
+        session_id = self._random_id()
+        while session_id in self._sessions:
+            session_id = self._random_id()
+        session = FetchSession(session_id, is_follower, uses_topic_ids, now_ms, now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def ensure_bound(self, session: FetchSession) -> None:
+        """Called when a session may have grown: the longest unused others make room for it."""
+        if len(session.partitions) < MOST_PARTITIONS // max(1, len(self._sessions)):
+            return
+        for other in list(self._sessions.values()):
+            if other is not session and self.partition_count > MOST_PARTITIONS:
+                self.remove(other.session_id)
+                self.evictions += 1
+        if len(session.partitions) > MOST_PARTITIONS:
+            self.remove(session.session_id)
+
+    def _make_room(self, size: int, *, is_follower: bool, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return self.partition_count + size <= MOST_PARTITIONS
+        if not self._sessions:
+            return False
+        victim = next(iter(self._sessions.values()))
+        if now_ms - victim.last_used_ms <= self._eviction_ms:
+            smallest = self._smallest_evictable(is_follower=is_follower)
+            if smallest is None:
+                return False
+            if (is_follower, size) <= (smallest.is_follower, len(smallest.partitions)):
+                return False
+            victim = smallest
+        if self.partition_count - len(victim.partitions) + size > MOST_PARTITIONS:
+            return False
+        self.remove(victim.session_id)
+        self.evictions += 1
+        return True
+
+    def _smallest_evictable(self, *, is_follower: bool) -> FetchSession | None:
+        """The smallest evictable session: old enough, or, for a follower, any consumer's."""
+        candidates = [
+            session
+            for session in self._sessions.values()
+            if session.last_used_ms - session.created_ms > self._eviction_ms
+            or (is_follower and not session.is_follower)
+        ]
+        return min(
+            candidates,
+            key=lambda each: (each.is_follower, len(each.partitions), each.session_id),
+            default=None,
+        )

@@ -1,0 +1,62 @@
+"""What the group handlers reach: the coordinators on this node.
+
+The port is implemented in actors/groups/group_host. Every method takes what it needs from the
+request before it returns (a request points into the receive buffer), and returns the answer, now or
+later. A later answer raises a KafkaError: NotCoordinator when the partition has moved away
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from ...protocol.messages.delete_groups import DeleteGroupsResponse
+from ...protocol.messages.describe_groups import DescribedGroup
+from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ...protocol.messages.list_groups import ListedGroup
+from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class GroupShard(Protocol):
+    """The groups of one partition of __consumer_offsets, which this node leads."""
+
+    def join(
+        self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str
+    ) -> Awaitable[JoinGroupResponse]: ...
+    def sync(self, request: SyncGroupRequest) -> Awaitable[SyncGroupResponse]: ...
+    def heartbeat(self, request: HeartbeatRequest) -> Awaitable[HeartbeatResponse]: ...
+    def leave(self, request: LeaveGroupRequest) -> Awaitable[LeaveGroupResponse]: ...
+    def commit_offsets(
+        self,
+        request: OffsetCommitRequest,
+        *,
+        api_version: int,
+        is_known: Callable[[str, int], bool],
+    ) -> Awaitable[OffsetCommitResponse]: ...
+    def delete(self, group_ids: Sequence[str]) -> Awaitable[DeleteGroupsResponse]: ...
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, *, is_known: Callable[[str, int], bool]
+    ) -> Awaitable[OffsetDeleteResponse]: ...
+    def fetch_offsets(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Awaitable[OffsetFetchResponseGroup]: ...
+    def describe(self, group_id: str) -> DescribedGroup | None: ...
+    def list_groups(self) -> list[ListedGroup]: ...
+
+
+class Groups(Protocol):
+    """The shards of this node."""
+
+    def shard(self, partition: int) -> GroupShard:
+        """Raises NotCoordinator, or CoordinatorLoadInProgress while its log is read."""
+        ...
+
+    def shards(self) -> list[GroupShard]:
+        """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
+        ...

@@ -1,0 +1,44 @@
+"""A node's log directories, as handlers reach them. See actors/replication/replica_mover."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class LogInDir(NamedTuple):
+    """A log in a log directory; offset_lag: what it still has to copy."""
+
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+    is_future: bool
+    """It is to take the place of the partition's log in another directory."""
+
+
+class LogDirState(NamedTuple):
+    """One log directory of this node. Of an offline one nothing is known: no logs, sizes -1."""
+
+    path: str
+    is_online: bool
+    logs: tuple[LogInDir, ...]
+    total_bytes: int
+    usable_bytes: int
+
+
+class LogDirs(Protocol):
+    """The log directories of this node."""
+
+    async def describe(self) -> list[LogDirState]: ...
+
+    async def move(self, topic: str, partition: int, path: str) -> None:
+        """Begin to move a replica to the directory `path`; it is served all the time.
+
+        Moving it to where it is ends a move that is under way.
+
+        Raises:
+            LogDirNotFound, KafkaStorageError: no such directory; it is offline.
+            ReplicaNotAvailable: no such replica here.
+            InvalidTopicException: the name is too long for the copy's directory.
+        """
+        ...

@@ -1,0 +1,220 @@
+"""What a handler reaches of this node's partitions: replicas, slices of them, who waits for more.
+
+Implemented in actors/ (hosted_replica, partition_host, replication_throttle). What is not awaitable
+is immediate and of this moment; see context for how handlers use that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol
+
+from ...cluster.leader_state import FollowerFetch
+from ...protocol.fetch_response import FileSlice
+from ...replication.replica import FetchWaiter
+
+
+class Appended(NamedTuple):
+    """Where a batch went. `committed` is done when acks=all may be answered; None: it is now.
+
+    log_append_time_ms is -1 unless the topic stamps its own times.
+    """
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    committed: Awaitable[None] | None
+
+
+class FoundOffset(NamedTuple):
+    """Answer of a ListOffsets question; offset -1: there is no such record."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class ActiveProducer(NamedTuple):
+    """An idempotent producer that a partition remembers: its latest batch."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+
+
+class FoundSlice(FileSlice, Protocol):
+    """What a read found: whole batches, from one segment file."""
+
+    @property
+    def next_offset(self) -> int:
+        """Where a reader of the whole slice goes on; -1 when it is empty."""
+        ...
+
+    @property
+    def is_limited(self) -> bool:
+        """More could be read now; only max_bytes kept it out."""
+        ...
+
+
+class LeaderReplica(Protocol):
+    """A partition that this node leads. Everything here is immediate; nothing blocks."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the leader epoch begins; below, what is committed may not be known yet."""
+        ...
+
+    @property
+    def compression_type(self) -> str:
+        """The topic's setting."""
+        ...
+
+    def append(self, batch: memoryview) -> Appended:
+        """Append one batch of the broker's own. Raises KafkaError; then nothing was appended."""
+        ...
+
+    def produce(
+        self, records: memoryview, *, is_message_set: bool, acks_all: bool
+    ) -> Appended | Awaitable[Appended]:
+        """Append what a client sent, in the order of the calls, even if it is done later.
+
+        Args:
+            records: one batch of magic 2, or a message set. Writable, and used up or copied when
+                this returns.
+            acks_all: the producer waits for the in-sync replicas.
+
+        Raises (now or later):
+            KafkaError: nothing was appended.
+        """
+        ...
+
+    def read(
+        self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
+    ) -> FoundSlice:
+        """Raises OffsetOutOfRange."""
+        ...
+
+    def read_message_set(
+        self, piece: FoundSlice, *, fetch_offset: int, magic: int, max_bytes: int
+    ) -> Awaitable[bytes]:
+        """The records of a slice in the format of magic 0 or 1; may stop before its end.
+
+        Raises:
+            UnsupportedCompressionType, CorruptMessage, InvalidRecord: its first batch.
+        """
+        ...
+
+    def segment_times(self) -> Awaitable[list[tuple[int, int]]]:
+        """(base offset, newest timestamp or -1) of every segment, oldest first; at least one."""
+        ...
+
+    def active_producers(self) -> list[ActiveProducer]: ...
+
+    def offset_for_timestamp(
+        self, timestamp: int, *, up_to: int
+    ) -> Awaitable[FoundOffset | None]: ...
+    def offset_of_max_timestamp(self, *, up_to: int) -> Awaitable[FoundOffset | None]: ...
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as in KIP-320; (-1, -1) if unknown."""
+        ...
+
+    def leader_epoch_at(self, offset: int) -> int:
+        """The epoch the record at `offset` was written in (-1: unknown)."""
+        ...
+
+    def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
+        """Take note of how far a follower is.
+
+        Returns None, or (epoch, end offset) where its log parts from ours: then nothing was noted,
+        and it must drop what comes after.
+
+        Raises:
+            OffsetOutOfRange: its log does not join ours at all.
+            UnknownLeaderEpoch: it is no replica as far as is known here.
+        """
+        ...
+
+    def in_sync_with(self, offset: int) -> list[int]:
+        """Other nodes in sync that have the records from `offset` on; the furthest first."""
+        ...
+
+    def when_deleted(self, offset: int) -> Awaitable[None] | None:
+        """Done when all replicas in sync have dropped what is below `offset`; None: they have.
+
+        Raises NotLeaderOrFollower when another node leads before that.
+        """
+        ...
+
+    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
+        """Followers are woken when something was appended, consumers when it is committed."""
+        ...
+
+    def unpark(self, waiter: FetchWaiter) -> None: ...
+
+
+class Throttle(Protocol):
+    """How fast followers that are out of sync are sent records."""
+
+    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+        """Whether this follower is to be sent nothing now; see replication_throttle."""
+        ...
+
+    def on_sent(self, topic: str, partition: int, size: int) -> None:
+        """Bytes of records are on their way to a follower."""
+        ...
+
+
+class Partitions(Protocol):
+    """The partitions of this node."""
+
+    @property
+    def throttle(self) -> Throttle: ...
+
+    def leader_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> LeaderReplica:
+        """The replica, if this node leads the partition now.
+
+        Raises:
+            UnknownTopicOrPartition, NotLeaderOrFollower, KafkaStorageError; FencedLeaderEpoch or
+            UnknownLeaderEpoch if the caller's epoch (unless -1) is older or newer than ours.
+        """
+        ...
+
+    def follower_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> LeaderReplica | None:
+        """The replica, if this node follows the partition in that leader epoch: consumers may read
+        what it knows to be committed.
+        """
+        ...
+
+    def follower_asks(self, node_id: int, peer: str) -> None:
+        """A replica of that node copies from here, over the connection from `peer`. When the
+        connection closes, the node's process may be gone.
+        """
+        ...
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """No longer serve the records below `before_offset` (-1: below the high watermark).
+
+        Returns the log start offset, which a crash may take back until keep_log_starts returns.
+        Raises OffsetOutOfRange above the high watermark, PolicyViolation on a log that is only
+        compacted, and as leader_of.
+        """
+        ...
+
+    async def keep_log_starts(self) -> None:
+        """Make all log start offsets durable. A disk that fails takes its partitions offline."""
+        ...

@@ -1,0 +1,133 @@
+"""What a node is configured with: three layers of settings by name, and what they add up to.
+
+    static            what the cluster was started with (`bradbury up --config`)
+    dynamic default   set for all nodes at run time (AlterConfigs, broker "")
+    dynamic broker    set for this node at run time (AlterConfigs, broker "3")
+
+The later layer counts. Of the names of one setting, log.retention.ms counts before
+log.retention.minutes before log.retention.hours, whatever the layer: only the first can be changed
+at run time, so a later layer covers all names of it.
+Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
+
+It joins the tables of three classes (brokers, groups, defaults of topics), which do not know each
+other. Immutable: a change makes another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Self
+
+from ...cluster.broker_config import BrokerConfig
+from ...groups.group_config import GroupCoordinatorConfig
+from ...protocol.config_key import ConfigKey
+from ...protocol.errors import InvalidConfig
+from ...storage.log_config import LogConfig, broker_keys
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@cache
+def server_keys() -> dict[str, ConfigKey]:
+    """Every setting of a broker, by name, in alphabetical order."""
+    found = BrokerConfig.keys() | GroupCoordinatorConfig.keys() | broker_keys()
+    return dict(sorted(found.items()))
+
+
+@cache
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """The names of the same setting, `name` among them, the one that counts most first."""
+    for key in LogConfig.keys().values():
+        if name in key.broker_names:
+            return key.broker_names
+    return (name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """See from_kafka."""
+
+    static: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    dynamic_default: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    dynamic_broker: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    groups: GroupCoordinatorConfig = field(default_factory=GroupCoordinatorConfig)
+    log_defaults: LogConfig = field(default_factory=LogConfig)
+
+    @classmethod
+    def from_kafka(
+        cls,
+        static: Mapping[str, Any],
+        *,
+        dynamic_default: Mapping[str, str] = EMPTY,
+        dynamic_broker: Mapping[str, str] = EMPTY,
+    ) -> Self:
+        """From settings by Kafka's names; static ones may be text or typed already.
+
+        Raises:
+            InvalidConfig: an unknown name, or a value that is not allowed. Nothing is ignored.
+        """
+        keys = server_keys()
+        layers = (
+            {name: ConfigKey.format(value) for name, value in static.items()},
+            dict(dynamic_default),
+            dict(dynamic_broker),
+        )
+        values: dict[str, str] = {}
+        for layer in layers:
+            for name in layer:
+                if name not in keys:
+                    raise InvalidConfig(BrokerConfig.why_refused(name))
+                keys[name].parse(layer[name])  # also those that another name covers
+            values |= layer
+        groups, rest = GroupCoordinatorConfig.split(values)
+        topic_defaults = broker_keys()
+        return cls(
+            static=MappingProxyType(layers[0]),
+            dynamic_default=MappingProxyType(layers[1]),
+            dynamic_broker=MappingProxyType(layers[2]),
+            broker=BrokerConfig.from_kafka(
+                {name: value for name, value in rest.items() if name not in topic_defaults}
+            ),
+            groups=groups,
+            log_defaults=LogConfig.from_broker(values),
+        )
+
+    def with_dynamic(
+        self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]
+    ) -> Self:
+        """The same static layer under these. Raises InvalidConfig."""
+        if dynamic_default == self.dynamic_default and dynamic_broker == self.dynamic_broker:
+            return self
+        return self.from_kafka(
+            self.static, dynamic_default=dynamic_default, dynamic_broker=dynamic_broker
+        )
+
+    def value_of(self, name: str) -> str | None:
+        """The text of the setting `name`; None for log.retention.ms while the hours say it."""
+        for layer in (self.dynamic_broker, self.dynamic_default, self.static):
+            if name in layer:
+                key = server_keys()[name]
+                return key.format(key.parse(layer[name]))
+        default = server_keys()[name].default
+        return None if default is None else ConfigKey.format(default)
+
+    def topic_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """A topic's settings. Raises InvalidConfig."""
+        return LogConfig.from_kafka(overrides, defaults=self.log_defaults)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Mapping proxies do not pickle; the layers rebuild the rest."""
+        layers = (dict(self.static), dict(self.dynamic_default), dict(self.dynamic_broker))
+        return _rebuild, layers
+
+
+def _rebuild(
+    static: dict[str, str], dynamic_default: dict[str, str], dynamic_broker: dict[str, str]
+) -> ServerConfig:
+    return ServerConfig.from_kafka(
+        static, dynamic_default=dynamic_default, dynamic_broker=dynamic_broker
+    )

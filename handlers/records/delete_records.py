@@ -1,0 +1,80 @@
+"""DeleteRecords (API key 21): records below an offset are no longer served (KIP-107).
+
+-1 stands for the high watermark. Whole segments below the new log start offset go with the next
+round of retention; the offset itself is on the leader's disk before the answer, and the replicas in
+sync have dropped the records, too. The answer is the low watermark, their least log start offset.
+Source: ReplicaManager.deleteRecords, Partition.deleteRecordsOnLeader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...cluster.topic_name import INTERNAL_TOPICS
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import InvalidTopicException, KafkaError, OffsetOutOfRange
+from ...protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from ..ports.context import RequestContext
+
+
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    topics = [
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[_delete(topic.name, each, context) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    if any(not each.error_code for topic in topics for each in topic.partitions):
+        await context.node.partitions.keep_log_starts()
+        deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
+        await asyncio.gather(
+            *(
+                _await_replicas(topic.name, result, context, deadline)
+                for topic in topics
+                for result in topic.partitions
+                if not result.error_code
+            )
+        )
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(
+    topic: str, wanted: DeleteRecordsPartition, context: RequestContext
+) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise InvalidTopicException(f"records of the internal topic {topic} stay")
+        if wanted.offset < -1:
+            raise OffsetOutOfRange(f"{wanted.offset} is no offset")
+        result.low_watermark = context.node.partitions.delete_records(
+            topic, wanted.partition_index, wanted.offset
+        )
+    except KafkaError as error:
+        result.error_code = error.code
+    return result
+
+
+async def _await_replicas(
+    topic: str, result: DeleteRecordsPartitionResult, context: RequestContext, deadline: float
+) -> None:
+    """A partition whose disk has failed, or that has another leader now, was not done."""
+    try:
+        replica = context.node.partitions.leader_of(topic, result.partition_index)
+        copied = replica.when_deleted(result.low_watermark)
+        if copied is not None:
+            async with asyncio.timeout_at(deadline):
+                await copied
+    except TimeoutError:
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT
+    except KafkaError as error:
+        result.error_code = error.code
+    if result.error_code:
+        result.low_watermark = -1

@@ -1,0 +1,69 @@
+"""Fetch (API key 1): slices of the log, at once or when enough is there (a long poll).
+
+What is read is in fetch_reading, what is waited for in pending_fetch; here is the waiting itself.
+Consumers before Kafka 0.11 (versions 0-3) get message sets: see fetch_down_conversion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from ...protocol.messages.fetch import FetchRequest
+from ..ports.context import RequestContext
+from ..ports.fetch_answer import FetchAnswer
+from .fetch_down_conversion import FIRST_WITH_BATCHES, as_message_sets
+from .pending_fetch import ParkedFetch, PendingFetch, begin_fetch
+
+
+def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
+    begun = begin_fetch(request, context)
+    answer: FetchAnswer | Awaitable[FetchAnswer]
+    if isinstance(begun, FetchAnswer):
+        return begun
+    if begun.is_ready:
+        answer = begun.finish()
+    else:
+        # Parked at once, not when the coroutine first runs: an append in between must wake it.
+        deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+        answer = _wait(begun, deadline, _park(begun, deadline))
+    return (
+        _convert(answer, request, context) if context.api_version < FIRST_WITH_BATCHES else answer
+    )
+
+
+def _park(fetch: PendingFetch, deadline: float) -> asyncio.Future[None]:
+    """Done when it is to be read again. It unparks in whatever way it ends, awaited or not."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    timer = loop.call_at(deadline, wake)
+    parked: ParkedFetch = fetch.park(wake)
+
+    def over(_: asyncio.Future[None]) -> None:
+        timer.cancel()
+        fetch.unpark(parked)
+
+    woken.add_done_callback(over)
+    return woken
+
+
+async def _wait(fetch: PendingFetch, deadline: float, woken: asyncio.Future[None]) -> FetchAnswer:
+    loop = asyncio.get_running_loop()
+    while True:
+        await woken
+        if fetch.resume(is_late=loop.time() >= deadline):
+            return fetch.finish()
+        woken = _park(fetch, deadline)
+
+
+async def _convert(
+    answer: FetchAnswer | Awaitable[FetchAnswer], request: FetchRequest, context: RequestContext
+) -> FetchAnswer:
+    found = answer if isinstance(answer, FetchAnswer) else await answer
+    found.topics = await as_message_sets(found.topics, request, context)
+    return found

@@ -1,0 +1,277 @@
+"""What one pass of a Fetch over its partitions finds: records, marks, errors. Nothing waits here.
+
+Partitions are read in request order into one budget of max_bytes. Until something was found, the
+first batch of a partition comes whole however large it is, or a consumer with a small buffer would
+never get past it (KIP-74).
+
+A consumer that says its rack is sent to a replica there, where replica.selector.class asks for it,
+and is answered there with what is known to be committed (KIP-392). A follower is given what the
+leader has, committed or not, and by asking says what it has itself; before it gets records it
+learns where its log parts from the leader's, if it does.
+
+Source: ReplicaManager.readFromLog in apache/kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ...cluster.leader_state import FollowerFetch
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import (
+    KafkaError,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+    UnsupportedCompressionType,
+)
+from ...protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
+from ...protocol.messages.fetch import FetchPartition, FetchRequest
+from ..ports.context import RequestContext
+from ..ports.fetch_answer import FetchAnswer
+from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS
+from ..ports.replica_port import LeaderReplica
+from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES
+
+READ_COMMITTED = 1
+ISOLATION_LEVELS = (0, READ_COMMITTED)
+FIRST_WITH_RACK = 11
+FIRST_WITH_ZSTD = 10
+NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(slots=True)
+class Reading:
+    """One pass over the partitions."""
+
+    answer: FetchAnswer
+    size: int = 0
+    settled: bool = False
+    """An error, or more to be read right after this: nothing is gained by waiting."""
+    is_held_back: bool = False
+    """The partition read last has records for the follower, which a throttle keeps back."""
+    replicas: list[LeaderReplica] = field(default_factory=list)
+
+
+def is_follower(request: FetchRequest) -> bool:
+    return request.replica_state.replica_id >= 0 or request.replica_id >= 0
+
+
+def topic_name(topic_id: UUID, context: RequestContext) -> str:
+    found = context.node.image.topic_by_id(topic_id)
+    return "" if found is None else found.name
+
+
+def read_all(request: FetchRequest, context: RequestContext) -> Reading:
+    reading = Reading(FetchAnswer([], [], is_for_follower=is_follower(request)))
+    budget = min(request.max_bytes, context.node.config.fetch_max_bytes)
+    if context.api_version < FIRST_WITH_BATCHES:
+        budget = min(budget, MOST_BYTES)
+    endpoints: dict[int, Endpoint] = {}
+    for topic in request.topics:
+        name = topic.topic
+        if context.api_version >= FIRST_WITH_TOPIC_IDS:
+            name = topic_name(topic.topic_id, context)
+        partitions = []
+        for wanted in topic.partitions:
+            partition = read_partition(
+                name, topic.topic_id, wanted, request, context, reading, budget
+            )
+            partitions.append(partition)
+            if partition.error_code in MOVED:
+                add_endpoint(endpoints, partition, context)
+        reading.answer.topics.append(FetchedTopic(name, topic.topic_id, partitions))
+    reading.answer.endpoints = list(endpoints.values())
+    return reading
+
+
+def read_partition(
+    topic: str,
+    topic_id: UUID,
+    wanted: FetchPartition,
+    request: FetchRequest,
+    context: RequestContext,
+    reading: Reading,
+    budget: int,
+) -> FetchedPartition:
+    reading.is_held_back = False
+    try:
+        if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+        replica = _replica(topic, wanted, request, context)
+        if context.api_version < FIRST_WITH_ZSTD and replica.compression_type == "zstd":
+            raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
+        for_follower = is_follower(request)
+        if for_follower:
+            diverging = _on_follower_fetch(replica, request, wanted, context)
+        else:
+            diverging = _truncated(replica, wanted)
+        if diverging is not None:
+            reading.settled = True
+            return FetchedPartition(wanted.partition, diverging=diverging)
+        # The marks are taken before the read, so that a client never sees records beyond them.
+        high_watermark = replica.high_watermark
+        last_stable_offset = replica.last_stable_offset
+        committed = request.isolation_level == READ_COMMITTED
+        nearest = _nearest(replica, wanted, request, context)
+        if nearest is not None:
+            reading.settled = True
+            return FetchedPartition(
+                wanted.partition,
+                ErrorCode.NONE,
+                high_watermark,
+                last_stable_offset,
+                replica.log_start_offset,
+                preferred_read_replica=nearest,
+            )
+        if for_follower:
+            follower_id = max(request.replica_id, request.replica_state.replica_id)
+            reading.is_held_back = context.node.partitions.throttle.holds_back(
+                topic, wanted.partition, follower_id
+            )
+            up_to = wanted.fetch_offset if reading.is_held_back else replica.log_end_offset
+        else:
+            up_to = _consumer_end(high_watermark, last_stable_offset, committed=committed)
+        remaining = budget - reading.size
+        records = replica.read(
+            wanted.fetch_offset,
+            max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
+            up_to=up_to,
+            min_one_batch=reading.size == 0,
+        )
+        if records.is_limited or 0 <= records.next_offset < up_to:
+            reading.settled = True
+    except KafkaError as error:
+        reading.settled = True
+        return FetchedPartition(
+            wanted.partition,
+            error.code,
+            aborted=() if error.code in NOWHERE else None,
+            current_leader=_current_leader(topic, wanted.partition, error, context),
+        )
+    if for_follower:
+        context.node.partitions.throttle.on_sent(topic, wanted.partition, records.size)
+    reading.size += records.size
+    reading.replicas.append(replica)
+    return FetchedPartition(
+        wanted.partition,
+        ErrorCode.NONE,
+        high_watermark,
+        last_stable_offset,
+        replica.log_start_offset,
+        () if committed else None,
+        records,
+    )
+
+
+def _consumer_end(high_watermark: int, last_stable_offset: int, *, committed: bool) -> int:
+    """A consumer is shown nothing from here on, whatever the log has."""
+    return last_stable_offset if committed else high_watermark
+
+
+def _replica(
+    topic: str, wanted: FetchPartition, request: FetchRequest, context: RequestContext
+) -> LeaderReplica:
+    """The leader here; or a follower, for a consumer that knows of such (KIP-392)."""
+    partitions = context.node.partitions
+    epoch = max(wanted.current_leader_epoch, -1)
+    try:
+        return partitions.leader_of(topic, wanted.partition, current_leader_epoch=epoch)
+    except NotLeaderOrFollower:
+        if context.api_version < FIRST_WITH_RACK or is_follower(request):
+            raise
+        replica = partitions.follower_of(topic, wanted.partition, current_leader_epoch=epoch)
+        if replica is None:
+            raise
+        if wanted.fetch_offset > replica.log_end_offset:
+            raise OffsetNotAvailable(f"offset {wanted.fetch_offset} is not here yet") from None
+        return replica
+
+
+def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int] | None:
+    """(epoch, end offset) where the log parts from what a consumer says it has read (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = replica.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch < 0:
+        return None  # nothing is known of that time
+    is_apart = epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset
+    return (epoch, end_offset) if is_apart else None
+
+
+def _nearest(
+    replica: LeaderReplica, wanted: FetchPartition, request: FetchRequest, context: RequestContext
+) -> int | None:
+    """A node of the consumer's rack to read from, if this is none."""
+    if not request.rack_id or not context.node.config.replica_selector_class:
+        return None
+    nodes = context.node.image.nodes
+    own = nodes.get(context.node.node_id)
+    if is_follower(request) or own is None or own.rack == request.rack_id:
+        return None
+    for node_id in replica.in_sync_with(wanted.fetch_offset):
+        node = nodes.get(node_id)
+        if node is not None and not node.fenced and node.rack == request.rack_id:
+            return node_id
+    return None
+
+
+def _on_follower_fetch(
+    replica: LeaderReplica, request: FetchRequest, wanted: FetchPartition, context: RequestContext
+) -> tuple[int, int] | None:
+    """One that says no epoch cannot be told that it knows a newer one than we do."""
+    try:
+        return replica.on_follower_fetch(_follower_fetch(request, wanted, context))
+    except UnknownLeaderEpoch as error:
+        if wanted.current_leader_epoch >= 0:
+            raise
+        raise NotLeaderOrFollower(str(error)) from None
+
+
+def _follower_fetch(
+    request: FetchRequest, wanted: FetchPartition, context: RequestContext
+) -> FollowerFetch:
+    """Raises NotLeaderOrFollower: from before the follower's latest registration (KIP-903)."""
+    state = request.replica_state
+    node_id = max(request.replica_id, state.replica_id)
+    _check_broker_epoch(node_id, state.replica_epoch, context)
+    context.node.partitions.follower_asks(node_id, context.peer)
+    return FollowerFetch(
+        node_id,
+        state.replica_epoch,
+        wanted.fetch_offset,
+        wanted.last_fetched_epoch,
+        wanted.log_start_offset,
+    )
+
+
+def _check_broker_epoch(node_id: int, broker_epoch: int, context: RequestContext) -> None:
+    """Nothing from before the follower's latest registration counts."""
+    known = context.node.image.nodes.get(node_id)
+    if known is not None and -1 < broker_epoch < known.epoch:
+        raise NotLeaderOrFollower(
+            f"node {node_id} was registered anew in epoch {known.epoch}, "
+            f"and asks in epoch {broker_epoch}"
+        )
+
+
+def _current_leader(
+    topic: str, partition: int, error: KafkaError, context: RequestContext
+) -> tuple[int, int] | None:
+    if error.code not in MOVED:
+        return None
+    image = context.node.image.partition(topic, partition)
+    return None if image is None else (image.leader, image.leader_epoch)
+
+
+def add_endpoint(
+    endpoints: dict[int, Endpoint], partition: FetchedPartition, context: RequestContext
+) -> None:
+    if partition.current_leader is None:
+        return
+    node = context.node.image.nodes.get(partition.current_leader[0])
+    if node is not None:
+        endpoints[node.node_id] = Endpoint(node.node_id, node.host, node.port, node.rack)

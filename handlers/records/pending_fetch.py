@@ -1,0 +1,278 @@
+"""A Fetch from its request to its answer, with the rules of waiting: steps, without a clock.
+
+Answered at once when min_bytes are there, on any error, or when nothing may be waited for; else
+parked on (bytes still missing, deadline) and read again when woken.
+
+Without a session every partition of the request is read and answered. In a session (KIP-227, from
+version 7) only those that may have changed are read, and only those that did are answered.
+
+Whoever drives one calls `finish` if it is ready; else `park`, and when that has woken it, or its
+time is up, `resume`, until one of them says that it is ready.
+Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import KafkaError
+from ...protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
+from ...protocol.fetch_session_epoch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from ...protocol.messages.fetch import FetchRequest
+from ...protocol.schema import ZERO_UUID
+from ..ports.context import RequestContext
+from ..ports.fetch_answer import FetchAnswer
+from ..ports.fetch_session import (
+    FIRST_WITH_TOPIC_IDS,
+    CachedPartition,
+    FetchSession,
+    PartitionKey,
+)
+from .fetch_reading import (
+    ISOLATION_LEVELS,
+    MOVED,
+    Reading,
+    add_endpoint,
+    is_follower,
+    read_all,
+    read_partition,
+    topic_name,
+)
+
+
+class ParkedFetch:
+    """A byte countdown that the partitions of one fetch share; see replication.replica.FetchWaiter.
+
+    `wake` is called when there may be enough; it calls nobody back.
+    """
+
+    __slots__ = ("_missing", "_wake")
+
+    def __init__(self, missing: int, wake: Callable[[], None]) -> None:
+        self._missing = missing
+        self._wake = wake
+
+    def on_readable(self, size: int) -> None:
+        self._missing -= size
+        if self._missing <= 0:
+            self._wake()
+
+    def on_changed(self) -> None:
+        self._wake()
+
+
+def begin_fetch(request: FetchRequest, context: RequestContext) -> PendingFetch | FetchAnswer:
+    """A first pass has been made. An answer: there is nothing to wait for."""
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, context)
+    epoch = request.session_epoch
+    if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+        return _begin_incremental(request, context)
+    if request.session_id != NO_SESSION:
+        context.node.fetch_sessions.remove(request.session_id)
+    return FullFetch(request, context)
+
+
+def _refuse(request: FetchRequest, code: ErrorCode, context: RequestContext) -> FetchAnswer:
+    """The whole request; clients of the versions without topic ids look at each partition."""
+    topics: list[FetchedTopic] = []
+    if context.api_version < FIRST_WITH_TOPIC_IDS:
+        topics = [
+            FetchedTopic(
+                topic.topic,
+                topic.topic_id,
+                [FetchedPartition(each.partition, code, aborted=()) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    return FetchAnswer(topics, [], code)
+
+
+class FullFetch:
+    """Every partition is read and answered; a session may begin with it."""
+
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._minimum = min(request.min_bytes, request.max_bytes)
+        self._reading = read_all(request, context)
+
+    @property
+    def is_ready(self) -> bool:
+        reading = self._reading
+        return (
+            reading.size >= self._minimum
+            or reading.settled
+            or self._request.max_wait_ms <= 0
+            or not reading.replicas
+        )
+
+    def park(self, wake: Callable[[], None]) -> ParkedFetch:
+        """Have `wake` called when there is more; only what comes after this is noticed."""
+        reading = self._reading
+        parked = ParkedFetch(self._minimum - reading.size, wake)
+        for replica in reading.replicas:
+            replica.park(parked, is_follower=reading.answer.is_for_follower)
+        return parked
+
+    def unpark(self, parked: ParkedFetch) -> None:
+        """It is over, in whatever way."""
+        for replica in self._reading.replicas:
+            replica.unpark(parked)
+
+    def resume(self, *, is_late: bool) -> bool:
+        """Read again. Whether `finish` comes next, else `park`; it does if the time is up."""
+        self._reading = reading = read_all(self._request, self._context)
+        return reading.size >= self._minimum or reading.settled or is_late
+
+    def finish(self) -> FetchAnswer:
+        """The full answer, and if the cache has room a session that goes on from it."""
+        request, context, answer = self._request, self._context, self._reading.answer
+        if request.session_epoch == FINAL_EPOCH:
+            return answer
+        session = context.node.fetch_sessions.create(
+            sum(len(topic.partitions) for topic in request.topics),
+            is_follower=is_follower(request),
+            uses_topic_ids=context.api_version >= FIRST_WITH_TOPIC_IDS,
+            now_ms=context.node.now_ms(),
+        )
+        if session is None:
+            return answer
+        for topic, answered in zip(request.topics, answer.topics, strict=True):
+            for wanted, told in zip(topic.partitions, answered.partitions, strict=True):
+                key = _key(topic.topic, topic.topic_id, wanted.partition, context)
+                session.put(key, wanted)
+                session.partitions[key].must_tell(told)
+        answer.session_id = session.session_id
+        return answer
+
+
+def _key(topic: str, topic_id: UUID, partition: int, context: RequestContext) -> PartitionKey:
+    """By id where the client speaks of ids: the topic of a name may become another one."""
+    if context.api_version >= FIRST_WITH_TOPIC_IDS:
+        return "", topic_id, partition
+    return topic, ZERO_UUID, partition
+
+
+def _begin_incremental(
+    request: FetchRequest, context: RequestContext
+) -> PendingFetch | FetchAnswer:
+    sessions = context.node.fetch_sessions
+    try:
+        session = sessions.resume(
+            request.session_id,
+            request.session_epoch,
+            api_version=context.api_version,
+            now_ms=context.node.now_ms(),
+        )
+    except KafkaError as error:
+        return FetchAnswer([], [], error.code)
+    if session.parked is not None:
+        session.parked.on_changed()  # the client has given up on its former request
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            session.put(_key(topic.topic, topic.topic_id, wanted.partition, context), wanted)
+    for forgotten in request.forgotten_topics_data:
+        for partition in forgotten.partitions:
+            session.forget(_key(forgotten.topic, forgotten.topic_id, partition, context))
+    if not session.partitions:
+        sessions.remove(session.session_id)
+        return FetchAnswer([], [])
+    sessions.ensure_bound(session)
+    return IncrementalFetch(session, request, context)
+
+
+class IncrementalFetch:
+    """Passes over what is dirty in a session, until there is enough or time is up."""
+
+    def __init__(
+        self, session: FetchSession, request: FetchRequest, context: RequestContext
+    ) -> None:
+        self._session = session
+        self._request = request
+        self._context = context
+        self._epoch = session.epoch
+        self._minimum = min(request.min_bytes, request.max_bytes)
+        self._idle: dict[PartitionKey, tuple[CachedPartition, FetchedPartition]] = {}
+        self._live: list[tuple[CachedPartition, FetchedPartition]] = []
+        self._reading = Reading(FetchAnswer([], []))
+        self._read()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._has_enough or self._request.max_wait_ms <= 0
+
+    @property
+    def _has_enough(self) -> bool:
+        return self._reading.size >= self._minimum or self._reading.settled
+
+    def _read(self) -> None:
+        session, context = self._session, self._context
+        self._reading = reading = Reading(FetchAnswer([], []))
+        self._live = live = []
+        budget = min(self._request.max_bytes, context.node.config.fetch_max_bytes)
+        for key, cached in list(session.dirty.items()):
+            name, topic_id, _ = key
+            if session.uses_topic_ids:
+                name = topic_name(topic_id, context)
+            answer = read_partition(
+                name, topic_id, cached.wanted, self._request, context, reading, budget
+            )
+            self._idle.pop(key, None)
+            if answer.error_code or answer.is_elsewhere:
+                cached.ignore()
+                live.append((cached, answer))
+                continue
+            cached.listen(reading.replicas[-1])
+            if answer.records_size or reading.settled:
+                live.append((cached, answer))
+                if reading.size >= budget:
+                    break  # the others stay dirty and have their turn in the next fetch
+            else:
+                self._idle[key] = cached, answer
+                if not reading.is_held_back:  # else nothing would wake it but new records
+                    del session.dirty[key]
+
+    def park(self, wake: Callable[[], None]) -> ParkedFetch:
+        """See FullFetch.park. The session listens at the replicas."""
+        parked = ParkedFetch(self._minimum - self._reading.size, wake)
+        self._session.parked = parked
+        return parked
+
+    def unpark(self, parked: ParkedFetch) -> None:
+        if self._session.parked is parked:
+            self._session.parked = None
+
+    def resume(self, *, is_late: bool) -> bool:
+        """See FullFetch.resume."""
+        session = self._session
+        if session.is_closed or session.epoch != self._epoch:
+            return True
+        self._read()
+        return self._has_enough or is_late
+
+    def finish(self) -> FetchAnswer:
+        """Those partitions of which there is news, topic by topic."""
+        session, context = self._session, self._context
+        if session.epoch != self._epoch:
+            return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        endpoints: dict[int, Endpoint] = {}
+        topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
+        for cached, answer in (*self._live, *self._idle.values()):
+            if answer.records_size:
+                session.rotate(cached)
+            if cached.must_tell(answer):
+                topics.setdefault(cached.key[:2], []).append(answer)
+                if answer.error_code in MOVED:
+                    add_endpoint(endpoints, answer, context)
+        return FetchAnswer(
+            [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()],
+            list(endpoints.values()),
+            session_id=session.session_id,
+            is_for_follower=session.is_follower,
+        )
+
+
+PendingFetch = FullFetch | IncrementalFetch

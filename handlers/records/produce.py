@@ -1,0 +1,335 @@
+"""Produce (API key 0): append one record batch per partition, answer as `acks` asks.
+
+    acks 0    no answer at all; on an error the connection closes, so the producer notices
+    acks 1    answered when this leader has appended
+    acks -1   answered when the batch is committed (and on disk, where the topic asks for that)
+
+Everything up to the append happens before the first await, in arrival order: an idempotent producer
+has up to five batches of one partition in flight. The batch is checked by its header and CRC and
+appended as it came; `records` is a slice of the receive buffer, used up before this returns. Where
+the topic keeps another codec or its rules are about single records, the replica takes a copy and
+appends it later, in the same order.
+
+Versions 0-2 carry message sets of magic 0 and 1, which become batches; from 3 on a request has
+exactly one batch of magic 2 per partition.
+Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
+from ...cluster.topic_name import INTERNAL_TOPICS
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import (
+    InvalidRecord,
+    InvalidTopicException,
+    KafkaError,
+    UnknownTopicId,
+    UnsupportedCompressionType,
+)
+from ...protocol.message_set import MAGIC_POSITION
+from ...protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ...protocol.record_batch import HEADER_SIZE, MAGIC, Buffer, read_size
+from ..ports.context import RequestContext
+from ..ports.replica_port import Appended
+from .produce_response import FIRST_WITH_TOPIC_IDS, StoredBatch
+
+ZSTD = 4
+ACKS_ALL = -1
+FIRST_WITH_BATCHES = 3
+
+
+class CloseConnection(Exception):
+    """The peer must notice a failure that the protocol cannot tell it: acks=0 has no answer."""
+
+
+class _Later(NamedTuple):
+    """A partition whose answer is not complete: its append, or its commit, is awaited."""
+
+    answer: PartitionProduceResponse
+    topic: str | None
+    appended: Awaitable[Appended] | None
+    committed: Awaitable[None] | None
+
+
+Outcome = Appended | Awaitable[Appended] | KafkaError
+"""What became of one partition's batch; an awaitable: that is not decided yet."""
+
+
+def handle(
+    request: ProduceRequest, context: RequestContext
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | StoredBatch | None:
+    """The response, or None when acks=0. Raises CloseConnection.
+
+    A StoredBatch is the response to the most frequent request, that is about one partition.
+    """
+    acks = request.acks
+    if acks not in (-1, 0, 1):
+        return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        request = without_repeats(request)
+    acks_all = acks == ACKS_ALL
+    outcomes: list[tuple[str | None, Outcome]] = []
+    for topic in request.topic_data:
+        name = _topic_name(topic, context)
+        for data in topic.partition_data:
+            outcome: Outcome
+            try:
+                outcome = _append(name, data, context, acks_all)
+            except KafkaError as error:
+                # Its traceback would hold this frame, and with it the receive buffer.
+                outcome = error.with_traceback(None)
+            outcomes.append((name, outcome))
+    if len(outcomes) == 1 and len(request.topic_data) == 1 and acks != 0:
+        name, outcome = outcomes[0]
+        if isinstance(outcome, Appended) and not (acks_all and outcome.committed is not None):
+            base_offset, log_append_time_ms, log_start_offset, _ = outcome
+            topic = request.topic_data[0]
+            return StoredBatch(
+                name or "",
+                topic.topic_id,
+                topic.partition_data[0].index,
+                base_offset,
+                log_append_time_ms,
+                log_start_offset,
+            )
+    return _answer(request, outcomes, context)
+
+
+def without_repeats(request: ProduceRequest) -> ProduceRequest:
+    """The last batch alone of a partition that stands in the request more than once, as in Kafka.
+
+    No client sends such a thing: a partition of a request has one batch.
+    """
+    last: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    count = 0
+    for topic in request.topic_data:
+        partitions = last.setdefault((topic.name, topic.topic_id), {})
+        count += len(topic.partition_data)
+        for data in topic.partition_data:
+            partitions[data.index] = data
+    if len(last) == len(request.topic_data) and count == sum(map(len, last.values())):
+        return request
+    return replace(
+        request,
+        topic_data=[
+            TopicProduceData(name=name, topic_id=topic_id, partition_data=list(found.values()))
+            for (name, topic_id), found in last.items()
+        ],
+    )
+
+
+def _answer(
+    request: ProduceRequest, outcomes: list[tuple[str | None, Outcome]], context: RequestContext
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
+    response = ProduceResponse()
+    later: list[_Later] = []
+    failed = False
+    acks_all = request.acks == ACKS_ALL
+    remaining = iter(outcomes)
+    for topic in request.topic_data:
+        answers = []
+        for data in topic.partition_data:
+            name, outcome = next(remaining)
+            answer = PartitionProduceResponse(index=data.index, log_append_time_ms=-1)
+            answers.append(answer)
+            if isinstance(outcome, KafkaError):
+                failed = True
+                _describe(answer, outcome, name, response, context)
+            elif not isinstance(outcome, Appended):
+                later.append(_Later(answer, name, outcome, None))
+            else:
+                _fill(answer, outcome)
+                if outcome.committed is not None and acks_all:
+                    later.append(_Later(answer, name, None, outcome.committed))
+        response.responses.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+            )
+        )
+    if later:
+        return _complete(request, response, later, context)
+    if request.acks == 0:
+        if failed:
+            raise CloseConnection(_first_failure(response))
+        return None
+    return response
+
+
+def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | None:
+    if context.api_version < FIRST_WITH_TOPIC_IDS:
+        return topic.name
+    found = context.node.image.topic_by_id(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _append(
+    name: str | None, data: PartitionProduceData, context: RequestContext, acks_all: bool
+) -> Appended | Awaitable[Appended]:
+    if name is None:
+        raise UnknownTopicId("no topic has this id")
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicException(f"{name} is written by the group coordinator alone")
+    replica = context.node.partitions.leader_of(name, data.index)
+    if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
+        if not data.records:
+            return Appended(-1, -1, replica.log_start_offset, None)
+        return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
+    batch = _one_batch(data.records, context.api_version)
+    return replica.produce(batch, is_message_set=False, acks_all=acks_all)
+
+
+def _is_message_set(records: Buffer | None) -> bool:
+    """Whether an old request carries what it was made for; batches in it are taken, too."""
+    return records is None or len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < MAGIC
+
+
+def as_response(stored: StoredBatch) -> ProduceResponse:
+    """The same answer, as one that others can be joined with."""
+    answer = PartitionProduceResponse(
+        index=stored.partition,
+        base_offset=stored.base_offset,
+        log_append_time_ms=stored.log_append_time_ms,
+        log_start_offset=stored.log_start_offset,
+    )
+    topic = TopicProduceResponse(
+        name=stored.topic, topic_id=stored.topic_id, partition_responses=[answer]
+    )
+    return ProduceResponse(responses=[topic])
+
+
+def _fill(answer: PartitionProduceResponse, appended: Appended) -> None:
+    answer.base_offset = appended.base_offset
+    answer.log_append_time_ms = appended.log_append_time_ms
+    answer.log_start_offset = appended.log_start_offset
+
+
+def _one_batch(records: Buffer | None, version: int) -> memoryview:
+    """Exactly one batch of magic 2; bytes after it are a torn next one in Kafka's eyes, trimmed."""
+    if records is None or len(records) == 0:
+        raise InvalidRecord(
+            "a produce request has exactly one record batch per partition, not none"
+        )
+    if len(records) < HEADER_SIZE:
+        raise InvalidRecord(f"{len(records)} bytes are no record batch")
+    batch = memoryview(records)
+    if batch[16] != MAGIC:
+        raise InvalidRecord(f"record batch of magic {batch[16]}; this version carries magic 2")
+    _, size = read_size(batch)
+    if size < HEADER_SIZE or size > len(batch):
+        raise InvalidRecord(f"a batch of {size} bytes in {len(batch)}")
+    if len(batch) - size >= HEADER_SIZE:
+        raise InvalidRecord("a produce request has exactly one record batch per partition")
+    if version < 7 and batch[22] & 0x07 == ZSTD:
+        raise UnsupportedCompressionType("zstd needs Produce version 7 or newer")
+    return batch[:size]
+
+
+def _describe(
+    answer: PartitionProduceResponse,
+    error: KafkaError,
+    topic: str | None,
+    response: ProduceResponse,
+    context: RequestContext,
+) -> None:
+    """The error, which records are to blame, and who leads if that is it (KIP-467, KIP-951)."""
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.error_message = str(error)
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+        for index, message in error.record_errors
+    ]
+    if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None:
+        return
+    partition = context.node.image.partition(topic, answer.index)
+    if partition is None:
+        return
+    answer.current_leader = LeaderIdAndEpoch(
+        leader_id=partition.leader, leader_epoch=partition.leader_epoch
+    )
+    node = context.node.image.nodes.get(partition.leader)
+    if node is not None and all(node.node_id != each.node_id for each in response.node_endpoints):
+        response.node_endpoints.append(
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        )
+
+
+async def _complete(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    later: list[_Later],
+    context: RequestContext,
+) -> ProduceResponse | None:
+    """Each partition's answer once its batch is appended and, for acks=-1, committed."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + max(request.timeout_ms, 1) / 1000
+
+    async def settle(one: _Later) -> None:
+        committed = one.committed
+        try:
+            if one.appended is not None:
+                appended = await one.appended
+                _fill(one.answer, appended)
+                committed = appended.committed
+            if committed is not None and request.acks == ACKS_ALL:
+                # Late: the batch stays in the log.
+                async with asyncio.timeout_at(deadline):
+                    await committed
+        except TimeoutError:
+            one.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        except KafkaError as error:
+            _describe(one.answer, error, one.topic, response, context)
+
+    if len(later) == 1:  # most requests: no task of its own
+        await settle(later[0])
+    else:
+        await asyncio.gather(*(settle(one) for one in later))
+    if request.acks != 0:
+        return response
+    if any(each.error_code for topic in response.responses for each in topic.partition_responses):
+        raise CloseConnection(_first_failure(response))
+    return None
+
+
+def _first_failure(response: ProduceResponse) -> str:
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                return f"produce with acks=0 failed: {answer.error_message}"
+    return "produce with acks=0 failed"
+
+
+def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    if request.acks == 0:
+        raise CloseConnection(f"produce with acks=0 refused: {code.name}")
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=data.index, error_code=code, base_offset=-1, log_append_time_ms=-1
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )

@@ -1,0 +1,1 @@
+"""APIs about who may do what: ACLs and SASL, answered as Kafka does without an authorizer."""

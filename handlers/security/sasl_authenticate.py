@@ -1,0 +1,17 @@
+"""SaslAuthenticate (API key 36): ILLEGAL_SASL_STATE, as on every listener in plain text."""
+
+from __future__ import annotations
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ..ports.context import RequestContext
+
+
+def handle(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="this listener is in plain text; connect without SASL",
+    )

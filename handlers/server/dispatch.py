@@ -1,0 +1,307 @@
+"""A request frame in, the chunks of its response out: header, table row, handler, writer.
+
+What a peer did wrong ends in one of three ways: an error code inside its response (the handler),
+a version it can fall back from (ApiVersions), or PeerError, upon which its connection is closed.
+Anything else is our bug: logged with its traceback by the connection, which closes.
+
+Small requests are read, handled and written here and now. A long one (LONG_FRAME) is read, and a
+response of many elements (LONG_RESPONSE) written, aside: in the node's thread for such work, so
+that no other client waits for it; what asks about many things is handled in parts (request_parts).
+Produce is never put aside, as its records are used up in place: its partitions are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from dataclasses import fields
+from functools import cache, partial
+from typing import Any, Final
+
+from ...protocol.codec import read_message, write_message
+from ...protocol.errors import MalformedRequest
+from ...protocol.fetch_response import Chunk, write_fetch_response
+from ...protocol.header import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    begin_response,
+    close_frame,
+    has_flexible_response_header,
+    read_request_header,
+    skip_tags,
+)
+from ...protocol.messages.produce import ProduceResponse
+from ...protocol.schema import Message, Struct
+from ..cluster.api_versions import respond_to_unknown_version
+from ..ports.context import Node, RequestContext
+from ..ports.fetch_answer import FetchAnswer
+from ..ports.request_metrics import RequestTrace
+from ..records.produce import CloseConnection, as_response, without_repeats
+from ..records.produce_response import StoredBatch, write_stored_batch
+from .request_parts import PARTS, is_long, join, split
+from .table import APIS, Api
+
+Chunks = list[Chunk]
+Result = Awaitable[Chunks | None] | Chunks | None
+PRODUCE_KEY = 0
+OFFSET_COMMIT_KEY = 8
+APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
+"""When their handler returns the records are appended; only disk or followers are waited for."""
+# A request that waits is held as objects: about so many times its bytes (measured with Fetch).
+PARSED_WEIGHT = 8
+LONG_FRAME = 16 * 1024
+LONG_RESPONSE = 1_000
+MAX_ELEMENTS = 100_000
+"""Limit of elements in all arrays of one request: topics, partitions, keys, members."""
+MAX_WHOLE_ELEMENTS = 20_000
+"""The same for requests that are not handled in parts, and for Produce."""
+
+
+_ANSWERS: Final = (Message, FetchAnswer, StoredBatch)
+"""What a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
+
+
+class PeerError(Exception):
+    """The peer cannot be answered. One line for the log; the connection is closed."""
+
+
+class NotServed(PeerError):
+    """It asked for an API or a version that ApiVersions does not name."""
+
+
+def check_header(start: memoryview) -> bool:
+    """Look at the first four bytes of a long frame that is still coming. Is it a Produce?
+
+    Raises:
+        PeerError: no such API or version is served; better said now than after 100 MiB.
+    """
+    header = RequestHeader(
+        int.from_bytes(start[:2], "big", signed=True),
+        int.from_bytes(start[2:4], "big", signed=True),
+        0,
+        None,
+        0,
+    )
+    _supported(header)
+    return header.api_key == PRODUCE_KEY
+
+
+def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | None = None) -> Result:
+    """Handle one request. `frame` (without its size) may be reused once this has returned.
+
+    Returns the response, now or later; None when the request has none (acks=0). While
+    `trace.is_begun` is false after this returned, the next request of the same peer must wait:
+    its effects would overtake this one's.
+
+    Raises:
+        PeerError: what the peer sent, in words.
+    """
+    trace = trace or RequestTrace()
+    try:
+        header = read_request_header(frame)
+        api = _supported(header)
+        if api is None:
+            return [_fallback(header)]
+        trace.api = node.metrics.api(api.key, api.name)
+        position = header.body_position
+        may_keep = trace.keeps_frame
+        is_long_frame = len(frame) > LONG_FRAME
+        max_elements = None
+        if header.api_key == PRODUCE_KEY:
+            trace.keeps_frame = False
+            trace.held_bytes = 0
+            max_elements = MAX_WHOLE_ELEMENTS if is_long_frame else None
+        else:
+            # Byte fields are slices of the frame, and an answer may come when it is long reused.
+            # Produce alone is done with its records before it returns.
+            if not may_keep:
+                frame = memoryview(bytes(frame))
+            trace.keeps_frame = True
+            trace.held_bytes = PARSED_WEIGHT * len(frame)
+        if header.api_version >= api.first_flexible:
+            position = skip_tags(frame, position)
+        context = RequestContext(
+            node, header.api_version, header.client_id, peer, header.correlation_id
+        )
+        if is_long_frame and header.api_key != PRODUCE_KEY:
+            trace.is_begun = False
+            return _dispatch_long(frame, position, api, context, trace)
+        request = read_message(
+            api.request, header.api_version, frame, position, max_elements=max_elements
+        )
+    except MalformedRequest as error:
+        raise PeerError(f"sent a malformed request: {error}") from None
+    if is_long(api.key, request):
+        trace.is_begun = False
+        if api.key == PRODUCE_KEY:
+            if not may_keep:
+                frame = memoryview(bytearray(frame))
+                request = read_message(
+                    api.request, header.api_version, frame, position, max_elements=max_elements
+                )
+            trace.keeps_frame = True
+            trace.held_bytes = len(frame)
+        return _in_parts(request, api, context, trace)
+    response = _call(api, request, context)
+    if response is None or isinstance(response, _ANSWERS):
+        return _frame(response, api, context, trace)
+    return _finish(response, api, context, trace)
+
+
+async def _in_parts(
+    request: Any, api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks | None:
+    """Handle a long request bit by bit; between two bits the other connections have their turn.
+
+    The next request of this connection waits until the last bit is begun, so order is kept. What
+    a part waits for (an fsync, another actor) is waited for at the end.
+    """
+    if api.key == PRODUCE_KEY:
+        request = without_repeats(request)
+    answers = []
+    for part in split(api.key, request):
+        answer = _call(api, part, context)
+        if inspect.isawaitable(answer):
+            # What is appended already waits for the disk: all parts together.
+            answer = asyncio.ensure_future(answer) if api.key in APPENDING else await answer
+        elif isinstance(answer, StoredBatch):
+            answer = as_response(answer)
+        answers.append(answer)
+        await asyncio.sleep(0)
+    trace.begin()
+    whole = None
+    for answer in answers:
+        if isinstance(answer, asyncio.Future):
+            answer = await answer
+        if answer is not None:
+            whole = join(api.key, whole, answer)
+    framed = _frame(whole, api, context, trace)
+    return framed if framed is None or isinstance(framed, list) else await framed
+
+
+async def _dispatch_long(
+    frame: memoryview, position: int, api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks | None:
+    read = partial(
+        read_message,
+        api.request,
+        context.api_version,
+        frame,
+        position,
+        max_elements=MAX_ELEMENTS if api.key in PARTS else MAX_WHOLE_ELEMENTS,
+    )
+    try:
+        request = await context.node.run_aside(read)
+    except MalformedRequest as error:
+        raise PeerError(f"sent a malformed request: {error}") from None
+    if is_long(api.key, request):
+        return await _in_parts(request, api, context, trace)
+    response = _call(api, request, context)
+    trace.begin()
+    if inspect.isawaitable(response):
+        return await _finish(response, api, context, trace)
+    framed = _frame(response, api, context, trace)
+    return framed if framed is None or isinstance(framed, list) else await framed
+
+
+def _call(api: Api, request: Message, context: RequestContext) -> Any:
+    try:
+        return api.handle(request, context)
+    except CloseConnection as error:
+        raise PeerError(str(error)) from None
+
+
+def _supported(header: RequestHeader) -> Api | None:
+    """The table's row; None for a version of ApiVersions that we can talk a client out of."""
+    api = APIS.get(header.api_key)
+    if api is None:
+        raise NotServed(f"sent API key {header.api_key}, which is not served here")
+    if not api.lowest <= header.api_version <= api.highest:
+        if header.api_key == API_VERSIONS_KEY:
+            return None
+        raise NotServed(
+            f"sent {api.name} version {header.api_version}; served are {api.lowest}-{api.highest}"
+        )
+    return api
+
+
+def _fallback(header: RequestHeader) -> bytearray:
+    api = APIS[API_VERSIONS_KEY]
+    out = begin_response(header.correlation_id, flexible_header=False)
+    out += respond_to_unknown_version(api.lowest, api.highest)
+    return close_frame(out)
+
+
+async def _finish(
+    response: Awaitable[Any], api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks | None:
+    try:
+        answer = await response
+    except CloseConnection as error:
+        raise PeerError(str(error)) from None
+    framed = _frame(answer, api, context, trace)
+    return framed if framed is None or isinstance(framed, list) else await framed
+
+
+def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:
+    if response is None:
+        return None
+    version = context.api_version
+    metrics = context.node.metrics
+    assert trace.api is not None
+    out = begin_response(
+        context.correlation_id,
+        flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
+    )
+    if isinstance(response, StoredBatch):
+        return [close_frame(write_stored_batch(out, version, response))]
+    if isinstance(response, FetchAnswer):
+        metrics.count_fetched(trace.api, response)
+        return write_fetch_response(
+            out,
+            version,
+            response.topics,
+            error_code=response.error_code,
+            session_id=response.session_id,
+            endpoints=response.endpoints,
+        )
+    if isinstance(response, ProduceResponse):
+        metrics.count_produced(trace.api, response)
+    else:
+        metrics.count_errors(trace.api, response)
+    if element_count(response) > LONG_RESPONSE:
+        return _frame_aside(response, version, out, context)
+    write_message(response, version, out)
+    return [close_frame(out)]
+
+
+async def _frame_aside(
+    response: Message, version: int, out: bytearray, context: RequestContext
+) -> Chunks:
+    await context.node.run_aside(partial(write_message, response, version, out))
+    return [close_frame(out)]
+
+
+def element_count(message: Message) -> int:
+    """Elements of the arrays of `message` and of the arrays just below: is it long?"""
+    count = 0
+    cls: Any = type(message)
+    for name, below in _arrays(cls):
+        elements = getattr(message, name)
+        if elements:
+            count += len(elements)
+            if below and count <= LONG_RESPONSE:
+                for element in elements:
+                    for inner in below:
+                        count += len(getattr(element, inner) or ())
+    return count
+
+
+@cache
+def _arrays(cls: type[Struct]) -> list[tuple[str, list[str]]]:
+    return [
+        (field.name, [name for name, _ in _arrays(wire.struct)] if wire.struct else [])
+        for field in fields(cls)  # type: ignore[arg-type]
+        if (wire := field.metadata["wire"]).array
+    ]

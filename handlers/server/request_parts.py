@@ -1,0 +1,132 @@
+"""Long requests in parts: a request about thousands of things must not hold up all other clients.
+
+Many APIs ask about a list of things that have nothing to do with each other. Such a request is
+handled as several smaller ones, one after another, with a turn for everybody else in between, and
+their responses are put together again: the handler does not know. Order is kept; a topic that was
+cut in two is one topic again in the response.
+
+A commit of offsets is one batch in the log only up to its `size`; beyond, each part is a batch.
+
+Not cut: requests that share something across their list (a fetch its byte budget, the creation of
+topics its check for duplicates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from ...protocol.schema import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where the list is: `asked` in the request, `answered` in the response.
+
+    Fields below are given where the things are one level deeper, in a list of topics. `size` things
+    are handled at a time: about 2 ms of work.
+    """
+
+    asked: str
+    answered: str
+    size: int = 200
+    asked_below: str | None = None
+    answered_below: str | None = None
+
+
+PARTS: dict[int, Parts] = {
+    0: Parts("topic_data", "responses", 100, "partition_data", "partition_responses"),
+    2: Parts("topics", "topics", 50, "partitions", "partitions"),
+    3: Parts("topics", "topics"),
+    8: Parts("topics", "topics", 500, "partitions", "partitions"),
+    10: Parts("coordinator_keys", "coordinators"),
+    15: Parts("groups", "groups"),
+    23: Parts("topics", "topics", 200, "partitions", "partitions"),
+    32: Parts("resources", "results", 5),
+    61: Parts("topics", "topics", 100, "partition_indexes", "partitions"),
+}
+
+
+def is_long(api_key: int, request: Message) -> bool:
+    """Whether `request` is to be handled in parts."""
+    parts = PARTS.get(api_key)
+    if parts is None:
+        return False
+    things = getattr(request, parts.asked)
+    if not things:
+        return False
+    if len(things) > parts.size:
+        return True
+    below = parts.asked_below
+    if below is None:
+        return False
+    count = 0
+    for thing in things:
+        count += len(getattr(thing, below))
+    return count > parts.size
+
+
+def split(api_key: int, request: Message) -> Iterator[Message]:
+    """Requests of at most `size` things each, in order."""
+    parts = PARTS[api_key]
+    things = getattr(request, parts.asked)
+    chunks = _chunks(things, parts.size)
+    if parts.asked_below is not None:
+        chunks = _chunks_below(things, parts.asked_below, parts.size)
+    for chunk in chunks:
+        part = copy(request)
+        setattr(part, parts.asked, chunk)
+        yield part
+
+
+def _chunks(things: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(things), size):
+        yield things[start : start + size]
+
+
+def _chunks_below(topics: list[Any], below: str, size: int) -> Iterator[list[Any]]:
+    """A topic without anything below counts as one thing: it is answered, too."""
+    chunk: list[Any] = []
+    room = size
+    for topic in topics:
+        things = getattr(topic, below)
+        start = 0
+        while True:
+            taken = things[start : start + room]
+            piece = copy(topic)
+            setattr(piece, below, taken)
+            chunk.append(piece)
+            start += len(taken)
+            room -= max(len(taken), 1)
+            if room == 0:
+                yield chunk
+                chunk, room = [], size
+            if start >= len(things):
+                break
+    if chunk:
+        yield chunk
+
+
+def join(api_key: int, whole: Any, response: Any) -> Any:
+    """`whole` (None at first) with the answers of `response` added. Both may be changed."""
+    if whole is None:
+        return response
+    parts = PARTS[api_key]
+    answers = getattr(whole, parts.answered)
+    added = getattr(response, parts.answered)
+    below = parts.answered_below
+    if below is not None and answers and added and _same_topic(answers[-1], added[0]):
+        getattr(answers[-1], below).extend(getattr(added[0], below))
+        added = added[1:]
+    answers.extend(added)
+    return whole
+
+
+def _same_topic(one: Any, other: Any) -> bool:
+    name = "topic" if hasattr(one, "topic") else "name"
+    return bool(
+        getattr(one, name) == getattr(other, name)
+        and getattr(one, "topic_id", None) == getattr(other, "topic_id", None)
+    )

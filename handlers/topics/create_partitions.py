@@ -1,0 +1,55 @@
+"""CreatePartitions (API key 37): more partitions for topics. Rules: partition_control."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...cluster.controller_request import Outcome
+from ...cluster.partition_control import CreatePartitions, NewPartitions
+from ...protocol.errors import InvalidRequest, KafkaError
+from ...protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from ..ports.context import RequestContext
+
+
+async def handle(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    outcomes = {
+        name: Outcome.of(InvalidRequest(f"topic {name!r} stands twice in the request"))
+        for name in unique
+        if counts[name] > 1
+    }
+    accepted = [topic for name, topic in unique.items() if name not in outcomes]
+    if accepted:
+        decision = CreatePartitions(
+            topics=tuple(map(_new_partitions, accepted)), validate_only=request.validate_only
+        )
+        decided: tuple[Outcome, ...]
+        try:
+            decided = await context.node.controller.change(decision, timeout_ms=request.timeout_ms)
+        except KafkaError as error:
+            decided = (Outcome.of(error),) * len(accepted)
+        for topic, outcome in zip(accepted, decided, strict=True):
+            outcomes[topic.name] = outcome
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=name, error_code=outcomes[name].code, error_message=outcomes[name].message
+            )
+            for name in unique
+        ]
+    )
+
+
+def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = tuple(tuple(each.broker_ids) for each in topic.assignments)
+    return NewPartitions(topic.name, topic.count, assignments)

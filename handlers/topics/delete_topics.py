@@ -1,0 +1,78 @@
+"""DeleteTopics (API key 20): by name, and from version 6 on by name or id.
+
+A topic that is named twice, in whatever way, is deleted by none of the entries but the first that
+the controller sees; entries that are equal are all refused. Source: ControllerApis.deleteTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...cluster.controller_request import Outcome
+from ...cluster.topic_control import DeleteTopics, TopicKey, TopicOutcome
+from ...protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
+from ...protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from ...protocol.schema import ZERO_UUID
+from ..ports.context import RequestContext
+
+FIRST_WITH_DISABLED = 3
+
+
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    keys = [TopicKey(name) for name in request.topic_names]
+    keys += [
+        TopicKey(topic.name, None if topic.topic_id == ZERO_UUID else topic.topic_id)
+        for topic in request.topics
+    ]
+    outcomes: dict[TopicKey, TopicOutcome] = {}
+    accepted: list[TopicKey] = []
+    counts = Counter(keys)
+    for key, count in counts.items():
+        try:
+            _check(key, count, context)
+        except KafkaError as error:
+            outcomes[key] = TopicOutcome(Outcome.of(error), key.name, key.topic_id)
+        else:
+            accepted.append(key)
+    if accepted:
+        decided: tuple[TopicOutcome, ...]
+        try:
+            decided = await context.node.controller.change(
+                DeleteTopics(topics=tuple(accepted)), timeout_ms=request.timeout_ms
+            )
+        except KafkaError as error:
+            decided = tuple(
+                TopicOutcome(Outcome.of(error), key.name, key.topic_id) for key in accepted
+            )
+        outcomes |= dict(zip(accepted, decided, strict=True))
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=_shown_name(each, context),
+                topic_id=each.topic_id or ZERO_UUID,
+                error_code=each.outcome.code,
+                error_message=each.outcome.message,
+            )
+            for each in outcomes.values()
+        ]
+    )
+
+
+def _check(key: TopicKey, count: int, context: RequestContext) -> None:
+    if not context.node.config.delete_topic_enable:
+        if context.api_version < FIRST_WITH_DISABLED:
+            raise InvalidRequest("topics cannot be deleted: delete.topic.enable=false")
+        raise TopicDeletionDisabled("topics cannot be deleted: delete.topic.enable=false")
+    if (key.name is None) == (key.topic_id is None):
+        raise InvalidRequest("name a topic by its name or by its id, not by both or neither")
+    if count > 1:
+        raise InvalidRequest(f"topic {key.name or key.topic_id} stands twice in the request")
+
+
+def _shown_name(outcome: TopicOutcome, context: RequestContext) -> str | None:
+    """Null is allowed only where ids are, for an id that nobody knows."""
+    return outcome.name if context.api_version >= 6 or outcome.name is not None else ""
