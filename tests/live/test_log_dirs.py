@@ -212,8 +212,8 @@ def test_a_move_is_refused_as_kafka_refuses_it(paths: list[str]) -> None:
         create(cluster, "t", 1)
         first, second = log_dirs(cluster)
         assert move(cluster, "t", 0, "/nowhere") == ErrorCode.LOG_DIR_NOT_FOUND
-        assert move(cluster, "t", 1, second) == ErrorCode.REPLICA_NOT_AVAILABLE
-        assert move(cluster, "absent", 0, second) == ErrorCode.REPLICA_NOT_AVAILABLE
+        assert move(cluster, "t", 1, second) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert move(cluster, "absent", 0, second) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert move(cluster, "t", 0, first) == ErrorCode.NONE
         create(cluster, "n" * 249, 1)
         other = second if holds(cluster, first, "n" * 249) else first

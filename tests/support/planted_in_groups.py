@@ -13,6 +13,7 @@ from bradbury.groups.coordinator_timer import CoordinatorTimer
 from bradbury.groups.effects import (
     Append,
     AssignmentStored,
+    OffsetsDeleted,
     OffsetsStored,
     StartTimer,
     TimerKey,
@@ -20,7 +21,9 @@ from bradbury.groups.effects import (
 )
 from bradbury.groups.group_members import GroupMembers
 from bradbury.groups.group_rebalance import GroupRebalance
+from bradbury.groups.offsets import GroupOffsets
 from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.errors import KafkaStorageError
 
 from .fault_registry import Patch, fault
 
@@ -47,6 +50,24 @@ def a_commit_is_answered_before_it_is_replicated(patch: Patch) -> None:
 def an_assignment_is_handed_out_before_it_is_replicated(patch: Patch) -> None:
     """After a failover another assignment has the same generation."""
     _applied_at_once(patch, AssignmentStored)
+
+
+@fault(**MOVING)
+def a_deletion_is_answered_before_it_is_replicated(patch: Patch) -> None:
+    """After a failover the offsets are there again."""
+    _applied_at_once(patch, OffsetsDeleted)
+
+
+@fault(**MOVING)
+def nothing_expires(patch: Patch) -> None:
+    """Replicas and coordinators agree; the offsets are only there for ever."""
+    patch(GroupOffsets, "expired", lambda offsets, **given: ([], False))
+
+
+@fault(**MOVING)
+def a_deleted_group_keeps_its_offsets(patch: Patch) -> None:
+    """Its record is gone, theirs are not."""
+    patch(GroupOffsets, "tombstones", lambda offsets: [])
 
 
 def _applied_at_once(patch: Patch, kind: type) -> None:
@@ -92,6 +113,31 @@ def a_former_coordinator_goes_on(patch: Patch) -> None:
         return None
 
     patch(CoordinatorRuntime, "on_leader", on_leader)
+
+
+@fault(**MOVING, log_errors=0.1)
+def a_commit_in_doubt_is_taken_for_none(patch: Patch) -> None:
+    """What may yet be in the log is forgotten, as if it had been refused."""
+
+    def on_doubt(context: CoordinatorContext, error: Any, now_ms: int, wall_ms: int) -> None:
+        refused = KafkaStorageError(str(error))
+        pending = context._pending[0]
+        context.on_append_refused(pending, refused, now_ms=now_ms, wall_ms=wall_ms)
+        context._complete(now_ms, wall_ms)
+
+    patch(CoordinatorContext, "_on_doubt", on_doubt)
+
+
+@fault(**MOVING, log_errors=0.1)
+def a_refused_append_is_taken_for_a_commit(patch: Patch) -> None:
+    """What is nowhere in the log is shown and acknowledged."""
+
+    def on_append_refused(
+        context: CoordinatorContext, pending: Any, error: Any, **now: int
+    ) -> None:
+        context.on_committed(pending, **now)
+
+    patch(CoordinatorContext, "on_append_refused", on_append_refused)
 
 
 # --- members -------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from bradbury.storage.log_config import LogConfig
 from .simulated_clients import Producer, Reader
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults, Swarm
+from .simulated_group_operator import GroupOperator
 from .simulated_group_oracle import GroupOracle
 from .simulated_members import SHARED_PARTITIONS, Member
 from .simulated_network import Network, VirtualClock
@@ -53,6 +54,7 @@ FORMED = (EpochRecord, ClusterRecord)
 OFFSETS_ID = UUID(int=8)
 SETTLE_MS = 20_000
 FIRST_CLIENT = 100
+OPERATOR = 1_000
 FETCH_BYTES = 2_000
 
 
@@ -103,6 +105,7 @@ class SimulatedCluster:
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.members: list[Member] = []
+        self.operator: GroupOperator | None = None
         self._start_clients()
         self.faults = Faults(self)
 
@@ -190,6 +193,8 @@ class SimulatedCluster:
             for number in range(swarm.group_members):
                 instance_id = f"i{number}" if number < swarm.static_members else None
                 self.add_member(f"g{group}", instance_id)
+        if swarm.groups:
+            self.operator = GroupOperator(self, OPERATOR)
 
     def add_member(self, group_id: str, instance_id: str | None) -> None:
         machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
@@ -375,6 +380,8 @@ class SimulatedCluster:
                 return (
                     f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
                 ), producer.partition_id
+        if self.operator is not None and (reason := self.operator.unsettled):
+            return reason, self.operator.partition_id
         for number in range(self.swarm.groups):
             if reason := self._unsettled_group(f"g{number}", image):
                 return reason

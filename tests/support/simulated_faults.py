@@ -100,6 +100,8 @@ class Swarm:
     group_members: int = 3
     static_members: int = 0
     offsets_partitions: int = 1
+    log_errors: float = 0.0
+    """How often a coordinator's log refuses an append, says it failed, or cannot be read."""
 
     @classmethod
     def draw(cls, random: Random) -> Self:
@@ -165,6 +167,7 @@ class Swarm:
             is_new=random.random() < 0.1,
             snapshots=sometimes(0.5, 0.05),
             voter_changes=sometimes(0.3, 0.05),
+            log_errors=sometimes(0.4, 0.1) if groups else 0.0,
         )
 
     def weather(self) -> Weather:

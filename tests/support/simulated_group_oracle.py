@@ -4,6 +4,7 @@
     G2  an acknowledged commit is there for every later OffsetFetch, until a later one replaces it
     G3  replaying the log gives the groups and offsets that the coordinator has
     G6  who was told of an older generation, or whose place another process has taken, commits nothing
+    G7  what was deleted or has expired is gone, and nothing else is (simulated_group_operator)
 
 Every commit has an offset that no other commit has, so it is known by it. Commits that overlap may
 take effect in any order; one that was complete before another began comes before it. A coordinator
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
 
 NOTHING = -1
+OPERATED = "operated"
+"""The group whose offsets simulated_group_operator commits, deletes and looks after."""
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class GroupOracle:
     def on_commit_answered(
         self, shard: SimulatedShard, request: OffsetCommitRequest, response: Any
     ) -> None:
-        if isinstance(response, KafkaError):
+        if isinstance(response, KafkaError) or request.group_id == OPERATED:
             return
         ledger = self.ledger(request.group_id)
         generation = request.generation_id_or_member_epoch
@@ -116,7 +119,7 @@ class GroupOracle:
                     continue
                 commit = ledger.commits[asked.committed_offset]
                 self.commits += 1
-                self._note(
+                self.note(
                     shard,
                     f"{request.member_id} of {request.group_id} has committed "
                     f"{asked.committed_offset} of {asked.partition_index} "
@@ -125,24 +128,29 @@ class GroupOracle:
                 if self._is_damaged(shard):
                     continue
                 if generation < commit.newest_generation:
-                    self._violated(
+                    self.violated(
                         "G6",
                         shard,
                         f"{request.member_id} of {request.group_id} commits in generation "
                         f"{generation}, after {commit.newest_generation} had begun",
                     )
                 if commit.is_replaced:
-                    self._violated(
+                    self.violated(
                         "G6", shard, f"{request.member_id} commits, whose place was taken"
                     )
                 ledger.complete(commit)
 
     def before_fetch(self, shard: SimulatedShard, group_id: str) -> dict[int, int] | None:
         """What an OffsetFetch that comes now must know; None: it is asked of a former leader."""
-        state = self._cluster.oracle.image.partition(*shard.replica.partition_id)
-        if self._is_damaged(shard) or state is None or state.leader_epoch != shard.leader_epoch:
+        if not self.is_newest(shard):
             return None
         return dict(self.ledger(group_id).begun_last)
+
+    def is_newest(self, shard: SimulatedShard) -> bool:
+        """Whether it leads in the newest epoch, and nothing of its log was lost."""
+        state = self._cluster.oracle.image.partition(*shard.replica.partition_id)
+        is_newest = state is not None and state.leader_epoch == shard.leader_epoch
+        return is_newest and not self._is_damaged(shard)
 
     def on_fetched(
         self,
@@ -150,7 +158,7 @@ class GroupOracle:
         found: OffsetFetchResponseGroup,
         must_know: dict[int, int] | None,
     ) -> None:
-        if self._is_damaged(shard):
+        if self._is_damaged(shard) or found.group_id == OPERATED:
             return
         ledger = self.ledger(found.group_id)
         for topic in found.topics:
@@ -161,12 +169,12 @@ class GroupOracle:
                 least = 0 if must_know is None else must_know.get(each.partition_index, 0)
                 if commit is None:
                     if each.committed_offset != NOTHING:
-                        self._violated("phantom", shard, f"nobody has committed {what}")
+                        self.violated("phantom", shard, f"nobody has committed {what}")
                     if least:
-                        self._violated("G2", shard, f"a commit is gone: {what}")
+                        self.violated("G2", shard, f"a commit is gone: {what}")
                     continue
                 if commit.completed is not None and commit.completed < least:
-                    self._violated("G2", shard, f"{what} was replaced, and is back")
+                    self.violated("G2", shard, f"{what} was replaced, and is back")
                 ledger.complete(commit)
 
     # --- owners ----------------------------------------------------------------------------------
@@ -177,7 +185,7 @@ class GroupOracle:
             return
         ledger = self.ledger(request.group_id)
         owned = list(bytes(response.assignment))
-        self._note(
+        self.note(
             shard,
             f"{request.member_id} of {request.group_id} owns {owned} "
             f"in generation {request.generation_id}",
@@ -194,12 +202,18 @@ class GroupOracle:
         for partition in owned:
             other = owners.setdefault(partition, owner)
             if other != owner:
-                self._violated(
+                self.violated(
                     "G1",
                     shard,
                     f"{owner} and {other} own partition {partition} of {request.group_id} "
                     f"in generation {request.generation_id}",
                 )
+
+    def on_group_deleted(self, group_id: str) -> None:
+        """It was empty and had no offsets. A group of its name begins with generation 1 again."""
+        ledger = self.ledger(group_id)
+        ledger.owners.clear()
+        ledger.newest_generation = 0
 
     # --- from time to time -----------------------------------------------------------------------
 
@@ -224,17 +238,17 @@ class GroupOracle:
             now = live.fetch_offsets(asked)
             then = replayed.fetch_offsets(asked)
             if now != then:
-                self._violated("G3", shard, f"{group_id} has {now}, its log says {then}")
+                self.violated("G3", shard, f"{group_id} has {now}, its log says {then}")
             group = live.groups.get(group_id)
             stored = replayed.groups.get(group_id)
             if group is None or (
                 stored is not None and stored.metadata.generation > group.metadata.generation
             ):
-                self._violated("G3", shard, f"{group_id} is behind its log")
+                self.violated("G3", shard, f"{group_id} is behind its log")
 
-    def _note(self, shard: SimulatedShard, text: str) -> None:
+    def note(self, shard: SimulatedShard, text: str) -> None:
         self._cluster.clock.note(len(text))
         self._cluster.oracle.note(shard.replica.partition_id, text)
 
-    def _violated(self, invariant: str, shard: SimulatedShard, text: str) -> None:
+    def violated(self, invariant: str, shard: SimulatedShard, text: str) -> None:
         raise Violation(invariant, f"node {shard.node.node_id}: {text}", shard.replica.partition_id)

@@ -22,12 +22,13 @@ from bradbury.groups.coordinator_effects import (
 from bradbury.groups.coordinator_requests import CoordinatorRequests
 from bradbury.groups.coordinator_runtime import CoordinatorRuntime
 from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.groups.group_records import entries_in
-from bradbury.protocol.errors import KafkaError
+from bradbury.groups.group_records import GroupRecord, entries_in
+from bradbury.protocol.errors import KafkaError, KafkaStorageError
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
 from bradbury.protocol.messages.join_group import JoinGroupRequest
 from bradbury.protocol.messages.leave_group import LeaveGroupRequest
 from bradbury.protocol.messages.offset_commit import OffsetCommitRequest
+from bradbury.protocol.messages.offset_delete import OffsetDeleteRequest
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest
 from bradbury.protocol.partitioner import partition_for_group
@@ -44,6 +45,7 @@ CONFIG = GroupCoordinatorConfig(
     group_initial_rebalance_delay_ms=40,
     offsets_commit_timeout_ms=500,
     offsets_load_buffer_size=4_000,
+    offsets_retention_check_interval_ms=300,
 )
 
 
@@ -149,6 +151,17 @@ class SimulatedShard:
             is_known=lambda topic, partition: True,
         )
 
+    def delete_groups(self, group_ids: list[str], answer: Answer) -> None:
+        self._input(self._requests.delete_groups, answer, group_ids)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, answer: Answer) -> None:
+        self._input(
+            self._requests.delete_offsets,
+            answer,
+            request,
+            is_known=lambda topic, partition: True,
+        )
+
     def fetch_offsets(self, asked: OffsetFetchRequestGroup, answer: Answer) -> None:
         oracle = self.node.cluster.group_oracle
         must_know = oracle.before_fetch(self, asked.group_id)
@@ -195,6 +208,9 @@ class SimulatedShard:
 
     def _append(self, effect: AppendBatch) -> Callable[..., None] | None:
         pending, context = effect.pending, self.context
+        for record in pending.append.records:
+            if isinstance(record, GroupRecord) and record.value is None:
+                self.node.cluster.group_oracle.on_group_deleted(record.key.group)
         at_once: list[KafkaError | int] = []
         is_appended = False
 
@@ -204,9 +220,18 @@ class SimulatedShard:
             else:
                 at_once.append(result)
 
+        if self._errs():
+            return lambda **now: context.on_append_refused(
+                pending, KafkaStorageError("full"), **now
+            )
+        is_doubtful = self._errs()
+
         def outcome_of(result: KafkaError | int) -> Callable[..., None]:
             def outcome(*, now_ms: int, wall_ms: int) -> None:
-                if isinstance(result, KafkaError):
+                if is_doubtful:
+                    error = OSError("an fsync failed")
+                    context.on_commit_failed(pending, error, now_ms=now_ms, wall_ms=wall_ms)
+                elif isinstance(result, KafkaError):
                     context.on_commit_failed(pending, result, now_ms=now_ms, wall_ms=wall_ms)
                 else:
                     context.on_committed(pending, now_ms=now_ms, wall_ms=wall_ms)
@@ -221,7 +246,15 @@ class SimulatedShard:
         is_appended = True
         return outcome_of(at_once[0]) if at_once else None
 
+    def _errs(self) -> bool:
+        cluster = self.node.cluster
+        chance = 0.0 if cluster.is_calm else cluster.swarm.log_errors
+        return chance > 0 and cluster.random.random() < chance
+
     def _read(self, read: ReadLog) -> None:
+        if self._errs():
+            self._input(self.context.on_log_read_failed, read, OSError("unreadable"))
+            return
         data = read_bytes(self.replica.log, read.offset, read.up_to, read.max_bytes)
         entries, next_offset = entries_in(data, read.offset)
         self._input(self.context.on_log_read, read, entries, next_offset)

@@ -57,48 +57,17 @@ OUT = (
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class Member(Client):
-    """`step` counts what it does one after the other; an answer to a former step is dropped."""
+class GroupClient(Client):
+    """Asks the coordinator of one group, one thing after the other: `step` counts them, and an answer
+    to a former step is dropped.
+    """
 
-    def __init__(
-        self, cluster: SimulatedCluster, machine: int, group_id: str, instance_id: str | None
-    ) -> None:
+    def __init__(self, cluster: SimulatedCluster, machine: int, group_id: str) -> None:
         offsets = cluster.swarm.offsets_partitions
         partition_id = OFFSETS_TOPIC, partition_for_group(group_id, offsets)
         super().__init__(cluster, machine, partition_id)
-        self.group_id, self.instance_id = group_id, instance_id
-        self.is_over = False
-        """It is not started any more: another process has its instance id, or it has gone."""
-        self._begin()
-
-    def _begin(self) -> None:
-        self.member_id, self.generation = "", -1
-        self.owned: list[int] | None = None
+        self.group_id = group_id
         self._step = 0
-        self._join()
-
-    def kill(self) -> None:
-        self.process.end_life()
-        self.owned = None
-
-    def start(self) -> None:
-        if not self.process.is_up and not self.is_over:
-            self.process.begin_life()
-            self._begin()
-
-    def leave(self, on_gone: Callable[[], None]) -> None:
-        """A clean end. Static members send no LeaveGroup."""
-
-        def gone(_: Any) -> None:
-            self.kill()
-            on_gone()
-
-        if self.instance_id is not None:
-            gone(None)
-            return
-        request = LeaveGroupRequest(self.group_id, [MemberIdentity(self.member_id)])
-        self._next()
-        self._ask(lambda shard, answer: shard.leave(request, answer), gone)
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -150,6 +119,48 @@ class Member(Client):
     def _later(self, delay_ms: int, event: Callable[[], None]) -> None:
         step = self._step
         self.process.after(delay_ms, lambda: event() if step == self._step else None)
+
+
+class Member(GroupClient):
+    """A member of a group, static if it has an instance id."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, machine: int, group_id: str, instance_id: str | None
+    ) -> None:
+        super().__init__(cluster, machine, group_id)
+        self.instance_id = instance_id
+        self.is_over = False
+        """It is not started any more: another process has its instance id, or it has gone."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.member_id, self.generation = "", -1
+        self.owned: list[int] | None = None
+        self._step = 0
+        self._join()
+
+    def kill(self) -> None:
+        self.process.end_life()
+        self.owned = None
+
+    def start(self) -> None:
+        if not self.process.is_up and not self.is_over:
+            self.process.begin_life()
+            self._begin()
+
+    def leave(self, on_gone: Callable[[], None]) -> None:
+        """A clean end. Static members send no LeaveGroup."""
+
+        def gone(_: Any) -> None:
+            self.kill()
+            on_gone()
+
+        if self.instance_id is not None:
+            gone(None)
+            return
+        request = LeaveGroupRequest(self.group_id, [MemberIdentity(self.member_id)])
+        self._next()
+        self._ask(lambda shard, answer: shard.leave(request, answer), gone)
 
     # --- joining ---------------------------------------------------------------------------------
 
