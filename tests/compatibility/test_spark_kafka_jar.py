@@ -34,7 +34,9 @@ def tool(recorder: Recorder) -> Tool:
 
 @pytest.fixture
 def program(tool: Tool) -> Program:
-    return Program([sys.executable, str(PROGRAMS / "spark_kafka_program.py")])
+    # Spark's own choice for its workers is python3 of the PATH, which may know nothing of us.
+    environment = {"PYSPARK_PYTHON": sys.executable}
+    return Program([sys.executable, str(PROGRAMS / "spark_kafka_program.py")], environment)
 
 
 @pytest.fixture
