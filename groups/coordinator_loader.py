@@ -68,7 +68,6 @@ class CoordinatorLoader:
         """The error, if it ends the loading."""
         if read is not self._reading:
             return None
-        self._reading = None
         start = self._log.log_start_offset
         if isinstance(error, OffsetOutOfRange) and read.offset < start:
             # The oldest segment was deleted meanwhile. What it had was compacted, or is tombstones.

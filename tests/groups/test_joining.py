@@ -279,6 +279,16 @@ def test_of_too_many_in_a_rebalance_the_first_ones_stay() -> None:
     ]
 
 
+def test_whoever_has_a_place_in_a_full_rebalance_may_ask_again() -> None:
+    driver = GroupDriver(group_max_size=2)
+    ids = [driver.joined(driver.join()).member_id for _ in range(2)]
+    first, other = [driver.join(member_id) for member_id in ids]
+    again = driver.join(ids[0])
+    assert driver.error(first) == ErrorCode.REBALANCE_IN_PROGRESS
+    driver.advance(60_000)
+    assert [driver.error(request) for request in (again, other)] == [ErrorCode.NONE] * 2
+
+
 def test_ids_are_not_given_out_without_bound() -> None:
     driver = GroupDriver(bradbury_group_max_pending_members=3)
     answers = [driver.error(driver.join()) for _ in range(4)]

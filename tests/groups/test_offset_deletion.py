@@ -87,6 +87,17 @@ def test_a_deletion_that_cannot_be_stored_changes_nothing() -> None:
     assert driver.all_offsets() == {P0: 1}
 
 
+def test_a_group_whose_deletion_could_not_be_stored_can_be_deleted_for_good() -> None:
+    driver = GroupDriver()
+    driver.commit({P0: 1})
+    driver.hold_commits = True
+    driver.delete("orders")
+    driver.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+    driver.hold_commits = False
+    assert driver.deleted(driver.delete("orders")) == [0]
+    assert driver.failed_over().state == "none"
+
+
 def test_a_group_whose_last_offset_is_deleted_and_that_never_had_members_is_empty() -> None:
     driver = GroupDriver()
     driver.commit({P0: 1})

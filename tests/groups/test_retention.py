@@ -108,6 +108,31 @@ def test_what_was_committed_while_the_clock_was_ahead_makes_nothing_old_after_a_
     assert after.all_offsets() == {P0: 1, U0: 1}
 
 
+def test_the_newest_time_in_the_log_counts_wherever_it_stands() -> None:
+    """Clocks of several machines wrote it. Nothing is stamped before that time."""
+    driver = GroupDriver(**WEEK)
+    driver.commit({P0: 1})
+    driver.leap_ms = 10 * DAY_MS
+    driver.commit({U0: 1})
+    driver.leap_ms = 0
+    driver.log.reverse()
+    after = driver.failed_over()
+    after.commit({P0: 2})
+    newest, _, last = after.records()
+    assert last.value.commit_timestamp == newest.value.commit_timestamp
+
+    driver = GroupDriver(**WEEK)
+    (member,) = driver.stable(1)
+    driver.leap_ms = 10 * DAY_MS
+    driver.leave((member, None))
+    driver.leap_ms = 0
+    driver.log.reverse()
+    after = driver.failed_over()
+    after.commit({P0: 1}, group="another")
+    newest, _, last = after.records()
+    assert last.value.commit_timestamp == newest.value.current_state_timestamp
+
+
 def test_after_a_long_time_switched_off_what_is_committed_then_lasts_as_long_as_ever() -> None:
     driver = GroupDriver(**WEEK)
     driver.commit({P0: 1})

@@ -9,7 +9,7 @@
 
 The last two are about order: append before answer, fsync before promise. What only speaks (log
 lines, messages of errors), checks itself (assert) or says what a thing is (annotations, defaults,
-constants of the module) is left alone. A mutation's id depends on the function it is in and not on
+constants of the module, an object's first state) is left alone. A mutation's id depends on the function it is in and not on
 the line number, so it stays the same while other parts of a file change.
 """
 
@@ -233,13 +233,22 @@ class _Finder(ast.NodeVisitor):
 
     # --- order -----------------------------------------------------------------------------------
 
+    @property
+    def _is_in_constructor(self) -> bool:
+        """There the type checker sees what is missing."""
+        return self._names[-1:] == ["__init__"]
+
     def _drop(self, statement: ast.stmt) -> None:
+        if self._is_in_constructor:
+            return
         if _acts(statement) or isinstance(statement, ast.Raise):
             self._add("dropped", statement.lineno, self._span(statement), "pass")
 
     def _swap(self, first: ast.stmt, second: ast.stmt) -> None:
-        if not (_acts(first) and _acts(second)):
+        if self._is_in_constructor or not (_acts(first) and _acts(second)):
             return
+        if _is_plain(first) and _is_plain(second):
+            return  # in either order it is the same
         start, between = self._span(first)
         after, end = self._span(second)
         text = self._text(second) + self._source[between:after] + self._text(first)
@@ -256,6 +265,16 @@ def _acts(statement: ast.stmt) -> bool:
         case ast.AugAssign(target=target):
             return _is_state(target)
         case ast.Delete():
+            return True
+    return False
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    """It gives a constant, an argument or the like to an attribute, or empties something of its own."""
+    match statement:
+        case ast.Assign(targets=[ast.Attribute()], value=ast.Constant() | ast.Name()):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="clear"), args=[])):
             return True
     return False
 

@@ -57,6 +57,8 @@ def made(body: str, kind: str) -> set[str]:
             {"self.answer(b)\nself.append(a)"},
         ),
         ("x = a\nself.answer(b)", "swapped", set()),
+        ("self.x = a\nself.y = None", "swapped", set()),
+        ("self.x = self.y\nself.y = None", "swapped", {"self.y = None\nself.x = self.y"}),
     ],
 )
 def test_each_kind_of_change(body: str, kind: str, mutants: set[str]) -> None:
