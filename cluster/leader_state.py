@@ -34,7 +34,7 @@ class FollowerFetch(NamedTuple):
     log_start_offset: int = UNKNOWN_OFFSET
 
 
-class Heard(NamedTuple):
+class FollowerFetchResult(NamedTuple):
     """What a follower's fetch means to its leader.
 
     diverging: (epoch, end offset) where its log parts from ours; then nothing was noted.
@@ -158,7 +158,9 @@ class LeaderState:
         self.high_watermark = log_end_offset
         return True
 
-    def on_follower_fetch(self, fetch: FollowerFetch, log: ReplicaLog, *, now_ms: int) -> Heard:
+    def on_follower_fetch(
+        self, fetch: FollowerFetch, log: ReplicaLog, *, now_ms: int
+    ) -> FollowerFetchResult:
         """A follower asks. Its offset counts only if its log joins ours there.
 
         Args:
@@ -178,7 +180,7 @@ class LeaderState:
             if epoch == UNKNOWN:
                 raise OffsetOutOfRange(f"no epoch up to {fetch.last_fetched_epoch} is left here")
             if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
-                return Heard(diverging=(epoch, end_of_epoch))
+                return FollowerFetchResult(diverging=(epoch, end_of_epoch))
         end = log.log_end_offset
         if not log.log_start_offset <= fetch.offset <= end:
             raise OffsetOutOfRange(
@@ -192,7 +194,7 @@ class LeaderState:
             now_ms=now_ms,
         )
         self.on_log_start(fetch.node_id, fetch.log_start_offset)
-        return Heard(has_moved=has_moved, may_join=self.is_candidate(fetch.node_id))
+        return FollowerFetchResult(has_moved=has_moved, may_join=self.is_candidate(fetch.node_id))
 
     def on_fetch(
         self, node_id: int, offset: int, *, broker_epoch: int, leader_end: int, now_ms: int

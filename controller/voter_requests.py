@@ -67,7 +67,7 @@ class FormatVoter(VoterRequest[None]):
 
 @dataclass(frozen=True, slots=True)
 class Prepare(VoterRequest[VoterState]):
-    """Promise the log to the asking controller. Raises FencedLeaderEpoch."""
+    """Vote for the asking controller: the log is its to write. Raises FencedLeaderEpoch."""
 
     asked: Promise
 

@@ -93,7 +93,7 @@ class CoordinatorContext:
         self._timer = CoordinatorTimer()
         self._reload_at_ms: int | None = None
         self._deleted_topics: set[str] = set()
-        """Heard of while loading."""
+        """Topics deleted while loading."""
 
     # --- loading ---------------------------------------------------------------------------------
 

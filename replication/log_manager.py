@@ -272,4 +272,4 @@ class LogManager:
             self._on_storage_failure()
             return
         if suffix == DELETE_SUFFIX:
-            directory.doom(work.target, wall_ms + log.config.file_delete_delay_ms)
+            directory.schedule_deletion(work.target, wall_ms + log.config.file_delete_delay_ms)

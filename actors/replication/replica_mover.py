@@ -325,7 +325,7 @@ class ReplicaMover:
         target = await self._in_thread(
             partial(source.retire, old, *move.key, suffix=DELETE_SUFFIX, unique_id=uuid4())
         )
-        source.doom(target, self._now_ms() + move.future.config.file_delete_delay_ms)
+        source.schedule_deletion(target, self._now_ms() + move.future.config.file_delete_delay_ms)
         logger.info("%s-%d: moved to %s", *move.key, move.directory.path)
 
     async def _give_up(self, move: Move) -> None:

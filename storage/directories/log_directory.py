@@ -481,7 +481,7 @@ class LogDirectory:
         except OSError as error:
             raise self.health.fail(f"fsync of {self.path}", error) from error
 
-    def doom(self, path: str, due_ms: int) -> None:
+    def schedule_deletion(self, path: str, due_ms: int) -> None:
         """Have delete_old_directories remove `path` at `due_ms`."""
         self._doomed.append((due_ms, path))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bradbury.cluster.leader_state import FollowerFetch, Heard, LeaderState
+from bradbury.cluster.leader_state import FollowerFetch, FollowerFetchResult, LeaderState
 from bradbury.protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
 
 LAG_MS = 10_000
@@ -71,13 +71,15 @@ def test_a_follower_is_heard_when_its_log_joins() -> None:
     state = leader(isr=(1, 2), end=4)
     log = Log(10, epochs=[(4, 4), (5, 10)])
     state.on_local_append(10)
-    assert state.on_follower_fetch(FollowerFetch(2, 9, 10, 5), log, now_ms=0) == Heard(
-        has_moved=True
+    assert state.on_follower_fetch(
+        FollowerFetch(2, 9, 10, 5), log, now_ms=0
+    ) == FollowerFetchResult(has_moved=True)
+    assert (
+        state.on_follower_fetch(FollowerFetch(3, 9, 7, 5), log, now_ms=0) == FollowerFetchResult()
     )
-    assert state.on_follower_fetch(FollowerFetch(3, 9, 7, 5), log, now_ms=0) == Heard()
-    assert state.on_follower_fetch(FollowerFetch(3, 9, 10, 5), log, now_ms=0) == Heard(
-        may_join=True
-    )
+    assert state.on_follower_fetch(
+        FollowerFetch(3, 9, 10, 5), log, now_ms=0
+    ) == FollowerFetchResult(may_join=True)
 
 
 def test_a_follower_whose_log_parts_is_told_where_and_nothing_is_noted() -> None:
@@ -85,9 +87,9 @@ def test_a_follower_whose_log_parts_is_told_where_and_nothing_is_noted() -> None
     log = Log(10, epochs=[(3, 4), (5, 10)])
     state.on_local_append(10)
     too_far = state.on_follower_fetch(FollowerFetch(2, 9, 8, 3), log, now_ms=0)
-    assert too_far == Heard(diverging=(3, 4))
+    assert too_far == FollowerFetchResult(diverging=(3, 4))
     unknown_epoch = state.on_follower_fetch(FollowerFetch(2, 9, 4, 4), log, now_ms=0)
-    assert unknown_epoch == Heard(diverging=(3, 4))
+    assert unknown_epoch == FollowerFetchResult(diverging=(3, 4))
     assert state.followers[2].log_end_offset == -1
     assert state.high_watermark == 0
 
