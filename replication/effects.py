@@ -5,17 +5,13 @@ One list per node, which all its steps share. See docs/design/steps.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ..cluster.alter_partition import AlterPartition, PartitionState
-from ..cluster.metadata_image import PartitionImage
-from ..protocol.messages.fetch import FetchRequest
-from ..protocol.messages.list_offsets import ListOffsetsRequest
+from ..protocol.messages.fetch import FetchRequest, FetchResponse
+from ..protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from .storage_work import Work
-
-if TYPE_CHECKING:
-    from .replica import Replica
-    from .replica_fetcher import ReplicaFetcher
 
 Effects = list[Any]
 
@@ -68,12 +64,6 @@ class RunWork(NamedTuple):
 # --- leaders -------------------------------------------------------------------------------------
 
 
-class LeadershipEnded(NamedTuple):
-    """A replica does not lead any more, or in another epoch: what it was given is not appended."""
-
-    replica: Replica
-
-
 class AlterPartitionStep(TickingStep, Protocol):
     """The step that asks; exactly one of these inputs follows each request."""
 
@@ -91,58 +81,13 @@ class SendAlterPartition(NamedTuple):
 # --- followers -----------------------------------------------------------------------------------
 
 
-class SendFetch(NamedTuple):
-    """Ask the leader that `step` follows. Then step.on_fetched, or step.on_unreachable."""
-
-    step: ReplicaFetcher
-    request: FetchRequest
-
-
-class SendListOffsets(NamedTuple):
-    """Ask the leader that `step` follows. Then step.on_offsets, or step.on_unreachable."""
-
-    step: ReplicaFetcher
-    request: ListOffsetsRequest
-
-
 class SuspectNode(NamedTuple):
     """Tell the controller that a node cannot be reached."""
 
     node_id: int
 
 
-class FetchersEnded(NamedTuple):
-    """These ask nothing any more, and no answer is waited for: their connections may go."""
-
-    steps: list[ReplicaFetcher]
-
-
 # --- the partitions of a node --------------------------------------------------------------------
-
-
-class ReplicaOpened(NamedTuple):
-    """A replica is held by this node from now on."""
-
-    replica: Replica
-
-
-class ReplicaClosed(NamedTuple):
-    """A replica is not held here any more, or its directory is offline."""
-
-    replica: Replica
-
-
-class LeaderElected(NamedTuple):
-    """A replica leads from now on, in a new leader epoch."""
-
-    replica: Replica
-    state: PartitionImage
-
-
-class Resigned(NamedTuple):
-    """A replica does not lead any more."""
-
-    replica: Replica
 
 
 class GiveWay(NamedTuple):
@@ -159,13 +104,6 @@ class EndMove(NamedTuple):
     condition: Any
 
 
-class ResumeMove(NamedTuple):
-    """Go on with a move that a stop has interrupted, if there is one."""
-
-    key: tuple[str, int]
-    replica: Replica
-
-
 class DirectoryFailed(NamedTuple):
     """A log directory is offline from now on; its partitions are out of service already."""
 
@@ -176,3 +114,36 @@ class NoDirectoryLeft(NamedTuple):
     """All log directories are offline: the node is of no use any more."""
 
     reason: str
+
+
+# --- followers -----------------------------------------------------------------------------------
+
+
+class FetchingStep(TickingStep, Protocol):
+    """The step that follows one leader; exactly one of these inputs follows each request."""
+
+    leader_id: int
+
+    def on_fetched(self, answer: FetchResponse, now_ms: int, wall_ms: int) -> None: ...
+    def on_offsets(self, answer: ListOffsetsResponse, now_ms: int) -> None: ...
+    def on_unreachable(self, error: Exception, now_ms: int) -> None: ...
+
+
+class SendFetch(NamedTuple):
+    """Ask the leader that `step` follows. Then step.on_fetched, or step.on_unreachable."""
+
+    step: FetchingStep
+    request: FetchRequest
+
+
+class SendListOffsets(NamedTuple):
+    """Ask the leader that `step` follows. Then step.on_offsets, or step.on_unreachable."""
+
+    step: FetchingStep
+    request: ListOffsetsRequest
+
+
+class FetchersEnded(NamedTuple):
+    """These ask nothing any more, and no answer is waited for: their connections may go."""
+
+    steps: Sequence[FetchingStep]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..cluster.follower_state import next_high_watermark
 from ..cluster.leader_state import FollowerFetch, LeaderState
@@ -38,7 +38,7 @@ from ..protocol.record_batch import Buffer
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import AppendResult, PartitionLog
 from ..storage.log_config import LogConfig
-from .effects import Effects, LeadershipEnded, Reply, RunWork, WorkingStep
+from .effects import Effects, Reply, RunWork, WorkingStep
 from .storage_work import LogFlush, begin_flush
 
 EVERYTHING = 1 << 30
@@ -415,3 +415,9 @@ class FlushEnded:
         step, self._step = self._step, None
         if step is not None:
             step.on_work_done(self, None, now_ms)
+
+
+class LeadershipEnded(NamedTuple):
+    """A replica does not lead any more, or in another epoch: what it was given is not appended."""
+
+    replica: Replica

@@ -42,16 +42,12 @@ from .effects import (
     EndMove,
     FetchersEnded,
     GiveWay,
-    LeaderElected,
     NoDirectoryLeft,
-    ReplicaClosed,
-    ReplicaOpened,
     Reply,
-    Resigned,
-    ResumeMove,
     WorkingStep,
 )
 from .log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager, TopicPartition
+from .partition_effects import LeaderElected, ReplicaClosed, ReplicaOpened, Resigned, ResumeMove
 from .procedure import Procedure, Sequel
 from .replica import Replica
 from .replica_fetcher import FollowedPartition, FollowerThrottle

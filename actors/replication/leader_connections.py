@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from ...cluster.broker_config import BrokerConfig
 from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.list_offsets import ListOffsetsResponse
-from ...replication.effects import FetchersEnded, SendFetch, SendListOffsets
-from ...replication.replica_fetcher import ReplicaFetcher
+from ...replication.effects import FetchersEnded, FetchingStep, SendFetch, SendListOffsets
 from ..loop.step_driver import StepDriver
 from ..network.peer_connection import PeerConnection
 
@@ -42,8 +41,8 @@ class LeaderConnections:
     def __init__(self, node: FollowingNode, driver: StepDriver) -> None:
         self._node = node
         self._driver = driver
-        self._connections: dict[ReplicaFetcher, PeerConnection] = {}
-        self._requests: dict[ReplicaFetcher, asyncio.Task[None]] = {}
+        self._connections: dict[FetchingStep, PeerConnection] = {}
+        self._requests: dict[FetchingStep, asyncio.Task[None]] = {}
         driver.on(SendFetch, self._send_fetch)
         driver.on(SendListOffsets, self._send_list_offsets)
         driver.on(FetchersEnded, self._on_fetchers_ended)
@@ -74,13 +73,11 @@ class LeaderConnections:
 
         self._begin(step, ask)
 
-    def _begin(
-        self, step: ReplicaFetcher, ask: Callable[[PeerConnection], Awaitable[None]]
-    ) -> None:
+    def _begin(self, step: FetchingStep, ask: Callable[[PeerConnection], Awaitable[None]]) -> None:
         self._requests[step] = asyncio.get_running_loop().create_task(self._request(step, ask))
 
     async def _request(
-        self, step: ReplicaFetcher, ask: Callable[[PeerConnection], Awaitable[None]]
+        self, step: FetchingStep, ask: Callable[[PeerConnection], Awaitable[None]]
     ) -> None:
         try:
             await ask(self._connections.get(step) or await self._connect(step))
@@ -90,7 +87,7 @@ class LeaderConnections:
         self._driver.carry_out()
         self._driver.tick_when_due(step)
 
-    async def _connect(self, step: ReplicaFetcher) -> PeerConnection:
+    async def _connect(self, step: FetchingStep) -> PeerConnection:
         config = self._node.config
         address = self._node.address_of(step.leader_id)
         if address is None:
@@ -106,7 +103,7 @@ class LeaderConnections:
         self._connections[step] = connection
         return connection
 
-    def _close(self, step: ReplicaFetcher) -> None:
+    def _close(self, step: FetchingStep) -> None:
         connection = self._connections.pop(step, None)
         if connection is not None:
             connection.close()
@@ -114,7 +111,7 @@ class LeaderConnections:
     def _on_fetchers_ended(self, effect: FetchersEnded) -> None:
         self._end(effect.steps)
 
-    def _end(self, steps: list[ReplicaFetcher]) -> list[asyncio.Task[None]]:
+    def _end(self, steps: Sequence[FetchingStep]) -> list[asyncio.Task[None]]:
         """What is on its way is cancelled, and closes its connection when it lets go of it."""
         cancelled = []
         for step in steps:

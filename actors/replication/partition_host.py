@@ -20,20 +20,16 @@ from ...handlers.ports.context import Controller
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, KafkaError
-from ...replication.effects import (
-    DirectoryFailed,
-    EndMove,
+from ...replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft, SuspectNode
+from ...replication.log_manager import LogManager
+from ...replication.partition_effects import (
     LeaderElected,
-    LeadershipEnded,
-    NoDirectoryLeft,
     ReplicaClosed,
     ReplicaOpened,
     Resigned,
     ResumeMove,
-    SuspectNode,
 )
-from ...replication.log_manager import LogManager
-from ...replication.replica import Replica
+from ...replication.replica import LeadershipEnded, Replica
 from ...replication.replica_manager import ReplicaManager
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.file_system import FileSystem

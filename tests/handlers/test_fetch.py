@@ -17,8 +17,7 @@ from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records import fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
-from bradbury.replication.effects import LeadershipEnded
-from bradbury.replication.replica import Replica
+from bradbury.replication.replica import LeadershipEnded, Replica
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
 

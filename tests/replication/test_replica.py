@@ -15,8 +15,8 @@ from bradbury.handlers.ports.fetch_answer import FetchAnswer
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records.pending_fetch import begin_fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from bradbury.replication.effects import LeadershipEnded, Reply
-from bradbury.replication.replica import Replica
+from bradbury.replication.effects import Reply
+from bradbury.replication.replica import LeadershipEnded, Replica
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log
 

@@ -12,14 +12,14 @@ from bradbury.replication.effects import (
     EndMove,
     FetchersEnded,
     GiveWay,
-    LeadershipEnded,
     Reply,
-    ResumeMove,
     RunWork,
     SuspectNode,
     TickingStep,
 )
+from bradbury.replication.partition_effects import ResumeMove
 from bradbury.replication.procedure import Procedure, Sequel
+from bradbury.replication.replica import LeadershipEnded
 
 from .simulated_network import Process
 

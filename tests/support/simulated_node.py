@@ -33,15 +33,15 @@ from bradbury.controller.standby_controller import Seen, StandbyController, Stan
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
-from bradbury.replication.effects import (
+from bradbury.replication.effects import SendAlterPartition
+from bradbury.replication.log_flusher import LogFlusher
+from bradbury.replication.log_manager import LogManager
+from bradbury.replication.partition_effects import (
     LeaderElected,
     ReplicaClosed,
     ReplicaOpened,
     Resigned,
-    SendAlterPartition,
 )
-from bradbury.replication.log_flusher import LogFlusher
-from bradbury.replication.log_manager import LogManager
 from bradbury.replication.replica import Replica
 from bradbury.replication.replica_manager import ReplicaManager
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
