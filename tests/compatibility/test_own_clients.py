@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 def test_python(recorder: Recorder, servers: str, filled: str, new_name: str) -> None:
     tool = recorder.tool("Bradbury's own clients, Python", bradbury.__version__)
     with tool.call("Producer.send", "Producer.send_batch"), bradbury.Producer(servers) as producer:
-        assert producer.send(filled, b"x", partition=1).result(10).offset == 0
-        assert producer.send_batch(filled, [b"a", b"b"], partition=1).result(10).count == 2
+        assert producer.send(filled, b"x", partition=1).result(60).offset == 0
+        assert producer.send_batch(filled, [b"a", b"b"], partition=1).result(60).count == 2
     with (
         tool.call("Consumer.poll", "Consumer.commit"),
         bradbury.Consumer(

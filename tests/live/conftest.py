@@ -23,7 +23,7 @@ def topic(servers: str) -> str:
     """A fresh topic with two partitions."""
     name = f"live-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
     return name
 
 

@@ -27,7 +27,7 @@ def produce(servers: str, topic: str, count: int) -> None:
 def earliest(servers: str, topic: str) -> int:
     admin = AdminClient({"bootstrap.servers": servers})
     partition = TopicPartition(topic, 0)
-    found = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(10)
+    found = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(60)
     return found.offset
 
 
@@ -51,7 +51,7 @@ def test_consumers_begin_where_the_deleted_records_end(servers: str, topic: str)
     produce(servers, topic, 10)
     admin = AdminClient({"bootstrap.servers": servers})
     partition = TopicPartition(topic, 0, 4)
-    assert admin.delete_records([partition])[partition].result(10).low_watermark == 4
+    assert admin.delete_records([partition])[partition].result(60).low_watermark == 4
     assert earliest(servers, topic) == 4
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "x"})
     consumer.assign([TopicPartition(topic, 0, 4)])
@@ -90,11 +90,11 @@ def test_records_of_a_topic_that_is_only_compacted_stay(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     name = "compacted-records-stay"
     configs = {"cleanup.policy": "compact"}
-    admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result(60)
     assert delete(servers, name, -1) == (ErrorCode.POLICY_VIOLATION, -1)
     partition = TopicPartition(name, 0, -1)
     with pytest.raises(KafkaException):
-        admin.delete_records([partition])[partition].result(10)
+        admin.delete_records([partition])[partition].result(60)
 
 
 def test_deleted_records_do_not_come_back_with_a_restart_or_a_crash(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_confluent_kafka_sets_adds_and_unsets(servers: str, topic: str) -> None:
     def change(operation: AlterConfigOpType, name: str, value: str | None) -> None:
         entry = ConfigEntry(name, value, incremental_operation=operation)
         resource = ConfigResource("topic", topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     change(AlterConfigOpType.SET, "retention.ms", "777")
     change(AlterConfigOpType.APPEND, "cleanup.policy", "compact")
@@ -101,7 +101,7 @@ def test_confluent_kafka_sets_adds_and_unsets(servers: str, topic: str) -> None:
     change(AlterConfigOpType.SUBTRACT, "cleanup.policy", "delete")
     change(AlterConfigOpType.DELETE, "retention.ms", None)
     resource = ConfigResource("topic", topic)
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(60)
     assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("604800000", True)
     assert (found["cleanup.policy"].value, found["cleanup.policy"].is_default) == ("compact", False)
     assert list(found["cleanup.policy"].synonyms) == ["cleanup.policy", "log.cleanup.policy"]
@@ -113,7 +113,7 @@ def test_confluent_kafka_replaces_all_settings(servers: str, topic: str) -> None
     admin = AdminClient({"bootstrap.servers": servers})
     for configs in ({"retention.ms": "5", "segment.bytes": "99"}, {"retention.ms": "6"}):
         resource = ConfigResource("topic", topic, set_config=configs)
-        admin.alter_configs([resource])[resource].result(10)
+        admin.alter_configs([resource])[resource].result(60)
     assert value_of(servers, topic, "retention.ms") == "6"
     assert value_of(servers, topic, "segment.bytes") == "1073741824"
 

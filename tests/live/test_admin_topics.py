@@ -253,11 +253,11 @@ def test_every_version_adds_partitions(servers: str, topic: str, version: int) -
 
 def test_real_clients_add_partitions_and_produce_into_them(servers: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(10)
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
     with bradbury.Producer(servers) as producer:
-        assert producer.send(topic, b"x", partition=3).result(10).offset == 0
+        assert producer.send(topic, b"x", partition=3).result(60).offset == 0
     with pytest.raises(KafkaException, match="has 4 partitions already"):
-        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
 
 
 def test_kafka_python_and_aiokafka_manage_topics(servers: str) -> None:

@@ -84,7 +84,7 @@ def test_only_the_last_value_of_each_key_is_left_at_its_offset(
     servers = cluster.bootstrap_servers
     topic = f"compacted-{codec}"
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)])[topic].result(60)
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -150,7 +150,7 @@ def test_committed_offsets_survive_compaction_and_a_restart(tmp_path: Path) -> N
     with bradbury.local(str(tmp_path), config=config) as cluster:
         servers = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic("t", 3, 1)])["t"].result(10)
+        admin.create_topics([NewTopic("t", 3, 1)])["t"].result(60)
         for group in range(10):
             consumer = Consumer({"bootstrap.servers": servers, "group.id": f"group-{group}"})
             for number in range(300):
@@ -168,9 +168,9 @@ def test_committed_offsets_survive_compaction_and_a_restart(tmp_path: Path) -> N
                         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
                     )
                 for future in admin.incremental_alter_configs([resource]).values():
-                    future.result(10)
+                    future.result(60)
         for group in (3, 4):
-            admin.delete_consumer_groups([f"group-{group}"])[f"group-{group}"].result(10)
+            admin.delete_consumer_groups([f"group-{group}"])[f"group-{group}"].result(60)
             expected[f"group-{group}"] = [-1001] * 3
         before = {group: committed(servers, group, "t") for group in expected}
         assert before == expected

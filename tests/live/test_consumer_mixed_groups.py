@@ -217,7 +217,7 @@ def servers() -> Iterator[str]:
 def topic(servers: str) -> str:
     name = f"mixed-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     return name
 
 
@@ -231,7 +231,7 @@ def wait_until(happened: Callable[[], bool], what: Callable[[], object]) -> None
 def owners(servers: str, group: str) -> list[list[int]]:
     """The partitions of each member, as the coordinator knows them; nothing unless it is stable."""
     admin = AdminClient({"bootstrap.servers": servers})
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     if described.state != confluent_kafka.ConsumerGroupState.STABLE:
         return []
     return [[one.partition for one in m.assignment.topic_partitions] for m in described.members]

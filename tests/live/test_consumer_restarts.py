@@ -33,7 +33,7 @@ def produce(servers: str, numbers: range) -> None:
     with bradbury.Producer(servers) as producer:
         for partition in range(2):
             rows = [b"%d" % number for number in numbers if number % 2 == partition]
-            producer.send_batch("kept", rows, partition=partition).result(10)
+            producer.send_batch("kept", rows, partition=partition).result(60)
 
 
 def read_until(seen: list[int], happened: Callable[[], bool], *members: bradbury.Consumer) -> None:

@@ -84,7 +84,7 @@ class Broker:
 def broker(tmp_path: Path) -> Iterator[Broker]:
     found = Broker(tmp_path)
     admin = AdminClient({"bootstrap.servers": found.servers})
-    admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(10)
+    admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(60)
     yield found
     found.kill()
 
@@ -310,15 +310,15 @@ def test_a_topic_that_is_deleted_takes_its_offsets_along_and_a_new_one_begins_an
     broker: Broker,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.servers})
-    admin.create_topics([NewTopic("short", 1, 1)])["short"].result(10)
+    admin.create_topics([NewTopic("short", 1, 1)])["short"].result(60)
     producer = Producer({"bootstrap.servers": broker.servers})
     producer.produce("short", b"x")
     assert producer.flush(10) == 0
     consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": "short"})
     partition = TopicPartition("short", 0, 1)
     consumer.commit(offsets=[partition], asynchronous=False)
-    admin.delete_topics(["short"])["short"].result(10)
-    admin.create_topics([NewTopic("short", 1, 1)])["short"].result(10)
+    admin.delete_topics(["short"])["short"].result(60)
+    admin.create_topics([NewTopic("short", 1, 1)])["short"].result(60)
     (found,) = consumer.committed([TopicPartition("short", 0)], timeout=10)
     assert found.offset < 0
     consumer.close()

@@ -64,7 +64,7 @@ def group() -> str:
 
 def create(servers: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     produce(servers, name, range(COUNT))
 
 
@@ -253,7 +253,7 @@ def test_members_of_different_clients_share_one_group(servers: str, topic: str, 
     def described() -> bool:
         one.poll(0.05)
         two.poll(timeout_ms=JOIN_MS)
-        found = admin.describe_consumer_groups([group])[group].result(10)
+        found = admin.describe_consumer_groups([group])[group].result(60)
         if found.state != ConsumerGroupState.STABLE:
             return False
         assert found.partition_assignor == "range"
@@ -370,20 +370,20 @@ def test_operators_list_describe_move_and_delete_groups(
 ) -> None:
     read_with_confluent(servers, topic, group, COUNT)
     admin = AdminClient({"bootstrap.servers": servers})
-    listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(10)
+    listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(60)
     assert group in {found.group_id for found in listed.valid}
     assert listed.errors == []
-    stable = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(10)
+    stable = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(60)
     assert group not in {found.group_id for found in stable.valid}
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     assert (described.state, described.members) == (ConsumerGroupState.EMPTY, [])
     to_start = [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
     asked = ConsumerGroupTopicPartitions(group, to_start)
-    admin.alter_consumer_group_offsets([asked])[group].result(10)
+    admin.alter_consumer_group_offsets([asked])[group].result(60)
     assert read_with_confluent(servers, topic, group, COUNT) == set(range(COUNT))
-    admin.delete_consumer_groups([group])[group].result(10)
+    admin.delete_consumer_groups([group])[group].result(60)
     with pytest.raises(ConfluentError, match=r"GROUP_ID_NOT_FOUND|does not exist"):
-        admin.delete_consumer_groups([group])[group].result(10)
+        admin.delete_consumer_groups([group])[group].result(60)
 
 
 def test_the_group_without_a_name_keeps_offsets_but_has_no_members(
@@ -410,9 +410,9 @@ def test_the_nodes_of_a_cluster_share_the_coordination_of_its_groups(
     admin = AdminClient({"bootstrap.servers": servers})
     for name in names:
         asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
-        admin.alter_consumer_group_offsets([asked])[name].result(10)
+        admin.alter_consumer_group_offsets([asked])[name].result(60)
     described = admin.describe_consumer_groups(names)
-    coordinators = {name: described[name].result(10).coordinator.id for name in names}
+    coordinators = {name: described[name].result(60).coordinator.id for name in names}
     assert len(set(coordinators.values())) == 2
     with KafkaAdminClient(bootstrap_servers=servers) as other:
         found = other.describe_groups(names)
@@ -425,7 +425,7 @@ def test_a_group_with_members_cannot_be_deleted(servers: str, topic: str, group:
     until(lambda: poll(consumer) or len(owned(consumer)) == PARTITIONS)
     admin = AdminClient({"bootstrap.servers": servers})
     with pytest.raises(ConfluentError, match=r"NON_EMPTY_GROUP|not empty"):
-        admin.delete_consumer_groups([group])[group].result(10)
+        admin.delete_consumer_groups([group])[group].result(60)
     consumer.close()
 
 

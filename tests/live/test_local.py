@@ -17,7 +17,7 @@ def test_three_nodes_share_the_partitions_and_clients_find_the_owners() -> None:
     with bradbury.local(nodes=3) as cluster:
         first_only = cluster.bootstrap_servers.split(",")[0]
         admin = AdminClient({"bootstrap.servers": first_only})
-        admin.create_topics([NewTopic("t", 6, 1)])["t"].result(10)
+        admin.create_topics([NewTopic("t", 6, 1)])["t"].result(60)
         described = admin.list_topics("t", timeout=10)
         leaders = [part.leader for part in described.topics["t"].partitions.values()]
         assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
@@ -38,7 +38,7 @@ def test_a_directory_that_is_given_keeps_topics_records_and_ids(tmp_path: Path) 
         with bradbury.local(str(tmp_path)) as cluster:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
             if round_number == 0:
-                admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(10)
+                admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(60)
             producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
             producer.produce("kept", b"round %d" % round_number)
             assert producer.flush(10) == 0

@@ -41,7 +41,7 @@ def admin_of(cluster: LocalCluster) -> AdminClient:
 def create(cluster: LocalCluster, topic: str, partitions: int, **config: str) -> None:
     new = NewTopic(topic, partitions, 1, config=config)
     admin = admin_of(cluster)
-    admin.create_topics([new])[topic].result(10)
+    admin.create_topics([new])[topic].result(60)
 
 
 def log_dirs(cluster: LocalCluster) -> dict[str, DescribeLogDirsResult]:
@@ -227,7 +227,7 @@ def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(paths: list[str])
         _, second = log_dirs(cluster)
         assert move(cluster, "gone", 0, second) == ErrorCode.NONE
         admin = admin_of(cluster)
-        admin.delete_topics(["gone"])["gone"].result(10)
+        admin.delete_topics(["gone"])["gone"].result(60)
         wait_until(lambda: all(not held(result) for result in log_dirs(cluster).values()))
     for path in paths[:2]:
         names = os.listdir(Path(path) / "partitions-0")
@@ -351,7 +351,7 @@ def test_below_the_floor_producers_wait_reads_go_on_and_writing_resumes_by_itsel
         before = TopicPartition("full", 0, acknowledged)
         admin = admin_of(cluster)
         (deleted,) = admin.delete_records([before]).values()
-        deleted.result(10)
+        deleted.result(60)
         assert producer.flush(20) == 0
         assert waiting == [None]
 
@@ -377,5 +377,5 @@ def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(small_disk: Path) 
     with bradbury.local(data, config=config) as cluster:
         assert len(consume(cluster, "full", acknowledged)) == acknowledged
         admin = admin_of(cluster)
-        admin.delete_topics(["full"])["full"].result(10)
+        admin.delete_topics(["full"])["full"].result(60)
         wait_until(lambda: not any(holds(cluster, path, "full") for path in log_dirs(cluster)))

@@ -127,7 +127,7 @@ def test_an_offset_beyond_the_log_is_out_of_range(servers: str, topic: str) -> N
 def test_a_record_larger_than_the_topic_allows_is_refused(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     small = NewTopic("small-records", 1, 1, config={"max.message.bytes": "1000"})
-    admin.create_topics([small])["small-records"].result(10)
+    admin.create_topics([small])["small-records"].result(60)
     errors = []
     producer = Producer({"bootstrap.servers": servers})
     producer.produce(
@@ -140,16 +140,16 @@ def test_a_record_larger_than_the_topic_allows_is_refused(servers: str) -> None:
 def test_topics_are_made_described_and_deleted(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     made = NewTopic("admin-test", 3, 1, config={"retention.ms": "1000000"})
-    admin.create_topics([made])["admin-test"].result(10)
+    admin.create_topics([made])["admin-test"].result(60)
     with pytest.raises(KafkaException) as failure:
-        admin.create_topics([NewTopic("admin-test", 1, 1)])["admin-test"].result(10)
+        admin.create_topics([NewTopic("admin-test", 1, 1)])["admin-test"].result(60)
     assert failure.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
     resource = ConfigResource(ResourceType.TOPIC, "admin-test")
-    settings = admin.describe_configs([resource])[resource].result(10)
+    settings = admin.describe_configs([resource])[resource].result(60)
     assert settings["retention.ms"].value == "1000000"
     assert settings["segment.bytes"].is_default
     assert len(admin.list_topics("admin-test").topics["admin-test"].partitions) == 3
-    admin.delete_topics(["admin-test"])["admin-test"].result(10)
+    admin.delete_topics(["admin-test"])["admin-test"].result(60)
     names = KafkaAdminClient(bootstrap_servers=servers).list_topics()
     assert "admin-test" not in names
 
@@ -168,7 +168,7 @@ def test_topics_are_made_described_and_deleted(servers: str) -> None:
 def test_a_topic_that_cannot_be_is_refused_with_kafkas_code(servers: str, topic, code: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     with pytest.raises(KafkaException) as failure:
-        admin.create_topics([topic])[topic.topic].result(10)
+        admin.create_topics([topic])[topic.topic].result(60)
     assert failure.value.args[0].code() == code
     assert failure.value.args[0].str()
 

@@ -205,7 +205,7 @@ def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_is_shown(
 ) -> None:
     nodes.create("t", min_insync_replicas="3")
     with bradbury.Producer(nodes.servers) as producer:
-        producer.send("t", b"0").result(10)
+        producer.send("t", b"0").result(60)
     slow = nodes.partition("t").replicas[-1]
     nodes.stop_fetching(slow)
     producer = Producer({"bootstrap.servers": nodes.servers, "message.timeout.ms": 20_000})
@@ -224,7 +224,7 @@ def test_records_that_only_the_old_leader_has_give_way_to_the_new_ones(nodes: Th
     """acks=1 promises no more than that: the leader alone had them when it died."""
     nodes.create("t")
     with bradbury.Producer(nodes.servers) as producer:
-        producer.send("t", b"0").result(10)
+        producer.send("t", b"0").result(60)
     leader, *others = nodes.partition("t").replicas
     for node in others:
         nodes.stop_fetching(node)
@@ -239,7 +239,7 @@ def test_records_that_only_the_old_leader_has_give_way_to_the_new_ones(nodes: Th
     until(lambda: nodes.leader("t") in others)
     with bradbury.Producer(nodes.servers) as producer:
         for _ in range(3):
-            producer.send("t", b"2").result(20)
+            producer.send("t", b"2").result(60)
     nodes.start(leader)
     until(lambda: len(nodes.partition("t").isr) == 3)
     until(lambda: same_everywhere(nodes, "t"))
@@ -347,7 +347,7 @@ def test_who_is_out_of_sync_leads_only_where_the_topic_allows_it(
     nodes.create("t", unclean_leader_election_enable=str(is_unclean).lower())
     leader, *others = nodes.partition("t").replicas
     with bradbury.Producer(nodes.servers) as producer:
-        producer.send("t", b"0").result(10)
+        producer.send("t", b"0").result(60)
         for node in others:
             nodes.stop_fetching(node)
         producer.send("t", b"1")

@@ -58,7 +58,7 @@ def nodes(tmp_path: Path) -> Iterator[ThreeNodes]:
 def fill(nodes: ThreeNodes, topic: str = TOPIC) -> None:
     with bradbury.Producer(nodes.servers) as producer:
         for _ in range(BATCHES):
-            producer.send(topic, urandom(BATCH_BYTES)).result(20)
+            producer.send(topic, urandom(BATCH_BYTES)).result(60)
 
 
 def requests_of_followers(nodes: ThreeNodes, node_id: int) -> int:
@@ -105,7 +105,7 @@ def test_a_partition_that_is_not_listed_is_copied_beside_one_that_waits(nodes: T
         create_on_the_first(nodes, 2)
         with bradbury.Producer(nodes.servers) as producer:
             for number in range(2 * BATCHES):
-                producer.send(TOPIC, urandom(BATCH_BYTES), partition=number % 2).result(20)
+                producer.send(TOPIC, urandom(BATCH_BYTES), partition=number % 2).result(60)
         admin.alter_configs(TOPIC, {LISTS["leader"]: "0:1"})
         admin.alter_configs(broker=1, changes={RATES["leader"]: 1})
         add_replicas(nodes, 0, 1)
@@ -122,7 +122,7 @@ def test_a_move_between_log_directories_waits_for_its_throttle(tmp_path: Path) -
         admin.create_topic(TOPIC, 1)
         with bradbury.Producer(cluster.bootstrap_servers) as producer:
             for _ in range(BATCHES):
-                producer.send(TOPIC, urandom(BATCH_BYTES)).result(20)
+                producer.send(TOPIC, urandom(BATCH_BYTES)).result(60)
         admin.alter_configs(broker=1, changes={rate: 1})
 
         def sizes() -> dict[str, int]:

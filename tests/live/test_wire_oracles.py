@@ -52,7 +52,7 @@ def sample_topic(servers: str) -> str:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic("oracle", 2, 1)])["oracle"].result(10)
+    admin.create_topics([NewTopic("oracle", 2, 1)])["oracle"].result(60)
     return "oracle"
 
 

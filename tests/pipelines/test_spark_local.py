@@ -350,7 +350,7 @@ def test_available_now_copies_everything_once_in_limited_batches_and_goes_on_aft
     assert source["latestOffset"] == source["endOffset"]
     assert sorted(map(int, values(load(spark, into)))) == list(range(300))
 
-    producer.send_batch(filled, numbered(300, 310)).result(10)
+    producer.send_batch(filled, numbered(300, 310)).result(60)
     assert start(spark, filled, into, tmp_path, **options).awaitTermination(120)
     assert sorted(map(int, values(load(spark, into)))) == list(range(310))
 
@@ -383,10 +383,10 @@ def test_a_query_that_dies_in_its_first_batch_loses_nothing(
 
     query = run()
     wait_until(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists() or query.exception())
-    producer.send_batch(topic, numbered(0, 10)).result(10)
+    producer.send_batch(topic, numbered(0, 10)).result(60)
     with pytest.raises(Exception, match="the first batch with rows fails"):
         query.awaitTermination(60)
-    producer.send_batch(topic, numbered(10, 15)).result(10)
+    producer.send_batch(topic, numbered(10, 15)).result(60)
     query = run()
     wait_until(lambda: len(seen) >= 15 or query.exception())
     query.stop()
@@ -409,7 +409,7 @@ def test_an_idle_stream_runs_no_batches_and_then_takes_what_comes(
     )
     try:
         wait_until(lambda: (tmp_path / "commits" / "0").exists() or query.exception())
-        producer.send(topic, b"1", partition=2).result(10)
+        producer.send(topic, b"1", partition=2).result(60)
         wait_until(lambda: (tmp_path / "commits" / "1").exists() or query.exception())
         query.processAllAvailable()
         before = sorted(os.listdir(tmp_path / "offsets"))

@@ -44,7 +44,7 @@ def test_read_write_and_stream_on_executors_of_the_ray_cluster(
 ) -> None:
     for topic in ("raydp-in", "raydp-copy", "raydp-stream"):
         admin.create_topic(topic, 2)
-    producer.send_batch("raydp-in", [b"%d" % number for number in range(1_000)]).result(10)
+    producer.send_batch("raydp-in", [b"%d" % number for number in range(1_000)]).result(60)
     assert numbers(spark, "raydp-in") == list(range(1_000))
 
     frame = spark.read.format("bradbury").option("subscribe", "raydp-in").load()

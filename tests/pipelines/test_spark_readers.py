@@ -62,7 +62,7 @@ def batch_rows(bootstrap: str, **options: str) -> list[dict]:
 
 
 def send(producer: bradbury.Producer, topic: str, values: list[bytes], partition: int = 0) -> None:
-    producer.send_batch(topic, values, partition=partition).result(10)
+    producer.send_batch(topic, values, partition=partition).result(60)
 
 
 def numbered(start: int, end: int) -> list[bytes]:

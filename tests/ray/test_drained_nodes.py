@@ -65,7 +65,7 @@ def test_a_drained_node_lets_others_lead_first_and_its_data_is_there_when_it_is_
         servers = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         topic = NewTopic(TOPIC, 6, 3, config={"min.insync.replicas": "2"})
-        admin.create_topics([topic])[TOPIC].result(20)
+        admin.create_topics([topic])[TOPIC].result(60)
         drained = three_nodes[0]
         mine = [one for one in cluster.status()["nodes"] if one["machine"] == drained.label]
         assert sum(one["leaders"] for one in mine) > 0

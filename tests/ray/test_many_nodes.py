@@ -47,7 +47,7 @@ def test_partitions_spread_over_nodes_and_survive_the_death_of_one(
         assert {node["rack"] for node in status["nodes"]} == {"n1", "n2"}
         assert (tmp_path / "data" / "n1").is_dir()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic("spread", 4, 1)])["spread"].result(20)
+        admin.create_topics([NewTopic("spread", 4, 1)])["spread"].result(60)
         owners = leaders(admin, "spread")
         assert len(set(owners)) == 2
         assert sorted(owners.count(owner) for owner in set(owners)) == [2, 2]
@@ -80,7 +80,7 @@ def test_partitions_spread_over_nodes_and_survive_the_death_of_one(
 def test_a_stopped_partition_actor_is_fenced_and_comes_back(cluster: bradbury.Cluster) -> None:
     """SIGSTOP: alive for Ray, silent for us. Its session ends, its partitions have no leader."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic("stopped", 1, 1)])["stopped"].result(20)
+    admin.create_topics([NewTopic("stopped", 1, 1)])["stopped"].result(60)
     pid = next(
         actor["pid"]
         for actor in cluster.status()["actors"]
@@ -111,7 +111,7 @@ def test_topics_are_made_while_a_node_with_the_metadata_is_away_and_it_catches_u
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         third.kill()
         wait_for(lambda: sum(node["fenced"] for node in cluster.status()["nodes"]) > 0)
-        admin.create_topics([NewTopic("meanwhile", 4, 1)])["meanwhile"].result(20)
+        admin.create_topics([NewTopic("meanwhile", 4, 1)])["meanwhile"].result(60)
         two_nodes[2] = RayNode(ray_cluster, "n3", "many")
         two_nodes[2].wait_until_alive()
 

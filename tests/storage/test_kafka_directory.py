@@ -87,7 +87,7 @@ def take(kafka: KafkaBroker, copy: Path, topics: list[str], *, clean: bool) -> W
     records = {topic: consume(kafka.bootstrap_servers, topic) for topic in topics}
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     described = admin.describe_topics(_topics(topics))
-    ids = {name: str(future.result(10).topic_id) for name, future in described.items()}
+    ids = {name: str(future.result(60).topic_id) for name, future in described.items()}
     if clean:
         kafka.stop()
     else:

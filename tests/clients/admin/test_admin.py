@@ -158,7 +158,7 @@ def test_records_are_deleted_up_to_an_offset(
     topic = new_topic(2)
     with bradbury.Producer(bootstrap) as producer:
         for number in range(10):
-            producer.send(topic, b"", partition=number % 2).result(10)
+            producer.send(topic, b"", partition=number % 2).result(60)
     left = admin.delete_records({(topic, 0): 2, (topic, 1): "latest"})
     assert left == {(topic, 0): 2, (topic, 1): 5}
     starts = admin.list_offsets([(topic, 0), (topic, 1)], "earliest")
@@ -177,7 +177,7 @@ def test_offsets_at_the_ends_and_at_a_time(
     topic = new_topic(2)
     with bradbury.Producer(bootstrap) as producer:
         for number in range(10):
-            producer.send(topic, b"", partition=0, timestamp_ms=10**12 + number).result(10)
+            producer.send(topic, b"", partition=0, timestamp_ms=10**12 + number).result(60)
     ends = admin.list_offsets([(topic, 0), (topic, 1)])
     assert [ends[topic, partition].offset for partition in (0, 1)] == [10, 0]
     assert admin.list_offsets([(topic, 0)], "earliest")[topic, 0].offset == 0

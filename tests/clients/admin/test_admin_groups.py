@@ -101,7 +101,7 @@ def test_a_description_is_what_another_client_sees(
     with member(bootstrap, group, topic, **{"client.id": "me", "group.instance.id": "one"}):
         (mine,) = admin.describe_groups([group])
         their_admin = AdminClient({"bootstrap.servers": bootstrap})
-        other = their_admin.describe_consumer_groups([group])[group].result(10)
+        other = their_admin.describe_consumer_groups([group])[group].result(60)
     assert mine.state == "Stable"
     assert mine.protocol == other.partition_assignor == "range"
     assert str(mine.coordinator) == f"{other.coordinator.host}:{other.coordinator.port}"
@@ -140,7 +140,7 @@ def test_offsets_are_set_read_and_forgotten(
     }
     their_admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = [ConsumerGroupTopicPartitions(group)]
-    found = their_admin.list_consumer_group_offsets(asked)[group].result(10).topic_partitions
+    found = their_admin.list_consumer_group_offsets(asked)[group].result(60).topic_partitions
     assert {(one.partition, one.offset) for one in found} == {(0, 5), (2, 7)}
     admin.delete_group_offsets(group, [(topic, 0), (topic, 1)])
     assert list(admin.group_offsets(group)) == [(topic, 2)]

@@ -202,8 +202,8 @@ def test_a_batch_larger_than_the_fetch_comes_nevertheless(
 ) -> None:
     topic = new_topic()
     with bradbury.Producer(bootstrap) as producer:
-        producer.send(topic, b"x" * 300_000).result(10)
-        producer.send(topic, b"y").result(10)
+        producer.send(topic, b"x" * 300_000).result(60)
+        producer.send(topic, b"y").result(60)
     with bradbury.Consumer(
         topic,
         bootstrap=bootstrap,
@@ -219,7 +219,7 @@ def test_what_is_fetched_ahead_is_bounded(bootstrap: str, new_topic: NewTopic) -
     topic = new_topic(4)
     for partition in range(4):
         with bradbury.Producer(bootstrap, batch_size=10_000) as producer:
-            producer.send_batch(topic, [b"x" * 1000] * 2000, partition=partition).result(20)
+            producer.send_batch(topic, [b"x" * 1000] * 2000, partition=partition).result(60)
     with bradbury.Consumer(
         topic,
         bootstrap=bootstrap,

@@ -187,7 +187,7 @@ def test_a_final_refusal_is_raised_in_poll() -> None:
 def test_lost_answers_lose_and_double_nothing(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     with bradbury.Producer(bootstrap, batch_size=500) as producer:
-        producer.send_batch(topic, [b"%d" % number for number in range(3000)]).result(10)
+        producer.send_batch(topic, [b"%d" % number for number in range(3000)]).result(60)
     with FaultProxy(bootstrap) as proxy:
         with bradbury.Consumer(
             topic,
@@ -207,7 +207,7 @@ def test_lost_answers_lose_and_double_nothing(bootstrap: str, new_topic: NewTopi
 def test_a_group_survives_lost_answers(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     with bradbury.Producer(bootstrap) as producer:
-        producer.send_batch(topic, [b"%d" % number for number in range(100)]).result(10)
+        producer.send_batch(topic, [b"%d" % number for number in range(100)]).result(60)
     with FaultProxy(bootstrap) as proxy:
         proxy.lose_answer(JOIN_GROUP)
         with bradbury.Consumer(

@@ -57,7 +57,7 @@ def test_an_async_commit_calls_back_in_a_later_poll(
     future = one.commit_async(
         callback=lambda *call: calls.append((*call, threading.current_thread() is thread))
     )
-    future.result(10)
+    future.result(60)
     assert calls == []
     one.poll(0)
     assert calls == [({(topic, 0): (4, "", -1)}, None, True)]

@@ -49,8 +49,8 @@ def test_the_future_says_where_the_record_is(bootstrap: str, new_topic: NewTopic
     with bradbury.Producer(bootstrap) as producer:
         sent = producer.send(
             topic, b"v", b"k", partition=2, timestamp_ms=1_700_000_000_000, headers={"h": b"1"}
-        ).result(10)
-        again = producer.send(topic, "text", partition=2).result(10)
+        ).result(60)
+        again = producer.send(topic, "text", partition=2).result(60)
     assert sent == (topic, 2, 0, 1_700_000_000_000)
     assert again.offset == 1
     first, second = read_back(bootstrap, topic, 2)[2]
@@ -64,9 +64,9 @@ def test_keys_are_placed_as_other_clients_place_them(bootstrap: str, new_topic: 
     keys = [b"key-%d" % number for number in range(200)]
     with bradbury.Producer(bootstrap) as producer:
         one_by_one = [producer.send(topic, b"", key) for key in keys]
-        producer.send_batch(topic, [(key, b"") for key in keys]).result(10)
+        producer.send_batch(topic, [(key, b"") for key in keys]).result(60)
         for key, future in zip(keys, one_by_one, strict=True):
-            assert future.result(10).partition == (murmur2(key) & 0x7FFFFFFF) % 5
+            assert future.result(60).partition == (murmur2(key) & 0x7FFFFFFF) % 5
     for partition, records in read_back(bootstrap, topic, 400).items():
         for record in records:
             assert (murmur2(record.key) & 0x7FFFFFFF) % 5 == partition
@@ -77,7 +77,7 @@ def test_records_without_a_key_spread_over_all_partitions(
 ) -> None:
     topic = new_topic(4)
     with bradbury.Producer(bootstrap, batch_size=4096) as producer:
-        ranges = producer.send_batch(topic, [b"x" * 100] * 2000).result(10).ranges
+        ranges = producer.send_batch(topic, [b"x" * 100] * 2000).result(60).ranges
     assert {one.partition for one in ranges} == {0, 1, 2, 3}
 
 
@@ -137,7 +137,7 @@ def test_a_table_brings_keys_timestamps_headers_and_partitions(
     )
     with bradbury.Producer(bootstrap) as producer:
         done = producer.send_batch(topic, table, key="name", value="body", partition="where")
-        assert done.result(10).ranges == (OffsetRange(0, 0, 1), OffsetRange(2, 0, 2))
+        assert done.result(60).ranges == (OffsetRange(0, 0, 1), OffsetRange(2, 0, 2))
     found = read_back(bootstrap, topic, 3)
     first, third = found[2]
     assert (first.key, first.value, first.timestamp) == (b"a", b"1", 1_700_000_000_000)
@@ -151,7 +151,7 @@ def test_a_sliced_record_batch_is_sent_as_its_slice(bootstrap: str, new_topic: N
     topic = new_topic()
     whole = pa.record_batch({"key": [f"k{n}" for n in range(100)], "value": ["v"] * 100})
     with bradbury.Producer(bootstrap) as producer:
-        assert producer.send_batch(topic, whole.slice(40, 20)).result(10).count == 20
+        assert producer.send_batch(topic, whole.slice(40, 20)).result(60).count == 20
     records = read_back(bootstrap, topic, 20)[0]
     assert [record.key for record in records] == [b"k%d" % n for n in range(40, 60)]
 
@@ -161,8 +161,8 @@ def test_librdkafka_reads_every_codec(bootstrap: str, new_topic: NewTopic, codec
     topic = new_topic()
     values = [b"value %d " % number * 10 for number in range(500)]
     with bradbury.Producer(bootstrap, compression_type=codec) as producer:
-        producer.send_batch(topic, values).result(10)
-        producer.send(topic, b"last").result(10)
+        producer.send_batch(topic, values).result(60)
+        producer.send(topic, b"last").result(60)
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "unused", "check.crcs": True}
     )
@@ -183,8 +183,8 @@ def test_a_batch_that_the_topic_refuses_for_its_size_is_split(
     with bradbury.Producer(bootstrap, linger_ms=100) as producer:
         futures = [producer.send(topic, b"%04d" % number + b"x" * 96) for number in range(300)]
         table = producer.send_batch(topic, [b"%04d" % n + b"y" * 96 for n in range(300, 600)])
-        assert [future.result(20).offset for future in futures] == list(range(300))
-        assert table.result(20).ranges == (OffsetRange(0, 300, 600),)
+        assert [future.result(60).offset for future in futures] == list(range(300))
+        assert table.result(60).ranges == (OffsetRange(0, 300, 600),)
     records = read_back(bootstrap, topic, 600)[0]
     assert [int(record.value[:4]) for record in records] == list(range(600))
 
@@ -196,9 +196,9 @@ def test_one_record_that_is_too_large_fails_alone(bootstrap: str, new_topic: New
         large = producer.send(topic, b"x" * 3000)
         after = producer.send(topic, b"small too")
         with pytest.raises(MessageTooLarge):
-            large.result(10)
-        assert before.result(10).offset == 0
-        assert after.result(10).offset == 1
+            large.result(60)
+        assert before.result(60).offset == 0
+        assert after.result(60).offset == 1
         with pytest.raises(MessageTooLarge, match="max_request_size"):
             producer.send(topic, b"x" * 2_000_000)
 
@@ -210,7 +210,7 @@ def test_weaker_acknowledgements_are_not_idempotent_but_arrive(
     topic = new_topic()
     with bradbury.Producer(bootstrap, acks=acks) as producer:
         futures = [producer.send(topic, b"%d" % number) for number in range(100)]
-        offsets = [future.result(10).offset for future in futures]
+        offsets = [future.result(60).offset for future in futures]
     assert offsets == ([-1] * 100 if acks == 0 else list(range(100)))
     assert len(read_back(bootstrap, topic, 100)[0]) == 100
 
@@ -222,7 +222,7 @@ def test_callbacks_are_called_once_each(bootstrap: str, new_topic: NewTopic) -> 
         for number in range(50):
             future = producer.send(topic, b"", partition=number % 2)
             future.add_done_callback(lambda done: seen.append(done.result().offset))
-        future.result(10)
+        future.result(60)
         future.add_done_callback(lambda done: seen.append(-7))
         assert seen[-1] == -7
     assert sorted(seen) == sorted([-7, *range(25), *range(25)])
@@ -237,10 +237,10 @@ def test_an_own_partitioner_is_asked_with_key_and_number_of_partitions(
         return len(key or b"") % partition_count
 
     with bradbury.Producer(bootstrap, partitioner=by_length) as producer:
-        assert producer.send(topic, b"", b"12345").result(10).partition == 1
-        ranges = producer.send_batch(topic, [("ab", ""), ("abc", "")]).result(10).ranges
+        assert producer.send(topic, b"", b"12345").result(60).partition == 1
+        ranges = producer.send_batch(topic, [("ab", ""), ("abc", "")]).result(60).ranges
         assert [one.partition for one in ranges] == [2, 3]
-        assert producer.send(topic, b"", b"12345", partition=3).result(10).partition == 3
+        assert producer.send(topic, b"", b"12345", partition=3).result(60).partition == 3
 
 
 def test_flush_returns_when_everything_is_acknowledged(bootstrap: str, new_topic: NewTopic) -> None:
@@ -268,12 +268,12 @@ def test_a_partition_that_was_added_is_found_when_it_is_asked_for(
         bradbury.Admin(bootstrap) as early,
         bradbury.Admin(bootstrap) as admin,
     ):
-        producer.send(topic, b"old", partition=0).result(10)
+        producer.send(topic, b"old", partition=0).result(60)
         consumer.assign([(topic, 0)])
         assert early.list_offsets([(topic, 0)])[topic, 0].offset == 1
         admin.create_partitions(topic, 3)
-        assert producer.send(topic, b"new", partition=1).result(10).partition == 1
-        assert producer.send_batch(topic, [b"new"], partition=2).result(10).count == 1
+        assert producer.send(topic, b"new", partition=1).result(60).partition == 1
+        assert producer.send_batch(topic, [b"new"], partition=2).result(60).count == 1
         assert early.list_offsets([(topic, 2)])[topic, 2].offset == 1
         assert early.delete_records({(topic, 2): "latest"}) == {(topic, 2): 1}
         consumer.assign([(topic, 1)])
@@ -300,8 +300,8 @@ def test_what_cannot_be_sent_is_refused_at_the_call(bootstrap: str, new_topic: N
         table = pa.table({"value": [b""], "p": pa.array([7], pa.int32())})
         with pytest.raises(ValueError, match="not 7"):
             producer.send_batch(topic, table, partition="p")
-        assert producer.send_batch(topic, []).result(10).count == 0
-        assert producer.send(topic, b"still works").result(10).offset == 0
+        assert producer.send_batch(topic, []).result(60).count == 0
+        assert producer.send(topic, b"still works").result(60).offset == 0
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
@@ -333,7 +333,7 @@ def test_a_closed_producer_takes_nothing_more(bootstrap: str, new_topic: NewTopi
 
 def test_a_dropped_producer_ends_its_thread(bootstrap: str, new_topic: NewTopic) -> None:
     producer = bradbury.Producer(bootstrap, client_id="dropped")
-    producer.send(new_topic(), b"").result(10)
+    producer.send(new_topic(), b"").result(60)
     assert "dropped-io" in {thread.name for thread in threading.enumerate()}
     del producer
     deadline = time.monotonic() + 60

@@ -73,10 +73,10 @@ def test_a_lost_answer_doubles_nothing(bootstrap: str, new_topic: NewTopic, lost
     topic = new_topic()
     with FaultProxy(bootstrap) as proxy:
         with bradbury.Producer(proxy.address, linger_ms=0, retry_backoff_ms=10) as producer:
-            producer.send(topic, b"0").result(10)
+            producer.send(topic, b"0").result(60)
             proxy.lose_answer(PRODUCE, lost)
             futures = [producer.send_batch(topic, [b"%d" % n] * 3) for n in range(1, 40)]
-            ranges = [future.result(20).ranges[0] for future in futures]
+            ranges = [future.result(60).ranges[0] for future in futures]
         assert proxy.lost == lost
     assert [one.start for one in ranges] == list(range(1, 118, 3))
     assert values_in(bootstrap, topic) == [b"0"] + [
@@ -113,7 +113,7 @@ def test_a_batch_in_doubt_is_not_doubled_when_another_partition_refuses_one(
         with bradbury.Producer(
             proxy.address, retry_backoff_ms=1000, batch_size=3_000_000, max_request_size=4_000_000
         ) as producer:
-            producer.send(topic, b"first", partition=0).result(20)
+            producer.send(topic, b"first", partition=0).result(60)
             proxy.lose_answer(PRODUCE)
             in_doubt = producer.send(topic, b"in doubt", partition=0)
             while not proxy.lost:
@@ -139,7 +139,7 @@ def test_a_lost_producer_id_is_asked_for_again(bootstrap: str, new_topic: NewTop
     with FaultProxy(bootstrap) as proxy:
         proxy.lose_answer(INIT_PRODUCER_ID)
         with bradbury.Producer(proxy.address, retry_backoff_ms=10) as producer:
-            assert producer.send(topic, b"x").result(10).offset == 0
+            assert producer.send(topic, b"x").result(60).offset == 0
 
 
 @pytest.mark.parametrize("fault", [HANG_UP, CUT_OFF, GARBAGE, WRONG_CORRELATION_ID, HUGE])
@@ -147,7 +147,7 @@ def test_after_a_broken_answer_the_same_batch_is_sent_again(fault: Fault) -> Non
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(ProduceRequest, fault, answer(base_offset=5))
         with bradbury.Producer(broker.address, retry_backoff_ms=1) as producer:
-            assert producer.send("t", b"x").result(10).offset == 5
+            assert producer.send("t", b"x").result(60).offset == 5
         first, second = broker.wait_for(ProduceRequest, 2)
     assert stamp(first) == stamp(second) == (7, 0, 0)
 
@@ -158,7 +158,7 @@ def test_a_request_without_answer_is_given_up_and_sent_again() -> None:
         with bradbury.Producer(
             broker.address, request_timeout_ms=200, delivery_timeout_ms=10_000, retry_backoff_ms=1
         ) as producer:
-            assert producer.send("t", b"x").result(10).offset == 0
+            assert producer.send("t", b"x").result(60).offset == 0
         assert len(broker.wait_for(ProduceRequest, 2)) == 2
 
 
@@ -167,7 +167,7 @@ def test_a_retriable_refusal_is_retried_with_a_new_look_at_the_leaders(code: int
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(ProduceRequest, answer(error_code=code), answer(base_offset=3))
         with bradbury.Producer(broker.address, retry_backoff_ms=1) as producer:
-            assert producer.send("t", b"x").result(10).offset == 3
+            assert producer.send("t", b"x").result(60).offset == 3
         first, second = broker.wait_for(ProduceRequest, 2)
         assert stamp(first) == stamp(second)
         if code in (3, 5, 6, 56):
@@ -180,8 +180,8 @@ def test_a_final_refusal_fails_the_records_and_only_them() -> None:
         with bradbury.Producer(broker.address) as producer:
             refused = producer.send("t", b"x")
             with pytest.raises(TopicAuthorizationFailed, match="t-0"):
-                refused.result(10)
-            assert producer.send("t", b"y").result(10).offset == 1
+                refused.result(60)
+            assert producer.send("t", b"y").result(60).offset == 1
         first, second = broker.wait_for(ProduceRequest, 2)
     assert stamp(first) == (7, 0, 0)
     assert stamp(second) == (7, 1, 0)  # a new epoch: the broker has none of the first
@@ -191,7 +191,7 @@ def test_a_duplicate_is_a_success() -> None:
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(ProduceRequest, answer(error_code=46, base_offset=-1))
         with bradbury.Producer(broker.address) as producer:
-            assert producer.send("t", b"x").result(10).offset == -1
+            assert producer.send("t", b"x").result(60).offset == -1
 
 
 def test_what_stays_undelivered_says_why_and_whether_it_may_be_there() -> None:
@@ -201,7 +201,7 @@ def test_what_stays_undelivered_says_why_and_whether_it_may_be_there() -> None:
             broker.address, request_timeout_ms=100, delivery_timeout_ms=400, retry_backoff_ms=20
         ) as producer:
             with pytest.raises(RequestTimedOut, match=r"may have been appended.*closed the conn"):
-                producer.send("t", b"x").result(10)
+                producer.send("t", b"x").result(60)
 
 
 def test_memory_is_bounded_and_a_blocked_send_says_so() -> None:
@@ -234,7 +234,7 @@ def test_a_blocked_send_goes_on_when_there_is_room() -> None:
             )
             broker_has_one.start()
             futures = [producer.send("t", b"x" * 500) for _ in range(20)]
-            assert all(future.result(10) for future in futures)
+            assert all(future.result(60) for future in futures)
             broker_has_one.join()
 
 
@@ -246,7 +246,7 @@ def test_a_closed_producer_fails_what_is_left() -> None:
         broker.wait_for(ProduceRequest)
         producer.close(timeout=0.05)
         with pytest.raises(RequestTimedOut, match="the producer was closed"):
-            future.result(10)
+            future.result(60)
 
 
 def test_an_older_broker_is_met_at_its_versions() -> None:
@@ -263,7 +263,7 @@ def test_an_older_broker_is_met_at_its_versions() -> None:
         broker.on(ApiVersionsRequest, old)
         broker.on(ProduceRequest, answer(base_offset=9))
         with bradbury.Producer(broker.address) as producer:
-            assert producer.send("t", b"x").result(10).offset == 9
+            assert producer.send("t", b"x").result(60).offset == 9
 
 
 def test_a_broker_that_is_too_old_is_said_to_be() -> None:
@@ -271,7 +271,7 @@ def test_a_broker_that_is_too_old_is_said_to_be() -> None:
         broker.versions[ProduceRequest] = (0, 2)
         with bradbury.Producer(broker.address) as producer:
             with pytest.raises(UnsupportedVersion, match=r"Produce.*0 to 2.*upgrade"):
-                producer.send("t", b"x").result(10)
+                producer.send("t", b"x").result(60)
 
 
 def test_version_negotiation_goes_down_to_what_the_broker_offers() -> None:
@@ -282,7 +282,7 @@ def test_version_negotiation_goes_down_to_what_the_broker_offers() -> None:
         broker.on(ApiVersionsRequest, AtVersion(refusal, 0), broker.api_versions)
         broker.on(ProduceRequest, answer())
         with bradbury.Producer(broker.address) as producer:
-            assert producer.send("t", b"x").result(10).offset == 0
+            assert producer.send("t", b"x").result(60).offset == 0
 
 
 def test_a_fatal_producer_id_refusal_fails_the_records() -> None:
@@ -290,7 +290,7 @@ def test_a_fatal_producer_id_refusal_fails_the_records() -> None:
         broker.on(InitProducerIdRequest, InitProducerIdResponse(error_code=31))
         with bradbury.Producer(broker.address) as producer:
             with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
-                producer.send("t", b"x").result(10)
+                producer.send("t", b"x").result(60)
 
 
 def test_nobody_there_is_one_line_with_the_remedy() -> None:
