@@ -1,4 +1,4 @@
-"""Floor 3: Ray, sockets, clocks, tasks. Drives the steps, decides nothing.
+"""Floor 4: Ray, sockets, clocks, tasks. Drives the steps, decides nothing.
 
 node           one listening process
 loop           what drivers share

@@ -1,4 +1,4 @@
-"""Floor 2: one Kafka API per file: request + ports -> response.
+"""Floor 3: one Kafka API per file: request + ports -> response.
 
 server      from a frame to a response
 ports       what a handler reaches
