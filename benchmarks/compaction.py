@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ..protocol.compression import compress
 from ..protocol.record_batch import build_batch
 from ..protocol.varint import encode_varint
-from ..storage.cleaner.cleaner import cleaner_loops
+from ..storage.cleaner import cleaner_loops
 from ..storage.cleaner.cleaner_config import CleanerConfig
 from ..storage.cleaner.cleaner_rows import SEED_BYTES
 from ..storage.disk.file_system import OsFileSystem

@@ -19,7 +19,7 @@ from bradbury.protocol.record_batch import (
     stamp,
 )
 from bradbury.protocol.varint import encode_varint
-from bradbury.storage.cleaner.cleaner import cleaner_loops
+from bradbury.storage.cleaner import cleaner_loops
 from bradbury.storage.cleaner.cleaner_compiled import CompiledOffsetMap
 from bradbury.storage.cleaner.cleaner_kernels import siphash
 from bradbury.storage.cleaner.cleaner_plain import PlainOffsetMap

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bradbury.storage.cleaner.cleaner import cleaner_loops
+from bradbury.storage.cleaner import cleaner_loops
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log_config import LogConfig
 from tests.support.keyed_logs import Found, append, clean, keyed_batch, last_values, read_records
