@@ -24,21 +24,21 @@ FAST = ("storage", "groups", "cluster", "handlers")
 OWN: Mapping[str, tuple[str, ...]] = {
     "groups": (
         "tests/groups",
-        "tests/actors/test_group_host.py",
-        "tests/actors/test_group_loading.py",
-        "tests/handlers/test_group_handlers.py",
+        "tests/**/test_group_host.py",
+        "tests/**/test_group_loading.py",
+        "tests/**/test_group_handlers.py",
     ),
-    "replication": ("tests/replication", "tests/actors/test_partition_upkeep.py"),
+    "replication": ("tests/replication", "tests/**/test_partition_upkeep.py"),
     "controller": (
-        "tests/controller",
         "tests/cluster",
-        "tests/actors/test_controller.py",
-        "tests/actors/test_metadata_voters.py",
-        "tests/actors/test_metadata_snapshots.py",
-        "tests/actors/test_voter_changes.py",
-        "tests/actors/test_standby.py",
+        "tests/**/test_controller.py",
+        "tests/**/test_metadata_voters.py",
+        "tests/**/test_metadata_snapshots.py",
+        "tests/**/test_voter_changes.py",
+        "tests/**/test_standby.py",
     ),
 }
+"""Patterns of what runs the modules of a folder; tests/<folder> where nothing is said."""
 HISTORIES = ("tests/simulation/test_known_histories.py", "tests/simulation/test_metadata_quorum.py")
 IS_FAST = "not slow and not ray and not spark and not java"
 PATIENCE = 10
@@ -66,8 +66,12 @@ class Verdict:
 def judges_of(path: str, seeds: int) -> list[Judge]:
     """For a mutant of this module."""
     folder = path.partition("/")[0]
-    own = _existing(OWN.get(folder, (f"tests/{folder}",)))
-    rest = _existing(f"tests/{each}" for each in FAST if f"tests/{each}" not in own)
+    own = tuple(
+        path.relative_to(ROOT).as_posix()
+        for pattern in OWN.get(folder, (f"tests/{folder}",))
+        for path in sorted(ROOT.glob(pattern))
+    )
+    rest = tuple(f"tests/{each}" for each in FAST if f"tests/{each}" not in own)
     simulation = ["-m", "bradbury.tests.mutation.seeds", "--count", str(seeds)]
     if folder == "groups":
         simulation.append("--groups")
@@ -79,10 +83,6 @@ def judges_of(path: str, seeds: int) -> list[Judge]:
     ]
     # No history is told of groups.
     return [each for each in judges if folder != "groups" or each.name != "histories"]
-
-
-def _existing(paths: object) -> tuple[str, ...]:
-    return tuple(each for each in paths if (ROOT / each).exists())  # type: ignore[attr-defined]
 
 
 def _pytest(paths: tuple[str, ...]) -> tuple[str, ...]:

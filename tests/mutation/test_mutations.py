@@ -1,12 +1,13 @@
 """Which small changes are made to a module, and what is left alone?"""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bradbury.tests.mutation.judges import tree_for
+from bradbury.tests.mutation.judges import OWN, judges_of, tree_for
 from bradbury.tests.mutation.mutations import Mutation, mutations_of
 from bradbury.tests.mutation.run import all_mutations, patch_of, read_explained, sample
 from bradbury.tests.mutation.shadow import ROOT
@@ -103,6 +104,16 @@ def test_a_sample_is_the_same_each_time_and_half_of_it_are_steps() -> None:
     assert sum(each in steps for each in chosen) == 20
     assert len(set(chosen)) == 40
     assert len(sample(steps, 40, 1)) == 40
+
+
+def test_the_tests_that_judge_are_there() -> None:
+    for pattern in itertools.chain.from_iterable(OWN.values()):
+        assert list(ROOT.glob(pattern)), pattern
+    for folder in ("cluster", "storage", "groups", "replication", "controller"):
+        for judge in judges_of(f"{folder}/x.py", 1):
+            named = [part for part in judge.command if part.startswith("tests/")]
+            assert all((ROOT / each).exists() for each in named)
+            assert named or judge.name == "simulation"
 
 
 def test_what_is_explained_is_still_there() -> None:
