@@ -142,7 +142,7 @@ def test_what_was_sent_before_closing_is_handled_however_much_it_is() -> None:
         host = cluster.nodes[0].host
         assert host is not None
         replica = next(each for each in host.replicas if (each.topic, each.partition) == ("t", 0))
-        wait_until(lambda: replica.log_end_offset == 3000)
+        wait_until(lambda: replica.log.log_end_offset == 3000)
 
 
 # --- sizes -----------------------------------------------------------------------------------------
