@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..protocol.record_batch import Buffer, read_size
+from ..protocol.buffer import Buffer
+from ..protocol.record_batch import read_size
 from ..protocol.records import iterate_records
 from .metadata_records import ClusterRecord, VotersRecord, decode_metadata_record
 

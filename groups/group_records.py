@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from struct import Struct as Packer
 from typing import ClassVar, NamedTuple
 
+from ..protocol.buffer import Buffer
 from ..protocol.codec import read_message, write_message
 from ..protocol.errors import CorruptMessage, MalformedRequest
-from ..protocol.record_batch import LOG_OVERHEAD, Buffer, read_header, read_size
+from ..protocol.record_batch import LOG_OVERHEAD, read_header, read_size
 from ..protocol.records import ControlType, control_type, iterate_records
 from ..protocol.schema import Message, Struct, Versions, wire
 

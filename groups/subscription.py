@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from ..protocol.record_batch import Buffer
+from ..protocol.buffer import Buffer
 
 CONSUMER = "consumer"
 """The protocol type under which metadata looks like this."""

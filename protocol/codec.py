@@ -22,8 +22,8 @@ from struct import Struct as Packer, error as struct_error
 from typing import Any, TypeVar
 from uuid import UUID
 
+from .buffer import Buffer
 from .errors import MalformedRequest
-from .record_batch import Buffer
 from .schema import ZERO_UUID, Message, Struct, Versions, Wire
 
 M = TypeVar("M", bound=Message)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from .buffer import Buffer
 from .columns_arrow import (
     MAX_COLUMN_BYTES,
     NOT_APPEND_TIME,
@@ -32,7 +33,6 @@ from .record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
-    Buffer,
     RecordBatchHeader,
     compute_crc,
     read_header,

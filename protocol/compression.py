@@ -26,8 +26,8 @@ from struct import Struct, error as struct_error
 
 import cramjam
 
+from .buffer import Buffer
 from .errors import CorruptMessage, InvalidConfig, InvalidRecord, UnsupportedCompressionType
-from .record_batch import Buffer
 
 
 class CompressionType(IntEnum):

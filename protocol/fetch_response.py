@@ -20,8 +20,8 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from .buffer import Buffer
 from .codec import write_uvarint
-from .record_batch import Buffer
 
 FIRST_FLEXIBLE = 12
 _V0 = Struct(">ihq")

@@ -14,9 +14,9 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import NamedTuple
 
+from .buffer import Buffer
 from .codec import MAX_TAGS, read_uvarint
 from .errors import MalformedRequest
-from .record_batch import Buffer
 
 API_VERSIONS_KEY = 18
 _FIXED = Struct(">hhih")

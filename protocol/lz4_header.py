@@ -12,8 +12,8 @@ https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, for inputs below
 
 from __future__ import annotations
 
+from .buffer import Buffer
 from .errors import CorruptMessage
-from .record_batch import Buffer
 
 _PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK = 0xFFFFFFFF

@@ -31,6 +31,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from .buffer import Buffer
 from .compression import CompressionType, compress, decompress
 from .errors import (
     CorruptMessage,
@@ -47,7 +48,6 @@ from .record_batch import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
-    Buffer,
     build_batch,
     check_batch,
     read_size,

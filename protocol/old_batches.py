@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .buffer import Buffer
 from .errors import CorruptMessage, InvalidRecord
 from .message_set import MAGIC_POSITION, Message, open_wrapper, read_entries
 from .record_batch import (
@@ -23,7 +24,6 @@ from .record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     TIMESTAMP_TYPE_MASK,
-    Buffer,
     RecordBatchHeader,
 )
 from .records import DECOMPRESS_LIMIT, Record

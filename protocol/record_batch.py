@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from .buffer import Buffer
 from .errors import CorruptMessage, InvalidRecord
 
 HEADER = Struct(">qiibIhiqqqhii")
@@ -49,8 +50,6 @@ NO_TIMESTAMP = -1
 _STAMP_OFFSET = Struct(">q")
 _STAMP_EPOCH = Struct(">i")
 _SIZE = Struct(">qi")
-
-Buffer = bytes | bytearray | memoryview
 
 
 class RecordBatchHeader(NamedTuple):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .buffer import Buffer
 from .errors import CorruptMessage, InvalidRecord
-from .record_batch import Buffer, read_header
+from .record_batch import read_header
 from .records import records_of
 from .varint import decode_varint, decode_varlong
 

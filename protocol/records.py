@@ -27,6 +27,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from .buffer import Buffer
 from .compression import compress, decompress
 from .errors import CorruptMessage, InvalidRecord
 from .record_batch import (
@@ -38,7 +39,6 @@ from .record_batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_MASK,
-    Buffer,
     RecordBatchHeader,
     build_batch,
     check_batch,

@@ -10,8 +10,8 @@ does the same for whole columns.
 
 from __future__ import annotations
 
+from .buffer import Buffer
 from .errors import CorruptMessage
-from .record_batch import Buffer
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10

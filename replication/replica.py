@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 from ..cluster.follower_state import next_high_watermark
 from ..cluster.leader_state import FollowerFetch, LeaderState
 from ..cluster.metadata_image import PartitionImage
+from ..protocol.buffer import Buffer
 from ..protocol.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -34,7 +35,6 @@ from ..protocol.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
 )
-from ..protocol.record_batch import Buffer
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import AppendResult, PartitionLog
 from ..storage.log_config import LogConfig

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     CorruptMessage,
@@ -28,7 +29,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ...protocol.record_batch import HEADER_SIZE, MAGIC, Buffer, read_header
+from ...protocol.record_batch import HEADER_SIZE, MAGIC, read_header
 from ...protocol.records import iterate_records
 from ..fetch.fetcher import MAX_VERSION
 from ..wire.cluster_client import ClusterClient, is_retriable

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from ...protocol.buffer import Buffer
 from ...protocol.columns import decode_batches
 from ...protocol.errors import CorruptMessage, KafkaError
-from ...protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, Buffer, read_header, read_size
+from ...protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, read_header, read_size
 from ..wire.kernels import on_records
 from .errors import InvalidMessageSize
 from .message import Message, MessageAndOffset

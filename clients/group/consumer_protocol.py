@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from struct import Struct, error as struct_error
 from typing import Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.errors import MalformedRequest
-from ...protocol.record_batch import Buffer
 from ..wire.topic_partition import TopicPartition
 
 SUBSCRIPTION_VERSION: Final = 3

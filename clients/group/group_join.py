@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     ConnectionFailed,
@@ -38,7 +39,6 @@ from ...protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from ...protocol.record_batch import Buffer
 from ..wire.cluster_client import GROUP, ClusterClient, is_retriable
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import COORDINATOR_MOVED

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.codec import write_uvarint
 from ...protocol.messages.produce import ProduceRequest
-from ...protocol.record_batch import Buffer
 
 MIN_VERSION: Final = 3
 """Below it records are message sets, which brokers refuse since Kafka 4.0."""

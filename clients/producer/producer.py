@@ -22,9 +22,9 @@ from time import time_ns
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from ...protocol.buffer import Buffer
 from ...protocol.compression import CompressionType
 from ...protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
-from ...protocol.record_batch import Buffer
 from ..wire.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import (

@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ...protocol.buffer import Buffer
 from ...protocol.record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    Buffer,
     RecordBatchHeader,
     check_batch,
     stamp,

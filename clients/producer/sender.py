@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.columns import decode_batches, encode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut, error_for
@@ -30,7 +31,6 @@ from ...protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
 )
-from ...protocol.record_batch import Buffer
 from ..wire.cluster_client import DATA, ClusterClient, is_retriable
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from ...protocol.buffer import Buffer
 from ...protocol.codec import read_message, write_message
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, MalformedRequest, UnsupportedVersion, error_for
@@ -39,7 +40,6 @@ from ...protocol.header import (
     write_request_header,
 )
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ...protocol.record_batch import Buffer
 from ...protocol.schema import Message
 from .connection_metrics import ConnectionMetrics
 from .io_thread import READ, WRITE, IoThread, Timer

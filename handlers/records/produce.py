@@ -24,6 +24,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...cluster.topic_name import INTERNAL_TOPICS
+from ...protocol.buffer import Buffer
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     InvalidRecord,
@@ -44,7 +45,7 @@ from ...protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ...protocol.record_batch import HEADER_SIZE, MAGIC, Buffer, read_size
+from ...protocol.record_batch import HEADER_SIZE, MAGIC, read_size
 from ..ports.context import RequestContext
 from ..ports.replica_port import Appended
 from .produce_response import FIRST_WITH_TOPIC_IDS, StoredBatch

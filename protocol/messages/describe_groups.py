@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..record_batch import Buffer
+from ..buffer import Buffer
 from ..schema import Message, Struct, Versions, wire
 
 

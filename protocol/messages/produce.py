@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from ..record_batch import Buffer
+from ..buffer import Buffer
 from ..schema import ZERO_UUID, Message, Struct, Versions, wire
 
 

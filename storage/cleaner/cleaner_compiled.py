@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
-from ...protocol.record_batch import Buffer
 from . import cleaner_kernels as kernels
 from .cleaner_rows import KeptRecords, RecordRows, Rewrite
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ...protocol.buffer import Buffer
 from ...protocol.compression import compress, decompress
 from ...protocol.errors import CorruptMessage
 from ...protocol.record_batch import (
@@ -29,7 +30,6 @@ from ...protocol.record_batch import (
     HEADER_SIZE,
     MAGIC,
     NO_TIMESTAMP,
-    Buffer,
     RecordBatchHeader,
     build_batch,
     compute_crc,

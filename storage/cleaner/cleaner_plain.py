@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
-from ...protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, Buffer, RecordBatchHeader
+from ...protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatchHeader
 from ...protocol.varint import decode_varint, decode_varlong, encode_varint
 from .cleaner_rows import KeptRecords, RecordRows, Rewrite
 

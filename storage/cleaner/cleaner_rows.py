@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from ...protocol.record_batch import Buffer
+from ...protocol.buffer import Buffer
 
 BYTES_PER_ENTRY = 24
 """What one key takes in an offset map: 16 bytes of hash and 8 of offset, as in Kafka."""

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct, error
 
+from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
-from ...protocol.record_batch import HEADER_SIZE, Buffer, RecordBatchHeader
+from ...protocol.record_batch import HEADER_SIZE, RecordBatchHeader
 from ...protocol.varint import decode_varint, decode_varlong
 from ..segments.transaction_index import AbortedTransaction
 

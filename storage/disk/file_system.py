@@ -20,7 +20,7 @@ import fcntl
 import os
 from typing import Protocol
 
-from ...protocol.record_batch import Buffer
+from ...protocol.buffer import Buffer
 
 
 class File(Protocol):

@@ -12,11 +12,11 @@ Source: apache/kafka storage/.../internals/log/LogValidator.java, BrokerCompress
 
 from __future__ import annotations
 
+from ...protocol.buffer import Buffer
 from ...protocol.compression import CompressionType, compress
 from ...protocol.message_set import convert_up
 from ...protocol.record_batch import (
     CODEC_MASK,
-    Buffer,
     RecordBatchHeader,
     build_batch,
     read_header,

@@ -15,6 +15,7 @@ and formats (batch_conversion).
 
 from __future__ import annotations
 
+from ...protocol.buffer import Buffer
 from ...protocol.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -28,7 +29,6 @@ from ...protocol.record_batch import (
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
-    Buffer,
     RecordBatchHeader,
     check_batch,
     stamp_max_timestamp,

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ...protocol.buffer import Buffer
 from ...protocol.errors import (
     FencedLeaderEpoch,
     InvalidRecord,
@@ -33,7 +34,6 @@ from ...protocol.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
-    Buffer,
     RecordBatchHeader,
     check_batch,
     read_header,

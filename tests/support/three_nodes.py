@@ -8,7 +8,7 @@ from typing import Any
 import bradbury
 from bradbury.actors.node import Node
 from bradbury.cluster.metadata_image import PartitionImage
-from bradbury.protocol.record_batch import Buffer
+from bradbury.protocol.buffer import Buffer
 from bradbury.replication.replica import Replica
 
 NEVER_MS = 2**40
