@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.controller_state import NodeRegistration
-from ..cluster.departed_nodes import DepartedNodes
-from ..cluster.metadata_image import MetadataImage, NodeImage
+from ..cluster.control.controller_state import NodeRegistration
+from ..cluster.metadata.departed_nodes import DepartedNodes
+from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ..controller.controller_calls import AllocateProducerIds, Leave, Suspect
 from ..controller.effects import (
     ApplyMetadata,

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from bradbury.protocol import columns
-from bradbury.protocol.compression import CompressionType
-from bradbury.protocol.record_batch import stamp
-from bradbury.protocol.records import encode_records, iterate_records
+from bradbury.protocol.columns import columns
+from bradbury.protocol.records.compression import CompressionType
+from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import encode_records, iterate_records
 
 CODECS = (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD)
 

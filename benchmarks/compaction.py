@@ -15,8 +15,8 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ..protocol.compression import compress
-from ..protocol.record_batch import build_batch
+from ..protocol.records.compression import compress
+from ..protocol.records.record_batch import build_batch
 from ..protocol.varint import encode_varint
 from ..storage.cleaner import cleaner_loops
 from ..storage.cleaner.cleaner_config import CleanerConfig

@@ -20,8 +20,8 @@ from uuid import uuid4
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.voter_requests import DescribeVoter
 from bradbury.handlers.ports.server_config import ServerConfig

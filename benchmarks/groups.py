@@ -22,10 +22,10 @@ from typing import TypeVar
 
 import uvloop
 
-from ..groups.coordinator import GroupCoordinator
+from ..groups.classic.join import Join
+from ..groups.coordinator.coordinator import GroupCoordinator
 from ..groups.effects import Append, Effect, Reply, TimerKey, TimerKind
 from ..groups.group_config import GroupCoordinatorConfig
-from ..groups.join import Join
 from ..protocol.codec import read_message, write_message
 from ..protocol.header import close_frame, has_flexible_response_header, write_request_header
 from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from bradbury.protocol.record_batch import build_batch, compute_crc
+from bradbury.protocol.records.record_batch import build_batch, compute_crc
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig

@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 import bradbury
-from bradbury.protocol.columns import warm_up
+from bradbury.protocol.columns.columns import warm_up
 
 ROUNDS = 5
 

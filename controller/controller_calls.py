@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..cluster.controller_request import ControllerRequest
-from ..cluster.controller_state import NodeRegistration
-from ..cluster.poll_times import PollTime
-from ..cluster.voter_change import VoterChange
+from ..cluster.control.controller_request import ControllerRequest
+from ..cluster.control.controller_state import NodeRegistration
+from ..cluster.control.poll_times import PollTime
+from ..cluster.quorum.voter_change import VoterChange
 
 A = TypeVar("A")
 """The type of the answer."""

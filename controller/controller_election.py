@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..cluster.metadata_image import MetadataImage
-from ..cluster.voter import Promise
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.quorum.voter import Promise
 from ..protocol.errors import ConnectionFailed, InconsistentClusterId
 from .effects import AskVoter, Instant, RunAside
 from .metadata_leader import MetadataLeader, Superseded

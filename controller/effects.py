@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..cluster.metadata_image import MetadataImage
+from ..cluster.metadata.metadata_image import MetadataImage
 from .controller_calls import ControllerCall, Registered
 from .voter_requests import VoterRequest
 

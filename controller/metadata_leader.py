@@ -11,8 +11,8 @@ in the log. One that cannot be reached is tried again for ever, and looked up an
 may be another one by then. Whoever is to vote next is brought the log before it counts, and who is
 to be none until that is committed. Whoever refuses has promised a newer epoch: then it is over.
 
-The rules are in cluster/metadata_quorum.py; the log is small, so all of it behind the snapshot, and
-that, is held in memory.
+The rules are in cluster/quorum/metadata_quorum.py; the log is small, so all of it behind the
+snapshot, and that, is held in memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cluster.metadata_image import MetadataImage
-from ..cluster.metadata_quorum import MetadataQuorum
-from ..cluster.metadata_records import MetadataRecord, decode_metadata_record
-from ..cluster.metadata_snapshot import decode_snapshot
-from ..cluster.voter import CommittedEntryLost, LogEnd, Promise
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.metadata.metadata_records import MetadataRecord, decode_metadata_record
+from ..cluster.quorum.metadata_quorum import MetadataQuorum
+from ..cluster.quorum.metadata_snapshot import decode_snapshot
+from ..cluster.quorum.voter import CommittedEntryLost, LogEnd, Promise
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
-from ..protocol.record_batch import read_header, read_size
-from ..protocol.records import iterate_records
+from ..protocol.records.record_batch import read_header, read_size
+from ..protocol.records.records import iterate_records
 from .effects import AskVoter, Instant
 from .quorum_times import QuorumTimes
 from .voter_requests import (

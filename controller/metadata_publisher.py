@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from ..cluster.controller_state import check_session
-from ..cluster.metadata_image import MetadataImage
-from ..cluster.metadata_records import encode_metadata_record
-from ..cluster.poll_times import PollTimes
+from ..cluster.control.controller_state import check_session
+from ..cluster.control.poll_times import PollTimes
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.metadata.metadata_records import encode_metadata_record
 from ..protocol.errors import KafkaError, NotController
 from .controller_calls import MetadataUpdate, Poll
 from .effects import Instant, Refuse, Reply

@@ -9,7 +9,7 @@ Order, and why:
               the answer: whatever a majority answered survives every process and machine
     format    the voters first, then the cluster id, then the log: who has a log knows the voters
     install   a snapshot is there, whole and fsynced, before anything it stands for is dropped
-The rules are in cluster/voter.py, the files in voter_directory and replicated_log.
+The rules are in cluster/quorum/voter.py, the files in voter_directory and replicated_log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from ..cluster.voter import (
+from ..cluster.quorum.voter import (
     NO_SNAPSHOT,
     DoesNotJoin,
     Entry,
@@ -36,7 +36,7 @@ from ..protocol.errors import (
     InconsistentClusterId,
     KafkaStorageError,
 )
-from ..protocol.record_batch import read_header, read_size
+from ..protocol.records.record_batch import read_header, read_size
 from .effects import Refuse, Reply, RunOnDisk
 from .replicated_log import ReplicatedLog
 from .voter_directory import VoterDirectory

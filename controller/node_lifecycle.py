@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from ..cluster.controller_state import NodeRegistration
-from ..cluster.metadata_image import MetadataImage
-from ..cluster.metadata_records import decode_metadata_record
+from ..cluster.control.controller_state import NodeRegistration
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.metadata.metadata_records import decode_metadata_record
 from ..protocol.errors import (
     BrokerIdNotRegistered,
     ConnectionFailed,

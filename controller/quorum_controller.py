@@ -3,8 +3,9 @@
 Ray (or local()) decides which process starts; that alone proves nothing, so on the way up it takes
 the next controller epoch with a voter majority's promise, adopts their log (controller_election),
 and writes an EpochRecord. From then on every change is: decide on the newest image
-(cluster/controller_state), append on a majority, fsynced, apply, publish, answer; one at a time, in
-the order in which they came. A rejected append means a newer controller exists: this one ends.
+(cluster/control/controller_state), append on a majority, fsynced, apply, publish, answer; one at
+a time, in the order in which they came. A rejected append means a newer controller exists: this
+one ends.
 
 A change that was begun is carried through whether its caller still waits or not. Were it not, the
 voters would have records that the image has not, and the next change could not join on.
@@ -18,26 +19,30 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cluster import controller_state
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.cluster_health import ClusterHealth, health_of
-from ..cluster.concerned_nodes import concerned_nodes
-from ..cluster.controller_request import ConfigRules
-from ..cluster.controller_state import Sessions
-from ..cluster.metadata_image import MetadataImage, NodeImage, TopicImage
-from ..cluster.metadata_records import (
+from ..cluster.control import controller_state
+from ..cluster.control.controller_request import ConfigRules
+from ..cluster.control.controller_state import Sessions
+from ..cluster.control.partition_control import (
+    SettleLeaders,
+    may_be_unclean,
+    min_insync_replicas,
+)
+from ..cluster.metadata.cluster_health import ClusterHealth, health_of
+from ..cluster.metadata.concerned_nodes import concerned_nodes
+from ..cluster.metadata.metadata_image import MetadataImage, NodeImage, TopicImage
+from ..cluster.metadata.metadata_records import (
     ClusterRecord,
     EpochRecord,
     MetadataRecord,
     encode_metadata_record,
     voters_in,
 )
-from ..cluster.metadata_snapshot import SnapshotPolicy, encode_snapshot, end_of
-from ..cluster.partition_control import SettleLeaders, may_be_unclean, min_insync_replicas
-from ..cluster.voter import Promise
+from ..cluster.quorum.metadata_snapshot import SnapshotPolicy, encode_snapshot, end_of
+from ..cluster.quorum.voter import Promise
 from ..protocol.errors import NotController
-from ..protocol.record_batch import stamp
-from ..protocol.records import encode_records
+from ..protocol.records.record_batch import stamp
+from ..protocol.records.records import encode_records
 from .controller_calls import (
     AllocateProducerIds,
     Change,

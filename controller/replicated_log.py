@@ -2,29 +2,29 @@
 
     <data dir>/metadata/__cluster_metadata-0/
         00000000000000000000.log ...                   segments, see storage/log/partition_log
-        00000000000000368769-0000000007.checkpoint     see cluster/metadata_snapshot
+        00000000000000368769-0000000007.checkpoint     see cluster/quorum/metadata_snapshot
 
 What always holds: the log is dropped only up to a snapshot that is on this disk. A snapshot is
 written beside the old one, fsynced, renamed, the directory fsynced; only then what it stands for is
 dropped; only then the older snapshot. A start that finds any of these steps undone does it.
 
 All of it waits for the disk: call it in a thread, one call at a time. The rules are in
-cluster/voter; promises, and what is answered when, in metadata_voter.
+cluster/quorum/voter; promises, and what is answered when, in metadata_voter.
 """
 
 from __future__ import annotations
 
 import logging
 
-from ..cluster.metadata_snapshot import (
+from ..cluster.quorum.metadata_snapshot import (
     check_snapshot,
     decode_snapshot,
     parse_snapshot_name,
     snapshot_name,
 )
+from ..cluster.quorum.voter import NO_SNAPSHOT, LogEnd, joins
+from ..cluster.quorum.voter_history import VoterHistory
 from ..cluster.topic_name import METADATA_TOPIC
-from ..cluster.voter import NO_SNAPSHOT, LogEnd, joins
-from ..cluster.voter_history import VoterHistory
 from ..protocol.errors import CorruptMessage
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically

@@ -4,7 +4,8 @@ It does so until a newer controller has the promise of this node's voter; the on
 takes over that way. Made in a running process, a controller is active in a fraction of a second,
 where a new actor takes seconds, and Ray's notice of a dead node many more.
 
-Who stands when is decided in cluster/candidacy; that two controllers are safe, by the voters.
+Who stands when is decided in cluster/quorum/candidacy; that two controllers are safe, by the
+voters.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..cluster.candidacy import Candidacy
-from ..cluster.metadata_image import MetadataImage
-from ..cluster.voter import Promise
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.quorum.candidacy import Candidacy
+from ..cluster.quorum.voter import Promise
 from ..protocol.errors import ConnectionFailed, KafkaError
 from .controller_calls import Suspect
 from .effects import AskStandby, EndStandby, Instant, ProbePort, PromisedAnew, StandIn

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..cluster.metadata_image import MetadataImage
-from ..cluster.metadata_records import EpochRecord, MetadataRecord, VotersRecord
-from ..cluster.voter import Promise
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.metadata.metadata_records import EpochRecord, MetadataRecord, VotersRecord
+from ..cluster.quorum.voter import Promise
 from ..protocol.errors import InvalidRequest, RequestTimedOut
 from .controller_calls import ChangeVoter
 from .effects import AskVoter, Instant, Refuse, Reply

@@ -15,8 +15,8 @@ import uuid
 from dataclasses import asdict
 from typing import NamedTuple
 
+from ..cluster.quorum.voter import Promise
 from ..cluster.topic_name import METADATA_TOPIC
-from ..cluster.voter import Promise
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, read_file

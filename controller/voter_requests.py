@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from ..cluster.voter import NO_SNAPSHOT, LogEnd, Promise
+from ..cluster.quorum.voter import NO_SNAPSHOT, LogEnd, Promise
 
 A = TypeVar("A")
 """The type of the answer."""
@@ -103,7 +103,7 @@ class InstallSnapshot(VoterRequest[InstallAnswer]):
     The last piece brings it to the disk, and drops from the log what it stands for.
 
     asked: the controller that brings it.
-    end: see cluster/metadata_snapshot.
+    end: see cluster/quorum/metadata_snapshot.
     position: of the piece in the whole.
     size: of the whole.
 

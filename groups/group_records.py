@@ -30,8 +30,8 @@ from typing import ClassVar, NamedTuple
 from ..protocol.buffer import Buffer
 from ..protocol.codec import read_message, write_message
 from ..protocol.errors import CorruptMessage, MalformedRequest
-from ..protocol.record_batch import LOG_OVERHEAD, read_header, read_size
-from ..protocol.records import ControlType, control_type, iterate_records
+from ..protocol.records.record_batch import LOG_OVERHEAD, read_header, read_size
+from ..protocol.records.records import ControlType, control_type, iterate_records
 from ..protocol.schema import Message, Struct, Versions, wire
 
 NO_TIMESTAMP = -1

@@ -20,8 +20,8 @@ from ray.exceptions import RayTaskError
 
 from ..actors.controller.handles import CONTROLLER
 from ..actors.ray.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
-from ..cluster.rebalance import Move, Rebalance
-from ..cluster.voter_change import VoterChange
+from ..cluster.control.rebalance import Move, Rebalance
+from ..cluster.quorum.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
 from ..discovery.processes import descendants_of, start_time
 from ..discovery.ray_connection import (

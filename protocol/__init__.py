@@ -1,1 +1,9 @@
-"""Floor 0: bytes <-> values. Messages, headers, record batches, columns, errors. Pure."""
+"""Floor 0: bytes <-> values. Pure.
+
+messages/   the requests and answers of each API, generated from Kafka's schemas
+columns/    records as columns: encode, decode, Arrow
+records/    record batches, message sets, compression, as on the wire and in the log
+schema, codec, varint, header, message_generator    how messages are described, read and written
+error_code, errors                                  Kafka's codes; our exceptions
+buffer, config_key, partitioner, fetch_session_epoch   what both sides share
+"""

@@ -324,7 +324,7 @@ def generate_api(api_key: int) -> tuple[str, str]:
         imports.append("from uuid import UUID")
     imports.append("")
     if "Buffer" in body:
-        imports.append("from ..record_batch import Buffer")
+        imports.append("from ..buffer import Buffer")
     names = ["Message", "Struct", "Versions", "wire"]
     if "ZERO_UUID" in body:
         names.insert(0, "ZERO_UUID")

@@ -4,7 +4,7 @@ Here an ISR shrinks and expands. Partitions are looked at when a follower may ha
 every half of replica.lag.time.max.ms for followers that have not. All that is asked for at one
 moment goes in one AlterPartition request. One request is on its way at a time, and it is repeated
 until it is answered: an answer that was lost does not say what the controller has decided, so until
-there is one both the old ISR and the proposed one count (see cluster/leader_state).
+there is one both the old ISR and the proposed one count (see cluster/partition/leader_state).
 Source: apache/kafka server/.../AlterPartitionManager.java, ReplicaManager.maybeShrinkIsr.
 """
 
@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from ..cluster.alter_partition import (
+from ..cluster.control.alter_partition import (
     AlterPartition,
     Insync,
     PartitionState,
@@ -22,9 +22,9 @@ from ..cluster.alter_partition import (
     Verdict,
     verdict_on,
 )
-from ..cluster.controller_request import DONE
-from ..cluster.leader_state import LeaderState
-from ..cluster.metadata_image import MetadataImage
+from ..cluster.control.controller_request import DONE
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.partition.leader_state import LeaderState
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from .effects import DeadlineMoved, Effects, SendAlterPartition
 

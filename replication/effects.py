@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..cluster.alter_partition import AlterPartition, PartitionState
+from ..cluster.control.alter_partition import AlterPartition, PartitionState
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
 from ..protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from .storage_work import Work

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..cluster.metadata_image import PartitionImage, TopicImage
+from ..cluster.metadata.metadata_image import PartitionImage, TopicImage
 from ..protocol.errors import KafkaStorageError
 from ..storage.directories.log_directories import OFFLINE, LogDirectories
 from ..storage.directories.log_directory import LogDirectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..cluster.metadata_image import PartitionImage
+from ..cluster.metadata.metadata_image import PartitionImage
 from .replica import Replica
 
 

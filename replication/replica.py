@@ -1,8 +1,8 @@
 """Replica: a partition that this node holds, as its leader or as a follower.
 
-Here acks=all is answered, and an append of a follower is made. The rules are cluster/leader_state's
-and cluster/follower_state's, the log (storage/log/partition_log) checks and stores; this class
-joins them, in the order that keeps records safe.
+Here acks=all is answered, and an append of a follower is made. The rules are
+cluster/partition/leader_state and follower_state, the log (storage/log/partition_log) checks and
+stores; this class joins them, in the order that keeps records safe.
 
 Order of an append, nothing between: write to the file, log end offset, followers that wait for
 records are woken, then for the leader's own copy
@@ -14,7 +14,7 @@ records are woken, then for the leader's own copy
       pages may be gone. The directory goes offline and producers get KAFKA_STORAGE_ERROR, with the
       record in doubt, as after any crash.
 With followers a record counts when all in sync have it too, each as far as the topic asks: what a
-follower asks for next is what it has (see cluster/leader_state).
+follower asks for next is what it has (see cluster/partition/leader_state).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..cluster.follower_state import next_high_watermark
-from ..cluster.leader_state import FollowerFetch, LeaderState
-from ..cluster.metadata_image import PartitionImage
+from ..cluster.metadata.metadata_image import PartitionImage
+from ..cluster.partition.follower_state import next_high_watermark
+from ..cluster.partition.leader_state import FollowerFetch, LeaderState
 from ..protocol.buffer import Buffer
 from ..protocol.errors import (
     FencedLeaderEpoch,

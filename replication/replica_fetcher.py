@@ -2,7 +2,7 @@
 
 Here a follower truncates, appends and claims. One fetch at a time, in a fetch session (KIP-227): a
 request names the partitions whose position has changed, so a thousand idle ones cost nothing. What
-an answer means is cluster/follower_state's; this class does it to the logs.
+an answer means is cluster/partition/follower_state's; this class does it to the logs.
 
 Order, per answer: append (the page cache survives the death of this process but not of the
 machine), then, for topics that ask for it, fsync; only then the next request goes out, which tells
@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.follower_state import (
+from ..cluster.partition.follower_state import (
     FetchPosition,
     StartAt,
     Truncate,

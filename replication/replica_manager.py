@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from ..cluster.broker_config import BrokerConfig
-from ..cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from ..cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ..protocol.errors import (
     FencedLeaderEpoch,
     InvalidConfig,

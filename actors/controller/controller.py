@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ...cluster.cluster_health import ClusterHealth
-from ...cluster.metadata_image import MetadataImage
-from ...cluster.voter import Promise
+from ...cluster.metadata.cluster_health import ClusterHealth
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.quorum.voter import Promise
 from ...controller.controller_calls import ControllerCall
 from ...controller.effects import (
     AskVoter,

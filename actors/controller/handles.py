@@ -15,9 +15,9 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTaskError
 
-from ...cluster.candidacy import Candidacy
-from ...cluster.metadata_image import MetadataImage
-from ...cluster.voter import CommittedEntryLost, Promise
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.quorum.candidacy import Candidacy
+from ...cluster.quorum.voter import CommittedEntryLost, Promise
 from ...controller.controller_calls import (
     ControllerCall,
     Leave,

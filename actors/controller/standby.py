@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...cluster.candidacy import Candidacy
-from ...cluster.metadata_image import MetadataImage
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.quorum.candidacy import Candidacy
 from ...controller.effects import (
     AskStandby,
     EndStandby,

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from ...cluster.voter import Promise
+from ...cluster.quorum.voter import Promise
 from ...controller.effects import Refuse, Reply, RunOnDisk
 from ...controller.metadata_voter import MetadataVoter
 from ...controller.voter_directory import VoterDirectory

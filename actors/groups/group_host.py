@@ -1,4 +1,4 @@
-"""The groups of one node: drives groups/coordinator_runtime, a shard for each of its contexts.
+"""The groups of one node: drives coordinator_runtime, a shard for each of its contexts.
 
 Implements handlers.group_port.Groups. One event loop; what takes time happens in the shards' tasks.
 """
@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ...cluster.metadata_image import MetadataImage
-from ...groups.coordinator_runtime import CoordinatorRuntime, GroupNumbers
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...groups.coordinator.coordinator_runtime import CoordinatorRuntime, GroupNumbers
 from ...groups.group_config import GroupCoordinatorConfig
 from ...groups.group_counters import GroupCounters, MemberMemory
 from ...handlers.ports.group_port import GroupShard as GroupShardPort

@@ -1,7 +1,7 @@
 """The driver of one partition of `__consumer_offsets`: Futures, the event loop, reads in a thread.
 
-What is decided, and in which order, is groups/coordinator_context. Here its effects are carried
-out: after each input all of them, in their order, before the next input.
+What is decided, and in which order, is groups/coordinator/coordinator_context. Here its effects
+are carried out: after each input all of them, in their order, before the next input.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ...groups.committed_offsets import IsKnown
-from ...groups.coordinator import GroupCoordinator
-from ...groups.coordinator_context import CoordinatorContext
-from ...groups.coordinator_effects import (
+from ...groups.coordinator.coordinator import GroupCoordinator
+from ...groups.coordinator.coordinator_context import CoordinatorContext
+from ...groups.coordinator.coordinator_effects import (
     Answer,
     AppendBatch,
     ContextEffect,
@@ -26,12 +25,12 @@ from ...groups.coordinator_effects import (
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
-from ...groups.coordinator_requests import CoordinatorRequests
+from ...groups.coordinator.coordinator_requests import CoordinatorRequests
 from ...groups.effects import Report
 from ...groups.group_records import LogEntry, entries_in
+from ...groups.offsets.committed_offsets import IsKnown
 from ...handlers.ports.replica_port import LeaderReplica
 from ...protocol.errors import KafkaError
-from ...protocol.fetch_response import FileSlice
 from ...protocol.messages.delete_groups import DeleteGroupsResponse
 from ...protocol.messages.describe_groups import DescribedGroup
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -42,6 +41,7 @@ from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ...protocol.records.fetch_response import FileSlice
 from ..loop.line_limit import LineLimit
 
 

@@ -26,14 +26,14 @@ from prometheus_client.core import (
     Sample,
 )
 
-from ...groups.coordinator_runtime import GroupNumbers
+from ...groups.coordinator.coordinator_runtime import GroupNumbers
 from ...groups.group_counters import GroupCounters
 from ...handlers.ports.request_metrics import ApiMetrics, Histogram
 from ...protocol.error_code import ErrorCode
 from ...storage.cleaner.cleaner import CleaningReport
 
 if TYPE_CHECKING:
-    from ...cluster.metadata_image import MetadataImage
+    from ...cluster.metadata.metadata_image import MetadataImage
     from ...replication.replica import Replica
     from ..groups.group_host import GroupHost
     from ..loop.node_metrics import NodeMetrics

@@ -32,7 +32,7 @@ from typing import Final
 from ...handlers.ports.context import Node
 from ...handlers.ports.request_metrics import RequestTrace
 from ...handlers.server.dispatch import Chunks, NotServed, PeerError, check_header, dispatch
-from ...protocol.fetch_response import FileSlice
+from ...protocol.records.fetch_response import FileSlice
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
 from .page_cache import bring_in, is_resident

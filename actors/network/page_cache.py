@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ...protocol.fetch_response import FileSlice
+from ...protocol.records.fetch_response import FileSlice
 
 # The kernel reads ahead in runs of about this size, so a run is in memory as a whole or not at all.
 PROBE_STEP = 128 * 1024

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ...cluster.leader_state import FollowerFetch
+from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import ActiveProducer, Appended, FoundOffset, FoundSlice
 from ...protocol.errors import NotLeaderOrFollower
-from ...protocol.message_set import convert_down
-from ...protocol.record_batch import CODEC_MASK
+from ...protocol.records.message_set import convert_down
+from ...protocol.records.record_batch import CODEC_MASK
 from ...replication.replica import FetchWaiter, Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
 from ...storage.log.batch_validation import opens_records

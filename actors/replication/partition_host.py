@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from ...cluster.broker_config import BrokerConfig
-from ...cluster.metadata_image import MetadataImage
+from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.topic_name import INTERNAL_TOPICS
 from ...handlers.ports.context import Controller
 from ...handlers.ports.replica_port import LeaderReplica

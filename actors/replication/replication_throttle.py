@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...cluster.broker_config import BrokerConfig
-from ...cluster.metadata_image import MetadataImage
-from ...cluster.replication_quota import ReplicationQuota
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.partition.replication_quota import ReplicationQuota
 from ...replication.replica import Replica
 from ...storage.disk.throttled_replicas import names_replica
 

@@ -78,7 +78,7 @@ def produce(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Send records and time each until it is acknowledged."""
-    from ...protocol.columns import warm_up
+    from ...protocol.columns.columns import warm_up
 
     warm_up()  # or a second of compiling would be measured
     servers = bootstrap_servers(bootstrap)
@@ -130,7 +130,7 @@ def consume(
 ) -> None:
     """Read a topic from its beginning and time every poll."""
     from ...clients.consumer.consumer import Consumer
-    from ...protocol.columns import warm_up
+    from ...protocol.columns.columns import warm_up
 
     warm_up()
 

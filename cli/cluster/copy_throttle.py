@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...cluster.rebalance import Move
+    from ...cluster.control.rebalance import Move
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 SENDERS: Final = "leader.replication.throttled.replicas"

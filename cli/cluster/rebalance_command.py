@@ -14,7 +14,7 @@ from .copy_throttle import CopyThrottle
 from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
 if TYPE_CHECKING:
-    from ...cluster.rebalance import Move
+    from ...cluster.control.rebalance import Move
     from ...launch.cluster import Cluster
 
 POLL_SECONDS = 0.2

@@ -45,7 +45,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """One more copy counts, once it has everything. Three or five are good numbers."""
-    from ...cluster.voter_change import VoterChange
+    from ...cluster.quorum.voter_change import VoterChange
 
     with running_cluster(address, namespace) as cluster:
         node = _broker_of(cluster.status(), machine)
@@ -69,7 +69,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """A copy does not count any more, be it there or not."""
-    from ...cluster.voter_change import VoterChange
+    from ...cluster.quorum.voter_change import VoterChange
 
     with running_cluster(address, namespace) as cluster:
         described = cluster.status()

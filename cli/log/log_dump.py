@@ -25,7 +25,7 @@ from ..terminal.output import count_text, note, print_json_line
 from .log_files import Damage, content_of, walk_batches, walk_index
 
 if TYPE_CHECKING:
-    from ...protocol.record_batch import RecordBatchHeader
+    from ...protocol.records.record_batch import RecordBatchHeader
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SHOWN_BYTES = 120
@@ -62,9 +62,9 @@ def dump(
 
 def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool) -> None:
     from ...protocol.errors import KafkaError
-    from ...protocol.old_batches import is_old, read_old_batch
-    from ...protocol.record_batch import check_batch
-    from ...protocol.records import iterate_records
+    from ...protocol.records.old_batches import is_old, read_old_batch
+    from ...protocol.records.record_batch import check_batch
+    from ...protocol.records.records import iterate_records
 
     count, record_count = 0, 0
     with content_of(path) as data:

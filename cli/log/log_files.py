@@ -94,14 +94,14 @@ class Damage(Exception):
 def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
     """(position, size in bytes) of each batch of a segment, by its length and magic alone.
 
-    An entry of magic 0 or 1 is a batch, too (protocol/old_batches).
+    An entry of magic 0 or 1 is a batch, too (protocol/records/old_batches).
 
     Raises:
         Damage: a length that cannot be; the file ends within a batch.
     """
-    from ...protocol.message_set import MAGIC_POSITION
-    from ...protocol.old_batches import least_size
-    from ...protocol.record_batch import read_size
+    from ...protocol.records.message_set import MAGIC_POSITION
+    from ...protocol.records.old_batches import least_size
+    from ...protocol.records.record_batch import read_size
 
     position, end = 0, len(data)
     while position < end:

@@ -161,8 +161,8 @@ def _time_entry(batches: _Batches, timestamp: int, offset: int) -> str | None:
 
 def _batches_of(path: Path) -> _Batches:
     """Headers only; up to the first damage, beyond which no entry can be right."""
-    from ...protocol.old_batches import believed_header, is_old
-    from ...protocol.record_batch import HEADER_SIZE, read_header
+    from ...protocol.records.old_batches import believed_header, is_old
+    from ...protocol.records.record_batch import HEADER_SIZE, read_header
 
     positions, headers = [], []
     bases, are_old = [], []

@@ -36,8 +36,8 @@ from .log_files import (
 )
 
 if TYPE_CHECKING:
-    from ...protocol.record_batch import RecordBatchHeader
-    from ...protocol.records import Record
+    from ...protocol.records.record_batch import RecordBatchHeader
+    from ...protocol.records.records import Record
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes of records decoded in one call."""
@@ -156,8 +156,8 @@ class _LogCheck:
     ) -> tuple[RecordBatchHeader, str | None]:
         """The header of a batch, and what is wrong with it as a whole."""
         from ...protocol.errors import KafkaError
-        from ...protocol.old_batches import believed_header, is_old, read_old_batch
-        from ...protocol.record_batch import check_batch, read_header
+        from ...protocol.records.old_batches import believed_header, is_old, read_old_batch
+        from ...protocol.records.record_batch import check_batch, read_header
 
         batch = data[position : position + size]
         header = believed_header(batch) if is_old(batch) else read_header(batch)
@@ -213,7 +213,7 @@ def _records_are_sound(data: Content, batches: list[tuple[int, RecordBatchHeader
     """Decode the run as columns, which is fast; a doubt is looked into batch by batch."""
     import numpy as np
 
-    from ...protocol.columns import decode_batches
+    from ...protocol.columns.columns import decode_batches
     from ...protocol.errors import KafkaError
 
     end = batches[-1][0] + batches[-1][1].size
@@ -253,7 +253,7 @@ def _records_are_sound(data: Content, batches: list[tuple[int, RecordBatchHeader
 
 def _wrong(batch: bytes, header: RecordBatchHeader) -> str | None:
     from ...protocol.errors import KafkaError
-    from ...protocol.records import iterate_records
+    from ...protocol.records.records import iterate_records
 
     try:
         return _wrong_records(iterate_records(batch, check_crc=False), header)

@@ -29,8 +29,8 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ...protocol.record_batch import HEADER_SIZE, MAGIC, read_header
-from ...protocol.records import iterate_records
+from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header
+from ...protocol.records.records import iterate_records
 from ..fetch.fetcher import MAX_VERSION
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.connection import Address

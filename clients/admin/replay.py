@@ -21,8 +21,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from ...protocol.columns import decode_batches
-from ...protocol.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
+from ...protocol.columns.columns import decode_batches
+from ...protocol.records.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
 from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
 from ..producer.producer import Producer

@@ -8,17 +8,15 @@ They are thin: requests, batches, groups and compression are those of bradbury.C
 and the modules under them. So a connector shares a group with members of every other client.
 """
 
-from .consumer_config import ConsumerConfig
-from .consumer_connector import ConsumerConnector
-from .errors import ConsumerTimeoutException, InvalidMessageSize, QueueClosed, QueueFull
-from .event_handler import CallbackHandler, DefaultEventHandler, EventHandler, QueueItem
-from .kafka_stream import KafkaStream
-from .message import Message, MessageAndMetadata, MessageAndOffset
-from .message_set import MessageSet
-from .partitioner import DefaultPartitioner, Partitioner
-from .producer import Producer, ProducerData
-from .producer_config import ProducerConfig
-from .serializer import (
+from .consumer.consumer_config import ConsumerConfig
+from .consumer.consumer_connector import ConsumerConnector
+from .consumer.kafka_stream import KafkaStream
+from .consumer.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
+from .consumer.topic_filter import Blacklist, TopicFilter, Whitelist
+from .message.errors import ConsumerTimeoutException, InvalidMessageSize, QueueClosed, QueueFull
+from .message.message import Message, MessageAndMetadata, MessageAndOffset
+from .message.message_set import MessageSet
+from .message.serializer import (
     Decoder,
     DefaultDecoder,
     DefaultEncoder,
@@ -26,9 +24,16 @@ from .serializer import (
     StringDecoder,
     StringEncoder,
 )
-from .simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
-from .sync_producer import ProducerRequest, SyncProducer
-from .topic_filter import Blacklist, TopicFilter, Whitelist
+from .producer.event_handler import (
+    CallbackHandler,
+    DefaultEventHandler,
+    EventHandler,
+    QueueItem,
+)
+from .producer.partitioner import DefaultPartitioner, Partitioner
+from .producer.producer import Producer, ProducerData
+from .producer.producer_config import ProducerConfig
+from .producer.sync_producer import ProducerRequest, SyncProducer
 
 __all__ = [
     "EARLIEST_TIME",

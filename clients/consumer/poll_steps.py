@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...protocol.columns import decode_batches
+from ...protocol.columns.columns import decode_batches
 from ..fetch.consumer_metrics import PollMetrics
 from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...protocol.columns_arrow import Int32s
-from ...protocol.columns_loops import loops_for
+from ...protocol.columns.columns_arrow import Int32s
+from ...protocol.columns.columns_loops import loops_for
 from ..wire.topic_partition import TopicPartition
 
 Order = Literal["key", "partition"] | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ...protocol.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
+from ...protocol.records.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
 from ..wire.connection import Address
 from ..wire.metadata import ClusterView
 from ..wire.topic_partition import TopicPartition

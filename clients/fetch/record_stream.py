@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...protocol.columns import decode_batches, kernels_ready
+from ...protocol.columns.columns import decode_batches, kernels_ready
 from ...protocol.errors import KafkaError
-from ...protocol.record_batch import HEADER_SIZE, read_header
+from ...protocol.records.record_batch import HEADER_SIZE, read_header
 from ..wire.kernels import on_records
 from .fetch_state import UNKNOWN_EPOCH, FetchedRecords, FetchState
 from .fetcher import Fetcher

@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...protocol.columns import (
+from ...protocol.columns.columns import (
     EncodedBatch,
     encode_batches,
     encode_by_partition,
     partition_rows,
 )
-from ...protocol.columns_arrow import HEADERS_TYPE
+from ...protocol.columns.columns_arrow import HEADERS_TYPE
 from ...protocol.errors import KafkaError, MessageTooLarge, RequestTimedOut
 from ...protocol.partitioner import StickyPartitioner
 from ..wire.kernels import on_records

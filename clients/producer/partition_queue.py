@@ -22,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ...protocol.records import stamp_producer
+from ...protocol.records.records import stamp_producer
 from .producer_batch import ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5

@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from ...protocol.buffer import Buffer
-from ...protocol.compression import CompressionType
 from ...protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
+from ...protocol.records.compression import CompressionType
 from ..wire.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import (

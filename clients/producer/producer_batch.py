@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...protocol.buffer import Buffer
-from ...protocol.record_batch import (
+from ...protocol.records.record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     RecordBatchHeader,
     check_batch,
     stamp,
 )
-from ...protocol.records import stamp_producer
+from ...protocol.records.records import stamp_producer
 
 Rows = npt.NDArray[np.int64]
 

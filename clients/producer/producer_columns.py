@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...protocol.columns_arrow import buffers_of, record_columns
+from ...protocol.columns.columns_arrow import buffers_of, record_columns
 from .accumulator import RECORD_OVERHEAD, Columns
 
 _TABLE_BYTES: Final = 512 * 1024 * 1024

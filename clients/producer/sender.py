@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.buffer import Buffer
-from ...protocol.columns import decode_batches, encode_batches
+from ...protocol.columns.columns import decode_batches, encode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut, error_for
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

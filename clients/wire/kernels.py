@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from ...protocol.columns import kernels_ready, load_elsewhere, warm_up
+from ...protocol.columns.columns import kernels_ready, load_elsewhere, warm_up
 
 WARM_UP_RECORDS: Final = 20_000
 """Records of all clients of this process before loading begins: 60 ms of plain work."""

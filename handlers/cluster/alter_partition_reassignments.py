@@ -1,11 +1,11 @@
 """AlterPartitionReassignments (API key 45): other replicas for partitions (KIP-455).
 
-Rules: cluster/reassignment.
+Rules: cluster/control/reassignment.
 """
 
 from __future__ import annotations
 
-from ...cluster.reassignment import AlterPartitionReassignments, Reassignment
+from ...cluster.control.reassignment import AlterPartitionReassignments, Reassignment
 from ...protocol.errors import KafkaError
 from ...protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...cluster.features import FEATURES
+from ...cluster.metadata.features import FEATURES
 from ...protocol.codec import write_message
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.api_versions import (

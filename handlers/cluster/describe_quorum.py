@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from ...cluster.poll_times import PollTime
+from ...cluster.control.poll_times import PollTime
 from ...cluster.topic_name import METADATA_TOPIC
 from ...controller.controller_calls import DescribeQuorum, QuorumState
 from ...protocol.errors import KafkaError, UnknownTopicOrPartition

@@ -1,11 +1,11 @@
 """ElectLeaders (API key 43): give partitions back to their first replica, or to any that is left.
 
-Version 0 knows only preferred elections. Rules: cluster/partition_control.
+Version 0 knows only preferred elections. Rules: cluster/control/partition_control.
 """
 
 from __future__ import annotations
 
-from ...cluster.partition_control import ElectLeaders
+from ...cluster.control.partition_control import ElectLeaders
 from ...protocol.errors import KafkaError
 from ...protocol.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -5,7 +5,7 @@ Without topics: all. Unknown partitions are omitted from the answer, as Apache K
 
 from __future__ import annotations
 
-from ...cluster.reassignment import ListPartitionReassignments
+from ...cluster.control.reassignment import ListPartitionReassignments
 from ...protocol.errors import KafkaError
 from ...protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

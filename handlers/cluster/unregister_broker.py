@@ -6,7 +6,7 @@ would name a node that nobody knows.
 
 from __future__ import annotations
 
-from ...cluster.node_control import UnregisterBroker
+from ...cluster.control.node_control import UnregisterBroker
 from ...protocol.errors import KafkaError
 from ...protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,

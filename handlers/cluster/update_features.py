@@ -1,12 +1,13 @@
 """UpdateFeatures (API key 57): the level of a feature cannot be changed (KIP-584).
 
-Which there are: cluster/features. A request for the level that is there is carried out, and any
-other is refused by the feature's name. As in Apache Kafka the first error is that of the request.
+Which there are: cluster/metadata/features. A request for the level that is there is carried out,
+and any other is refused by the feature's name. As in Apache Kafka the first error is that of the
+request.
 """
 
 from __future__ import annotations
 
-from ...cluster.features import FEATURES
+from ...cluster.metadata.features import FEATURES
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.update_features import (
     FeatureUpdateKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ...cluster.voter_change import VoterChange
+from ...cluster.quorum.voter_change import VoterChange
 from ...controller.controller_calls import ChangeVoter
 from ...protocol.errors import InconsistentClusterId
 from ...protocol.schema import ZERO_UUID

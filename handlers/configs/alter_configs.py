@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ...cluster.config_control import (
+from ...cluster.control.config_control import (
     BROKER,
     BROKER_LOGGER,
     AlterConfigs,
@@ -17,7 +17,7 @@ from ...cluster.config_control import (
     Operation,
     ResourceChanges,
 )
-from ...cluster.controller_request import DONE, Outcome
+from ...cluster.control.controller_request import DONE, Outcome
 from ...protocol.errors import InvalidRequest, KafkaError
 from ...protocol.messages.alter_configs import (
     AlterConfigsRequest,

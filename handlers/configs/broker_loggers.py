@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ...cluster.config_control import ConfigChange, Operation
+from ...cluster.control.config_control import ConfigChange, Operation
 from ...protocol.errors import InvalidConfig, InvalidRequest
 
 ROOT: Final = "root"

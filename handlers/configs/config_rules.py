@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...cluster.broker_config import BrokerConfig
-from ...cluster.config_control import CLIENT_METRICS, GROUP, TOPIC
-from ...cluster.metadata_image import MetadataImage
+from ...cluster.control.config_control import CLIENT_METRICS, GROUP, TOPIC
+from ...cluster.metadata.metadata_image import MetadataImage
 from ...groups.dynamic_group_config import DynamicGroupConfig
 from ...protocol.config_key import ConfigKey, ConfigType
 from ...protocol.errors import InvalidConfig, InvalidRequest

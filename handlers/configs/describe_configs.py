@@ -8,7 +8,13 @@ How a setting is shown: config_description. Source: ConfigHelper.scala.
 
 from __future__ import annotations
 
-from ...cluster.config_control import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from ...cluster.control.config_control import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+)
 from ...cluster.topic_name import check_topic_name
 from ...protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from ...protocol.messages.describe_configs import (

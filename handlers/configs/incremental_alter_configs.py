@@ -1,11 +1,11 @@
 """IncrementalAlterConfigs (API key 44): set, unset, add to or take from single settings (KIP-339).
 
-Source: ConfigAdminManager.scala. The rules are in cluster/config_control.
+Source: ConfigAdminManager.scala. The rules are in cluster/control/config_control.
 """
 
 from __future__ import annotations
 
-from ...cluster.config_control import ConfigChange, ResourceChanges
+from ...cluster.control.config_control import ConfigChange, ResourceChanges
 from ...protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,

@@ -6,7 +6,13 @@ listed that have settings of their own.
 
 from __future__ import annotations
 
-from ...cluster.config_control import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from ...cluster.control.config_control import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+)
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.list_config_resources import (
     ConfigResource,

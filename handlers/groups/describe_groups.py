@@ -6,7 +6,7 @@ A group that nobody knows is "Dead" without an error, and from version 6 on GROU
 
 from __future__ import annotations
 
-from ...groups.group_state import GroupState
+from ...groups.classic.group_state import GroupState
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.describe_groups import (

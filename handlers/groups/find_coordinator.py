@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 
-from ...cluster.metadata_image import NO_LEADER, MetadataImage, NodeImage
+from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, NodeImage
 from ...cluster.topic_name import OFFSETS_TOPIC
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (

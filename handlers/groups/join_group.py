@@ -1,7 +1,7 @@
 """JoinGroup (API key 11): a member enters its group, or begins the next generation with it.
 
 Answered when the join phase ends, which may take the rebalance timeout. The rules are in
-groups/classic_group. Versions 0-6 cannot carry a null protocol name: it is "" there.
+groups/classic/classic_group. Versions 0-6 cannot carry a null protocol name: it is "" there.
 """
 
 from __future__ import annotations

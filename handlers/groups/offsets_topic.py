@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
-from ...cluster.metadata_image import MetadataImage
-from ...cluster.replica_placement import machine_of
-from ...cluster.topic_control import CreateTopics, NewTopic
+from ...cluster.control.topic_control import CreateTopics, NewTopic
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.partition.replica_placement import machine_of
 from ...cluster.topic_name import OFFSETS_TOPIC
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import CoordinatorNotAvailable, KafkaError

@@ -1,6 +1,6 @@
 """SyncGroup (API key 14): the leader brings the assignment, everyone else fetches a share of it.
 
-Answered when the assignment is committed. The rules are in groups/classic_group.
+Answered when the assignment is committed. The rules are in groups/classic/classic_group.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ...cluster.broker_config import BrokerConfig
-from ...cluster.controller_request import ControllerRequest
-from ...cluster.metadata_image import MetadataImage, NodeImage
+from ...cluster.control.controller_request import ControllerRequest
+from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
 from ...groups.group_config import GroupCoordinatorConfig
 from .fetch_session import FetchSessionCache

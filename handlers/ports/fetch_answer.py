@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocol.fetch_response import Endpoint, FetchedTopic
 from ...protocol.fetch_session_epoch import NO_SESSION
+from ...protocol.records.fetch_response import Endpoint, FetchedTopic
 
 
 @dataclass(slots=True)

@@ -28,9 +28,9 @@ from ...protocol.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
-from ...protocol.fetch_response import FetchedPartition
 from ...protocol.fetch_session_epoch import next_epoch
 from ...protocol.messages.fetch import FetchPartition
+from ...protocol.records.fetch_response import FetchedPartition
 from ...replication.replica import FetchWaiter
 from .replica_port import LeaderReplica
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import NamedTuple, Protocol
 
-from ...cluster.leader_state import FollowerFetch
-from ...protocol.fetch_response import FileSlice
+from ...cluster.partition.leader_state import FollowerFetch
+from ...protocol.records.fetch_response import FileSlice
 from ...replication.replica import FetchWaiter
 
 

@@ -16,8 +16,8 @@ Source: KafkaApis.maybeDownConvert (3.9), RecordsUtil.downConvert.
 from __future__ import annotations
 
 from ...protocol.errors import KafkaError
-from ...protocol.fetch_response import FetchedPartition, FetchedTopic
 from ...protocol.messages.fetch import FetchPartition, FetchRequest
+from ...protocol.records.fetch_response import FetchedPartition, FetchedTopic
 from ..ports.context import RequestContext
 from ..ports.replica_port import FoundSlice
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ...cluster.leader_state import FollowerFetch
+from ...cluster.partition.leader_state import FollowerFetch
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     KafkaError,
@@ -27,8 +27,8 @@ from ...protocol.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
 )
-from ...protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ...protocol.messages.fetch import FetchPartition, FetchRequest
+from ...protocol.records.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS

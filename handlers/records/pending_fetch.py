@@ -18,9 +18,9 @@ from uuid import UUID
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
-from ...protocol.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ...protocol.fetch_session_epoch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from ...protocol.messages.fetch import FetchRequest
+from ...protocol.records.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ...protocol.schema import ZERO_UUID
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer

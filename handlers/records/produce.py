@@ -33,7 +33,6 @@ from ...protocol.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
 )
-from ...protocol.message_set import MAGIC_POSITION
 from ...protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -45,7 +44,8 @@ from ...protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ...protocol.record_batch import HEADER_SIZE, MAGIC, read_size
+from ...protocol.records.message_set import MAGIC_POSITION
+from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_size
 from ..ports.context import RequestContext
 from ..ports.replica_port import Appended
 from .produce_response import FIRST_WITH_TOPIC_IDS, StoredBatch

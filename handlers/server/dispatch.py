@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from ...protocol.codec import read_message, write_message
 from ...protocol.errors import MalformedRequest
-from ...protocol.fetch_response import Chunk, write_fetch_response
 from ...protocol.header import (
     API_VERSIONS_KEY,
     RequestHeader,
@@ -32,6 +31,7 @@ from ...protocol.header import (
     skip_tags,
 )
 from ...protocol.messages.produce import ProduceResponse
+from ...protocol.records.fetch_response import Chunk, write_fetch_response
 from ...protocol.schema import Message, Struct
 from ..cluster.api_versions import respond_to_unknown_version
 from ..ports.context import Node, RequestContext

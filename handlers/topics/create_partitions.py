@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...cluster.controller_request import Outcome
-from ...cluster.partition_control import CreatePartitions, NewPartitions
+from ...cluster.control.controller_request import Outcome
+from ...cluster.control.partition_control import CreatePartitions, NewPartitions
 from ...protocol.errors import InvalidRequest, KafkaError
 from ...protocol.messages.create_partitions import (
     CreatePartitionsRequest,

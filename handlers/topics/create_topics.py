@@ -1,4 +1,4 @@
-"""CreateTopics (API key 19): checks of the request itself; the rules are in cluster/topic_control.
+"""CreateTopics (API key 19): checks of the request; the rules are in cluster/control/topic_control.
 
 From version 5 on the answer also shows what was made: partitions, replication factor and every
 setting with its source (KIP-525).
@@ -7,8 +7,8 @@ Source: ControllerApis.createTopics, ReplicationControlManager.createTopic.
 
 from __future__ import annotations
 
-from ...cluster.controller_request import Outcome
-from ...cluster.topic_control import CreateTopics, NewTopic, TopicOutcome
+from ...cluster.control.controller_request import Outcome
+from ...cluster.control.topic_control import CreateTopics, NewTopic, TopicOutcome
 from ...protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...cluster.controller_request import Outcome
-from ...cluster.topic_control import DeleteTopics, TopicKey, TopicOutcome
+from ...cluster.control.controller_request import Outcome
+from ...cluster.control.topic_control import DeleteTopics, TopicKey, TopicOutcome
 from ...protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from ...protocol.messages.delete_topics import (
     DeletableTopicResult,

@@ -8,7 +8,7 @@ Source: apache/kafka core/.../server/handlers/DescribeTopicPartitionsRequestHand
 
 from __future__ import annotations
 
-from ...cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ...cluster.topic_name import check_topic_name
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException

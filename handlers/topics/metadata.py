@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from ...cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
-from ...cluster.topic_control import CreateTopics, NewTopic
+from ...cluster.control.topic_control import CreateTopics, NewTopic
+from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ...cluster.topic_name import check_topic_name
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException, KafkaError

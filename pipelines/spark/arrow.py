@@ -39,8 +39,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...protocol.columns import DecodedBatches
-from ...protocol.columns_arrow import constant_text, number_array
+from ...protocol.columns.columns import DecodedBatches
+from ...protocol.columns.columns_arrow import constant_text, number_array
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Self
 from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
 from ...clients.wire.io_thread import Steps, wait
 from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
-from ...protocol.columns import DecodedBatches, decode_batches
+from ...protocol.columns.columns import DecodedBatches, decode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     KafkaError,
@@ -44,7 +44,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ...protocol.record_batch import HEADER_SIZE, read_header
+from ...protocol.records.record_batch import HEADER_SIZE, read_header
 from .failure import DATA_LOSS_REMEDY, DataLoss
 from .offsets import PartitionRange
 from .options import ReadOptions

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...clients.wire.cluster_client import ClientConfig, ClusterClient
-from ...protocol.columns import kernels_ready, warm_up
+from ...protocol.columns.columns import kernels_ready, warm_up
 from .options import FetchOptions
 
 if TYPE_CHECKING:

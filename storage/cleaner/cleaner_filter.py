@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ...protocol.buffer import Buffer
-from ...protocol.compression import compress, decompress
 from ...protocol.errors import CorruptMessage
-from ...protocol.record_batch import (
+from ...protocol.records.compression import compress, decompress
+from ...protocol.records.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_MASK,
     HEADER_SIZE,

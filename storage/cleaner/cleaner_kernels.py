@@ -7,8 +7,8 @@ The offset map is one array of three words an entry: two of hash, and the offset
 zeroed array is empty. One entry is one cache line's worth of one miss: three arrays would be three.
 The place is the hash's first word, then the next ones; at most nine in ten places are taken.
 
-Nothing is shared with protocol/columns_kernels, although both read records: numba's cache does not
-notice when a function of another file changes, and that module needs Arrow.
+Nothing is shared with protocol/columns/columns_kernels, although both read records: numba's
+cache does not notice when a function of another file changes, and that module needs Arrow.
 Source of the hash: SipHash-2-4 with 128 bits, Aumasson and Bernstein.
 
 Not here: arrays around these (cleaner_compiled). cleaner_plain is the oracle.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
-from ...protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatchHeader
+from ...protocol.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatchHeader
 from ...protocol.varint import decode_varint, decode_varlong, encode_varint
 from .cleaner_rows import KeptRecords, RecordRows, Rewrite
 

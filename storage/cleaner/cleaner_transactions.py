@@ -20,7 +20,7 @@ from struct import Struct, error
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
-from ...protocol.record_batch import HEADER_SIZE, RecordBatchHeader
+from ...protocol.records.record_batch import HEADER_SIZE, RecordBatchHeader
 from ...protocol.varint import decode_varint, decode_varlong
 from ..segments.transaction_index import AbortedTransaction
 

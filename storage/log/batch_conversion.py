@@ -13,16 +13,16 @@ Source: apache/kafka storage/.../internals/log/LogValidator.java, BrokerCompress
 from __future__ import annotations
 
 from ...protocol.buffer import Buffer
-from ...protocol.compression import CompressionType, compress
-from ...protocol.message_set import convert_up
-from ...protocol.record_batch import (
+from ...protocol.records.compression import CompressionType, compress
+from ...protocol.records.message_set import convert_up
+from ...protocol.records.record_batch import (
     CODEC_MASK,
     RecordBatchHeader,
     build_batch,
     read_header,
     stamp_max_timestamp,
 )
-from ...protocol.records import records_of
+from ...protocol.records.records import records_of
 from ..log_config import LogConfig
 from .batch_validation import validate_batch, validate_records
 

@@ -23,7 +23,7 @@ from ...protocol.errors import (
     MessageTooLarge,
     RecordListTooLarge,
 )
-from ...protocol.record_batch import (
+from ...protocol.records.record_batch import (
     CODEC_MASK,
     CONTROL_MASK,
     NO_TIMESTAMP,
@@ -33,8 +33,8 @@ from ...protocol.record_batch import (
     check_batch,
     stamp_max_timestamp,
 )
-from ...protocol.record_walk import scan_records
-from ...protocol.records import records_of, wrap_int64
+from ...protocol.records.record_walk import scan_records
+from ...protocol.records.records import records_of, wrap_int64
 from ..log_config import LogConfig
 
 LONG_MAX = 2**63 - 1

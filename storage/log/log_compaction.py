@@ -15,7 +15,7 @@ Not here: what is kept (cleaner), what a start makes of these files (log_loader)
 from __future__ import annotations
 
 from ...protocol.config_key import LONG_MAX
-from ...protocol.record_batch import NO_TIMESTAMP
+from ...protocol.records.record_batch import NO_TIMESTAMP
 from ..cleaner.cleaner import CleanedSegment, Cleaning, CleaningAborted, UncleanableLog
 from ..cleaner.cleaner_config import CleanerConfig
 from ..disk.file_system import sync_directory

@@ -14,8 +14,8 @@ Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice'
 another thread. Time comes in as now_ms; nothing here waits, except for the disk.
 
 Not here: flushing, retention, truncation, closing (log_upkeep), compaction (log_compaction), which
-replica leads and what is committed (cluster/leader_state), the checkpoints of the directory
-(log_directory).
+replica leads and what is committed (cluster/partition/leader_state), the checkpoints of the
+directory (log_directory).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...protocol.errors import (
     KafkaStorageError,
     OffsetOutOfRange,
 )
-from ...protocol.record_batch import (
+from ...protocol.records.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,

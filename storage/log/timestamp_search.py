@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...protocol.record_batch import NO_TIMESTAMP, RecordBatchHeader
-from ...protocol.record_walk import walk_records
+from ...protocol.records.record_batch import NO_TIMESTAMP, RecordBatchHeader
+from ...protocol.records.record_walk import walk_records
 from ..segments.frozen_segment import FrozenSegment
 
 

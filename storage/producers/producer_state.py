@@ -16,7 +16,7 @@ from collections import deque
 from typing import NamedTuple
 
 from ...protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
-from ...protocol.record_batch import (
+from ...protocol.records.record_batch import (
     CONTROL_MASK,
     NO_SEQUENCE,
     TRANSACTIONAL_MASK,

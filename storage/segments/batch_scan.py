@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from ...protocol.record_batch import (
+from ...protocol.records.record_batch import (
     CRC_START,
     HEADER_SIZE,
     LOG_OVERHEAD,

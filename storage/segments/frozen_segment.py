@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...protocol.record_batch import NO_TIMESTAMP, RecordBatchHeader
+from ...protocol.records.record_batch import NO_TIMESTAMP, RecordBatchHeader
 from ..disk.file_system import File
 from .batch_scan import walk_headers
 from .offset_index import OffsetIndex

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ...protocol.buffer import Buffer
-from ...protocol.record_batch import NO_TIMESTAMP, RecordBatchHeader
+from ...protocol.records.record_batch import NO_TIMESTAMP, RecordBatchHeader
 from ..disk.file_system import File, FileSystem
 from ..log_config import LogConfig
 from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers

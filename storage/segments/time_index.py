@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from ...protocol.record_batch import NO_TIMESTAMP
+from ...protocol.records.record_batch import NO_TIMESTAMP
 from ..disk.file_system import FileSystem
 from .index_file import IndexFile
 

@@ -11,9 +11,9 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
-from bradbury.cluster.voter import Promise
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.quorum.voter import Promise
 from bradbury.controller.controller_calls import AllocateProducerIds, Leave, Poll, Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (

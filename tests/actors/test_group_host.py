@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from bradbury.actors.groups.group_host import LINES_AT_ONCE
-from bradbury.cluster.metadata_image import MetadataImage, TopicImage
+from bradbury.cluster.metadata.metadata_image import MetadataImage, TopicImage
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     CoordinatorNotAvailable,

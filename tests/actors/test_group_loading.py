@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bradbury.groups import coordinator_context
+from bradbury.groups.coordinator import coordinator_context
 from bradbury.groups.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -19,7 +19,7 @@ from bradbury.protocol.errors import (
     NotCoordinator,
 )
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
-from bradbury.protocol.records import ControlType, encode_control_batch, encode_records
+from bradbury.protocol.records.records import ControlType, encode_control_batch, encode_records
 from bradbury.tests.support.led_groups import (
     NOW_MS,
     commit,

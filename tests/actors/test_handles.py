@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bradbury.actors.controller.handles import ControllerHandle
-from bradbury.cluster.candidacy import INACTIVE_MS
+from bradbury.cluster.quorum.candidacy import INACTIVE_MS
 from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.protocol.errors import ConnectionFailed, NotController
 

@@ -11,11 +11,11 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_snapshot import encode_snapshot, end_of, snapshot_name
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
-from bradbury.cluster.voter import NO_SNAPSHOT, LogEnd, Promise
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of, snapshot_name
+from bradbury.cluster.quorum.voter import NO_SNAPSHOT, LogEnd, Promise
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
@@ -29,8 +29,8 @@ from bradbury.controller.voter_requests import (
 )
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStorageError
-from bradbury.protocol.record_batch import stamp
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import encode_records
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.tests.support.memory_file_system import Inode, MemoryFileSystem
 

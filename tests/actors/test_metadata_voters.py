@@ -13,10 +13,10 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
-from bradbury.cluster.voter import CommittedEntryLost, LogEnd, Promise
+from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.quorum.voter import CommittedEntryLost, LogEnd, Promise
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (

@@ -19,7 +19,7 @@ from bradbury.actors.metrics.metrics_collector import (
     families,
     read_numbers,
 )
-from bradbury.cluster.leader_state import LeaderState
+from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.handlers.ports.request_metrics import (
     ApiMetrics,
     Histogram,

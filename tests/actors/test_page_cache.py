@@ -21,8 +21,8 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.record_batch import read_size
-from bradbury.protocol.records import encode_records, iterate_records
+from bradbury.protocol.records.record_batch import read_size
+from bradbury.protocol.records.records import encode_records, iterate_records
 from tests.support.raw_client import RawClient
 
 

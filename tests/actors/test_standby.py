@@ -14,10 +14,10 @@ import pytest
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.standby import Standby
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.candidacy import Candidacy
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.controller.controller_calls import Poll, Register
 from bradbury.controller.standby_controller import StandbyTimes
 from bradbury.handlers.ports.server_config import ServerConfig
@@ -134,8 +134,8 @@ async def create(controller: Controller, name: str) -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bradbury.cluster.candidacy.UNREACHABLE_MS", 50)
-    monkeypatch.setattr("bradbury.cluster.candidacy.STAGGER_MS", 400)
+    monkeypatch.setattr("bradbury.cluster.quorum.candidacy.UNREACHABLE_MS", 50)
+    monkeypatch.setattr("bradbury.cluster.quorum.candidacy.STAGGER_MS", 400)
 
 
 def test_the_first_that_lives_stands_in_and_knows_everything(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
-from bradbury.cluster.voter_change import VoterChange
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller.controller_calls import ChangeVoter, Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, VoterRequest

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import bradbury
 from bradbury.cli.cluster.copy_throttle import RATES, RECEIVERS, SENDERS, CopyThrottle
-from bradbury.cluster.rebalance import Move
+from bradbury.cluster.control.rebalance import Move
 
 
 def test_senders_and_receivers_of_the_moves_are_listed_and_forgotten_again(tmp_path: Path) -> None:

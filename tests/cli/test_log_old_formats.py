@@ -22,8 +22,8 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from bradbury.cli.log.log_verify import check_log
-from bradbury.protocol.compression import CompressionType
-from bradbury.protocol.lz4_header import with_old_checksum
+from bradbury.protocol.records.compression import CompressionType
+from bradbury.protocol.records.lz4_header import with_old_checksum
 from bradbury.tests.support.command_line import Command
 
 NOW = 1_420_000_000_000

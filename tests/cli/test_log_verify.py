@@ -8,8 +8,8 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 import bradbury
-from bradbury.protocol.record_batch import compute_crc
-from bradbury.protocol.records import ControlType, encode_control_batch, encode_records
+from bradbury.protocol.records.record_batch import compute_crc
+from bradbury.protocol.records.records import ControlType, encode_control_batch, encode_records
 from bradbury.tests.support.command_line import Command
 
 

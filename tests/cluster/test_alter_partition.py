@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.alter_partition import (
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.alter_partition import (
     AlterPartition,
     Insync,
     PartitionState,
@@ -15,11 +15,11 @@ from bradbury.cluster.alter_partition import (
     Verdict,
     verdict_on,
 )
-from bradbury.cluster.controller_request import DONE, Outcome
-from bradbury.cluster.leader_state import LeaderState
-from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
-from bradbury.cluster.metadata_records import TopicRecord
-from bradbury.cluster.partition_control import PREFERRED, UNCLEAN, ElectLeaders
+from bradbury.cluster.control.controller_request import DONE, Outcome
+from bradbury.cluster.control.partition_control import PREFERRED, UNCLEAN, ElectLeaders
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from bradbury.cluster.metadata.metadata_records import TopicRecord
+from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import StaleBrokerEpoch
 from tests.support.metadata import TOPIC_ID, applied, cluster, decide, registration

@@ -1,6 +1,6 @@
 """When does a node stand for controller itself?"""
 
-from bradbury.cluster.candidacy import INACTIVE_MS, STAGGER_MS, UNREACHABLE_MS, Candidacy
+from bradbury.cluster.quorum.candidacy import INACTIVE_MS, STAGGER_MS, UNREACHABLE_MS, Candidacy
 
 
 def test_never_while_the_controller_is_heard() -> None:

@@ -1,9 +1,9 @@
 """Are the partitions that need looking at counted?"""
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.cluster_health import health_of
-from bradbury.cluster.controller_state import own_min_insync
-from bradbury.cluster.metadata_image import MetadataImage
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.controller_state import own_min_insync
+from bradbury.cluster.metadata.cluster_health import health_of
+from bradbury.cluster.metadata.metadata_image import MetadataImage
 from tests.support.metadata import applied, cluster, create
 
 

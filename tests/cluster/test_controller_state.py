@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.config_control import BROKER, TOPIC
-from bradbury.cluster.controller_state import NodeRegistration, Sessions
-from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.config_control import BROKER, TOPIC
+from bradbury.cluster.control.controller_state import NodeRegistration, Sessions
+from bradbury.cluster.control.partition_control import CreatePartitions, NewPartitions
+from bradbury.cluster.control.topic_control import DeleteTopics, TopicKey
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
     PartitionRecord,
     RegisterNodeRecord,
     decode_metadata_record,
 )
-from bradbury.cluster.partition_control import CreatePartitions, NewPartitions
-from bradbury.cluster.topic_control import DeleteTopics, TopicKey
 from bradbury.protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,

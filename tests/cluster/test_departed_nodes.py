@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bradbury.cluster.departed_nodes import LISTED_MS, DepartedNodes
-from bradbury.cluster.metadata_image import MetadataImage, NodeImage
+from bradbury.cluster.metadata.departed_nodes import LISTED_MS, DepartedNodes
+from bradbury.cluster.metadata.metadata_image import MetadataImage, NodeImage
 
 
 def image(**fenced: bool) -> MetadataImage:

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bradbury.cluster.leader_state import FollowerFetch, FollowerFetchResult, LeaderState
+from bradbury.cluster.partition.leader_state import (
+    FollowerFetch,
+    FollowerFetchResult,
+    LeaderState,
+)
 from bradbury.protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
 
 LAG_MS = 10_000

@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     ConfigRecord,
     DrainRecord,
@@ -19,7 +19,7 @@ from bradbury.cluster.metadata_records import (
     TopicRecord,
     VotersRecord,
 )
-from bradbury.cluster.metadata_snapshot import (
+from bradbury.cluster.quorum.metadata_snapshot import (
     SnapshotPolicy,
     check_snapshot,
     decode_snapshot,
@@ -27,7 +27,7 @@ from bradbury.cluster.metadata_snapshot import (
     parse_snapshot_name,
     snapshot_name,
 )
-from bradbury.cluster.voter import LogEnd
+from bradbury.cluster.quorum.voter import LogEnd
 from bradbury.protocol.errors import CorruptMessage
 
 NOW = 1_700_000_000_000

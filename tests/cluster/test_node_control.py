@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.node_control import UnregisterBroker
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.node_control import UnregisterBroker
+from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.protocol.errors import BrokerIdNotRegistered, InvalidRequest
 from tests.support.metadata import applied, cluster, create, decide, registration
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bradbury.cluster.metadata_image import NO_LEADER, PartitionImage
-from bradbury.cluster.partition_change import next_partition
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, PartitionImage
+from bradbury.cluster.partition.partition_change import next_partition
 
 START = PartitionImage((1, 2, 3), (1, 2, 3), 1, 5, 7)
 

@@ -5,10 +5,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
-from bradbury.cluster.metadata_image import MetadataImage, PartitionImage
-from bradbury.cluster.reassignment import AlterPartitionReassignments, Reassignment, begun
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
+from bradbury.cluster.control.reassignment import (
+    AlterPartitionReassignments,
+    Reassignment,
+    begun,
+)
+from bradbury.cluster.metadata.metadata_image import MetadataImage, PartitionImage
 from bradbury.protocol.error_code import ErrorCode
 from tests.support.metadata import applied, cluster, create, decide
 

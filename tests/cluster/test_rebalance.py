@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.metadata_image import MetadataImage, PartitionImage
-from bradbury.cluster.rebalance import Rebalance, plan
-from bradbury.cluster.replica_placement import machine_of
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.rebalance import Rebalance, plan
+from bradbury.cluster.metadata.metadata_image import MetadataImage, PartitionImage
+from bradbury.cluster.partition.replica_placement import machine_of
 from bradbury.protocol.errors import InvalidReplicationFactor, InvalidRequest
 from tests.support.metadata import applied, cluster, create, decide, registration
 

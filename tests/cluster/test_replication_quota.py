@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from bradbury.cluster.replication_quota import ReplicationQuota
+from bradbury.cluster.partition.replication_quota import ReplicationQuota
 from bradbury.protocol.config_key import LONG_MAX
 
 SAMPLES, SAMPLE_MS = 11, 1000

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.cluster.config_control import (
+from bradbury.cluster.control.config_control import (
     BROKER,
     TOPIC,
     AlterConfigs,
@@ -11,8 +11,8 @@ from bradbury.cluster.config_control import (
     Operation,
     ResourceChanges,
 )
-from bradbury.cluster.controller_request import DONE
-from bradbury.cluster.metadata_image import MetadataImage
+from bradbury.cluster.control.controller_request import DONE
+from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.protocol.config_key import split_list
 from bradbury.protocol.error_code import ErrorCode
 from tests.support.metadata import applied, cluster, create, decide

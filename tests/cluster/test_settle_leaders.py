@@ -2,9 +2,9 @@
 
 import pytest
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage
-from bradbury.cluster.partition_control import SettleLeaders
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.partition_control import SettleLeaders
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage
 from tests.support.metadata import applied, cluster, create, decide
 
 

@@ -5,17 +5,22 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.controller_request import DONE
-from bradbury.cluster.metadata_image import NO_LEADER
-from bradbury.cluster.partition_control import (
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.controller_request import DONE
+from bradbury.cluster.control.partition_control import (
     PREFERRED,
     UNCLEAN,
     CreatePartitions,
     ElectLeaders,
     NewPartitions,
 )
-from bradbury.cluster.topic_control import CreateTopics, DeleteTopics, NewTopic, TopicKey
+from bradbury.cluster.control.topic_control import (
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    TopicKey,
+)
+from bradbury.cluster.metadata.metadata_image import NO_LEADER
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import InvalidRequest, PolicyViolation
 from tests.support.metadata import TOPIC_ID, Refused, applied, cluster, create, decide

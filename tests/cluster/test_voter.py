@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.cluster.voter import (
+from bradbury.cluster.quorum.voter import (
     NO_SNAPSHOT,
     Append,
     CommittedEntryLost,

@@ -2,14 +2,14 @@
 
 import pytest
 
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     FenceNodeRecord,
     MetadataRecord,
     RegisterNodeRecord,
 )
-from bradbury.cluster.voter_change import VoterChange
+from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.protocol.errors import (
     DuplicateVoter,
     InvalidRequest,

@@ -1,6 +1,6 @@
 """Who votes, as a log says that grows, is cut, and begins behind a snapshot?"""
 
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     ConfigRecord,
     EpochRecord,
@@ -8,9 +8,9 @@ from bradbury.cluster.metadata_records import (
     VotersRecord,
     encode_metadata_record,
 )
-from bradbury.cluster.voter_history import VoterHistory
-from bradbury.protocol.record_batch import stamp
-from bradbury.protocol.records import encode_records
+from bradbury.cluster.quorum.voter_history import VoterHistory
+from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import encode_records
 
 FIRST, SECOND = ("a",), ("a", "b")
 

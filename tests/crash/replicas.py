@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bradbury.protocol.record_batch import check_batch, read_size
-from bradbury.protocol.records import iterate_records
+from bradbury.protocol.records.record_batch import check_batch, read_size
+from bradbury.protocol.records.records import iterate_records
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log.partition_log import PartitionLog

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig

@@ -1,6 +1,10 @@
 """When does a timer of a coordinator fire?"""
 
-from bradbury.groups.coordinator_timer import LATE_MS, STALE_ENTRIES, CoordinatorTimer
+from bradbury.groups.coordinator.coordinator_timer import (
+    LATE_MS,
+    STALE_ENTRIES,
+    CoordinatorTimer,
+)
 from bradbury.groups.effects import TimerKey, TimerKind
 
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bradbury.groups.classic.group_state import GroupState
 from bradbury.groups.effects import (
     Append,
     GroupsDeleted,
@@ -24,7 +25,6 @@ from bradbury.groups.effects import (
     TimerKind,
 )
 from bradbury.groups.group_counters import MemberMemory
-from bradbury.groups.group_state import GroupState
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import G, GroupDriver, subscription
 

@@ -1,6 +1,10 @@
 """When do committed offsets expire, and what is the time when the clock is not to be trusted? (KIP-211)"""
 
-from bradbury.groups.retention import GROUPS_AT_ONCE, LEAP_FACTOR, OFFSETS_AT_ONCE
+from bradbury.groups.offsets.offset_retention import (
+    GROUPS_AT_ONCE,
+    LEAP_FACTOR,
+    OFFSETS_AT_ONCE,
+)
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.group_driver import GroupDriver, subscription
 

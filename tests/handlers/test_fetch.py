@@ -11,7 +11,7 @@ from bradbury.actors.loop.step_driver import StepDriver
 from bradbury.actors.replication.conversion_queue import ConversionPool
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.broker_config import BrokerConfig
-from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records import fetch

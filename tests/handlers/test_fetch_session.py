@@ -12,9 +12,9 @@ from bradbury.protocol.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
-from bradbury.protocol.fetch_response import FetchedPartition
 from bradbury.protocol.fetch_session_epoch import next_epoch
 from bradbury.protocol.messages.fetch import FetchPartition
+from bradbury.protocol.records.fetch_response import FetchedPartition
 
 EVICTION_MS = 120_000
 NO_ID = UUID(int=0)

@@ -16,7 +16,12 @@ from uuid import UUID
 import pytest
 
 from bradbury.actors.groups.group_host import GroupHost
-from bradbury.cluster.metadata_image import MetadataImage, NodeImage, PartitionImage, TopicImage
+from bradbury.cluster.metadata.metadata_image import (
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    TopicImage,
+)
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.handlers.ports.request_metrics import RequestMetrics
 from bradbury.handlers.server.dispatch import dispatch

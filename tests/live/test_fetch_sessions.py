@@ -28,7 +28,7 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.tests.support.raw_client import RawClient
 
 _names = itertools.count(1)

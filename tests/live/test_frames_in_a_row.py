@@ -16,7 +16,7 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from tests.support.raw_client import RawClient
 
 SHORT, MIDDLE, LONG, HUGE = 100, 40_000, 700_000, 1_000_000

@@ -26,7 +26,7 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from tests.support.raw_client import RawClient
 
 VERSIONS = [(key, v) for key, api in APIS.items() for v in range(api.lowest, api.highest + 1)]

@@ -52,7 +52,7 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from tests.support.raw_client import RawClient
 
 PARTITIONS = 1500

@@ -47,7 +47,7 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from tests.support.raw_client import RawClient
 
 LOADING = 14

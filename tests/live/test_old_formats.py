@@ -8,7 +8,6 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.record.memory_records import MemoryRecords
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.message_set import convert_down, encode_message
 from bradbury.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -27,8 +26,9 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.record_batch import check_batch
-from bradbury.protocol.records import encode_records, iterate_records
+from bradbury.protocol.records.message_set import convert_down, encode_message
+from bradbury.protocol.records.record_batch import check_batch
+from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.tests.support.raw_client import RawClient
 from bradbury.tests.support.raw_topics import make_topic, produce
 

@@ -27,8 +27,8 @@ from bradbury.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from bradbury.protocol.messages.produce import (
     ProduceResponse,
 )
-from bradbury.protocol.record_batch import build_batch, check_batch, read_size
-from bradbury.protocol.records import encode_records, iterate_records
+from bradbury.protocol.records.record_batch import build_batch, check_batch, read_size
+from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.tests.support.raw_client import RawClient
 from bradbury.tests.support.raw_topics import make_topic, produce, produce_request
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.cluster.features import FEATURES
+from bradbury.cluster.metadata.features import FEATURES
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from bradbury.protocol.messages.create_acls import (
@@ -46,7 +46,7 @@ from bradbury.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from bradbury.protocol.records import encode_records, iterate_records
+from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.tests.support.raw_client import RawClient
 from bradbury.tests.support.raw_topics import make_topic
 

@@ -41,8 +41,8 @@ from bradbury.protocol.messages.produce import (
     PartitionProduceData,
     ProduceResponse,
 )
-from bradbury.protocol.record_batch import check_batch, read_header
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.record_batch import check_batch, read_header
+from bradbury.protocol.records.records import encode_records
 from bradbury.tests.support.raw_client import RawClient
 from bradbury.tests.support.raw_topics import make_topic, produce, produce_request
 

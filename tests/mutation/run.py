@@ -2,7 +2,7 @@
 
     python -m bradbury.tests.mutation.run --mutants 150 [--seed 1] [--jobs 2] [--seeds 40]
     python -m bradbury.tests.mutation.run --only "groups/*" --mutants 20
-    python -m bradbury.tests.mutation.run --at groups/coordinator_loader.py:77    all of one line
+    python -m bradbury.tests.mutation.run --at groups/coordinator/coordinator_loader.py:77    all of one line
 
 A sample of the mutants of the pure core, half of them in step objects; the same for the same seed
 and source. Each runs against the simulation and the fast tests (judges.py). What became of a mutant
@@ -243,7 +243,9 @@ def main() -> int:
     else:
         mutations = sample(all_mutations(given.only or ("*",)), given.mutants, given.seed)
     if not mutations:
-        parser.error("no mutants there; give paths from the package's root, e.g. groups/join.py")
+        parser.error(
+            "no mutants there; give paths from the package's root, e.g. groups/classic/join.py"
+        )
     kept = {} if given.again else read_kept()
     left = [each for each in mutations if each.mutation_id not in kept]
     if left:

@@ -97,7 +97,7 @@ def test_a_sample_is_the_same_each_time_and_half_of_it_are_steps() -> None:
         return Mutation(path, number, "f", "dropped", 0, 1, "", "x", f"{path}{number}")
 
     steps = [mutation(number, "replication/replica.py") for number in range(50)]
-    rules = [mutation(number, "cluster/leader_state.py") for number in range(500)]
+    rules = [mutation(number, "cluster/partition/leader_state.py") for number in range(500)]
     chosen = sample(rules + steps, 40, 1)
     assert chosen == sample(steps + rules, 40, 1)
     assert chosen != sample(steps + rules, 40, 2)
@@ -129,13 +129,15 @@ def test_a_process_sees_the_mutant_and_the_checkout_stays_what_it_is(tmp_path: P
         ).stdout.strip()
 
     tree = tree_for(tmp_path / "tree")
-    source = (ROOT / "groups/group_state.py").read_text()
-    tree.put("groups/group_state.py", source + "A = 1\n")
+    source = (ROOT / "groups/classic/group_state.py").read_text()
+    tree.put("groups/classic/group_state.py", source + "A = 1\n")
     assert seen("print(it.A)") == "1"
-    tree.put("groups/group_state.py", source + "A = 2\n")  # of the same size, at the same time
+    tree.put(
+        "groups/classic/group_state.py", source + "A = 2\n"
+    )  # of the same size, at the same time
     assert seen("print(it.A)") == "2"
     tree.clear()
     assert seen("print(hasattr(it, 'A'))") == "False"
-    assert (ROOT / "groups/group_state.py").read_text() == source
+    assert (ROOT / "groups/classic/group_state.py").read_text() == source
     tree.remove()
     assert not tree.folder.exists()

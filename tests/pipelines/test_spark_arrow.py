@@ -7,7 +7,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from bradbury.pipelines.spark.arrow import COLUMNS, ArrowRows, check_projection, row_schema
-from bradbury.protocol.columns import decode_batches, encode_batch
+from bradbury.protocol.columns.columns import decode_batches, encode_batch
 
 
 def decoded(count: int, *, headers: pa.Array | None = None, value_bytes: int = 4):

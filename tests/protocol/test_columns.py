@@ -15,8 +15,8 @@ from aiokafka.record.default_records import (
 from hypothesis import HealthCheck, given, settings, strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from bradbury.protocol import columns_loops
-from bradbury.protocol.columns import (
+from bradbury.protocol.columns import columns_loops
+from bradbury.protocol.columns.columns import (
     HEADERS_TYPE,
     DecodedBatches,
     Producer,
@@ -27,10 +27,10 @@ from bradbury.protocol.columns import (
     encode_by_partition,
     warm_up,
 )
-from bradbury.protocol.compression import CompressionType
 from bradbury.protocol.errors import MessageTooLarge
-from bradbury.protocol.record_batch import check_batch, stamp
-from bradbury.protocol.records import encode_records, iterate_records, stamp_producer
+from bradbury.protocol.records.compression import CompressionType
+from bradbury.protocol.records.record_batch import check_batch, stamp
+from bradbury.protocol.records.records import encode_records, iterate_records, stamp_producer
 
 CODECS = list(CompressionType)
 KAFKA_PYTHON_CODECS = CODECS[:3]  # it needs further packages for lz4 and zstd: see aiokafka below

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from bradbury.protocol import columns_compiled, columns_loops, columns_plain
-from bradbury.protocol.columns import DecodedBatches, decode_batches, warm_up
-from bradbury.protocol.compression import CompressionType, compress
+from bradbury.protocol.columns import columns_compiled, columns_loops, columns_plain
+from bradbury.protocol.columns.columns import DecodedBatches, decode_batches, warm_up
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from bradbury.protocol.record_batch import (
+from bradbury.protocol.records.compression import CompressionType, compress
+from bradbury.protocol.records.record_batch import (
     HEADER,
     build_batch,
     compute_crc,
@@ -25,7 +25,7 @@ from bradbury.protocol.record_batch import (
     stamp,
     stamp_max_timestamp,
 )
-from bradbury.protocol.records import (
+from bradbury.protocol.records.records import (
     ControlType,
     encode_control_batch,
     encode_record,
@@ -431,7 +431,7 @@ if sys.argv[1] == "nowhere":
     from numba.core.caching import CacheImpl
     CacheImpl._locator_classes = []  # as where neither package nor home can be written
 from bradbury.protocol import columns
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 batch = encode_records([(0, None, b"x", ())] * 1000)
 loaded = []
 for _ in range(202):

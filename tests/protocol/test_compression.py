@@ -12,7 +12,6 @@ import pytest
 import snappy
 from hypothesis import given, strategies as st
 
-from bradbury.protocol.compression import CompressionType, compress, decompress
 from bradbury.protocol.errors import (
     CorruptMessage,
     InvalidConfig,
@@ -20,6 +19,7 @@ from bradbury.protocol.errors import (
     KafkaError,
     UnsupportedCompressionType,
 )
+from bradbury.protocol.records.compression import CompressionType, compress, decompress
 
 CODECS = list(CompressionType)
 REAL_CODECS = CODECS[1:]
@@ -212,7 +212,7 @@ def snappy_liar() -> bytes:
 PROBE = """
 import resource, sys
 from pathlib import Path
-from bradbury.protocol.compression import decompress
+from bradbury.protocol.records.compression import decompress
 from bradbury.protocol.errors import InvalidRecord, KafkaError
 codec, bomb = int(sys.argv[1]), Path(sys.argv[2]).read_bytes()
 try:

@@ -14,7 +14,6 @@ from hypothesis import given, settings, strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from bradbury.protocol.compression import CompressionType, compress, decompress
 from bradbury.protocol.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -23,15 +22,21 @@ from bradbury.protocol.errors import (
     MessageTooLarge,
     UnsupportedCompressionType,
 )
-from bradbury.protocol.lz4_header import with_old_checksum, with_right_checksum, xxh32
-from bradbury.protocol.message_set import convert_down, convert_up, encode_message, read_entries
-from bradbury.protocol.record_batch import (
+from bradbury.protocol.records.compression import CompressionType, compress, decompress
+from bradbury.protocol.records.lz4_header import with_old_checksum, with_right_checksum, xxh32
+from bradbury.protocol.records.message_set import (
+    convert_down,
+    convert_up,
+    encode_message,
+    read_entries,
+)
+from bradbury.protocol.records.record_batch import (
     CONTROL_MASK,
     build_batch,
     check_batch,
     stamp_max_timestamp,
 )
-from bradbury.protocol.records import (
+from bradbury.protocol.records.records import (
     ControlType,
     encode_control_batch,
     encode_records,

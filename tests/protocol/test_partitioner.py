@@ -9,8 +9,8 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given, settings, strategies as st
 from kafka.partitioner import DefaultPartitioner, murmur2 as kafka_python_murmur2
 
-from bradbury.protocol import columns_compiled, columns_plain
-from bradbury.protocol.columns import partition_rows
+from bradbury.protocol.columns import columns_compiled, columns_plain
+from bradbury.protocol.columns.columns import partition_rows
 from bradbury.protocol.partitioner import (
     StickyPartitioner,
     java_hash_code,

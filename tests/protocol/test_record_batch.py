@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord
-from bradbury.protocol.record_batch import (
+from bradbury.protocol.records.record_batch import (
     CRC_START,
     HEADER_SIZE,
     build_batch,

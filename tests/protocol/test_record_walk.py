@@ -5,8 +5,8 @@ from hypothesis import given, strategies as st
 from kafka.record import MemoryRecords
 
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from bradbury.protocol.record_batch import build_batch
-from bradbury.protocol.record_walk import walk_records
+from bradbury.protocol.records.record_batch import build_batch
+from bradbury.protocol.records.record_walk import walk_records
 from bradbury.tests.support.batches import make_batch
 
 

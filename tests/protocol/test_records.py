@@ -9,10 +9,15 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.record.memory_records import MemoryRecords
 from kio.records.readers import read_batch as kio_read_batch
 
-from bradbury.protocol.compression import CompressionType, compress
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from bradbury.protocol.record_batch import build_batch, check_batch, stamp, stamp_max_timestamp
-from bradbury.protocol.records import (
+from bradbury.protocol.records.compression import CompressionType, compress
+from bradbury.protocol.records.record_batch import (
+    build_batch,
+    check_batch,
+    stamp,
+    stamp_max_timestamp,
+)
+from bradbury.protocol.records.records import (
     ControlType,
     Record,
     control_type,
@@ -272,7 +277,7 @@ def test_the_module_needs_neither_numpy_nor_pyarrow() -> None:
     from pathlib import Path
 
     code = (
-        "import sys, bradbury.protocol.records as records\n"
+        "import sys, bradbury.protocol.records.records as records\n"
         "list(records.iterate_records(records.encode_records([(1, b'k', b'v', [])], codec=4)))\n"
         "sys.exit(any(name in sys.modules for name in ('numpy', 'pyarrow', 'numba')))"
     )

@@ -10,19 +10,19 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.alter_partition import AlterPartition, Insync, ProposedIsr
-from bradbury.cluster.controller_request import DONE
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.leader_state import FollowerFetch
-from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
-from bradbury.cluster.metadata_quorum import MetadataQuorum
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
+from bradbury.cluster.control.controller_request import DONE
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from bradbury.cluster.metadata.metadata_records import (
     ConfigRecord,
     RegisterNodeRecord,
     TopicRecord,
 )
-from bradbury.cluster.voter import LogEnd, Promise
+from bradbury.cluster.partition.leader_state import FollowerFetch
+from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
+from bradbury.cluster.quorum.voter import LogEnd, Promise
 from bradbury.controller.voter_requests import (
     AppendAnswer,
     AppendEntries,
@@ -34,8 +34,13 @@ from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.records import fetch_reading
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
-from bradbury.protocol.record_batch import RecordBatchHeader, read_header, read_size, stamp
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.record_batch import (
+    RecordBatchHeader,
+    read_header,
+    read_size,
+    stamp,
+)
+from bradbury.protocol.records.records import encode_records
 from bradbury.tests.support.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.planted_faults import planted
 from bradbury.tests.support.simulated_bench import PARTITION, Bench

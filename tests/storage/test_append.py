@@ -17,7 +17,7 @@ from bradbury.protocol.errors import (
     OffsetOutOfRange,
     RecordListTooLarge,
 )
-from bradbury.protocol.record_batch import build_batch, check_batch, compute_crc, stamp
+from bradbury.protocol.records.record_batch import build_batch, check_batch, compute_crc, stamp
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch
 from bradbury.tests.support.logs import open_log, read_all

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, strategies as st
 from kafka.record import MemoryRecords
 
-from bradbury.protocol.compression import CompressionType, compress
 from bradbury.protocol.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -14,9 +13,10 @@ from bradbury.protocol.errors import (
     KafkaError,
     MessageTooLarge,
 )
-from bradbury.protocol.message_set import encode_message
-from bradbury.protocol.record_batch import build_batch, check_batch, read_header
-from bradbury.protocol.records import encode_record, encode_records, iterate_records
+from bradbury.protocol.records.compression import CompressionType, compress
+from bradbury.protocol.records.message_set import encode_message
+from bradbury.protocol.records.record_batch import build_batch, check_batch, read_header
+from bradbury.protocol.records.records import encode_record, encode_records, iterate_records
 from bradbury.storage.log.batch_conversion import (
     convert_batch,
     convert_message_set,

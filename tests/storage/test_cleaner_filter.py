@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from bradbury.protocol.errors import CorruptMessage
-from bradbury.protocol.record_batch import (
+from bradbury.protocol.records.record_batch import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
     HEADER_SIZE,

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bradbury.benchmarks.kafka_broker import KafkaBroker
-from bradbury.protocol.record_batch import check_batch, read_header, read_size
-from bradbury.protocol.records import encode_records, iterate_records
+from bradbury.protocol.records.record_batch import check_batch, read_header, read_size
+from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.directories.partition_directory import encode_id
 from bradbury.storage.disk.file_system import OsFileSystem

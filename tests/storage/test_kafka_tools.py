@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.kafka_jars import require_kafka, run_java

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bradbury.protocol.errors import CorruptMessage
-from bradbury.protocol.record_batch import build_batch
+from bradbury.protocol.records.record_batch import build_batch
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.batches import make_batch

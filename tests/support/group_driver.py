@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from bradbury.groups.coordinator import GroupCoordinator
+from bradbury.groups.classic.join import Join
+from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.effects import Append, CancelTimer, Effect, Reply, Report, StartTimer, TimerKey
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters
@@ -19,7 +20,6 @@ from bradbury.groups.group_records import (
     decode_group_record,
     encode_group_record,
 )
-from bradbury.groups.join import Join
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.delete_groups import DeleteGroupsResponse
 from bradbury.protocol.messages.describe_groups import DescribedGroup

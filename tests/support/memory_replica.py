@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bradbury.handlers.ports.replica_port import Appended
 from bradbury.protocol.errors import OffsetOutOfRange
-from bradbury.protocol.record_batch import read_header, stamp
+from bradbury.protocol.records.record_batch import read_header, stamp
 from bradbury.replication.replica import FetchWaiter
 
 

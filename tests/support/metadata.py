@@ -3,23 +3,23 @@
 from typing import Any, TypeVar
 from uuid import UUID
 
-from bradbury.cluster import controller_state
-from bradbury.cluster.config_control import (
+from bradbury.cluster.control import controller_state
+from bradbury.cluster.control.config_control import (
     TOPIC,
     AlterConfigs,
     ConfigChange,
     Operation,
     ResourceChanges,
 )
-from bradbury.cluster.controller_request import ControllerRequest
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.control.controller_request import ControllerRequest
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     decode_metadata_record,
     encode_metadata_record,
 )
-from bradbury.cluster.topic_control import CreateTopics, NewTopic
 from bradbury.handlers.configs.config_rules import ServerConfigRules
 from bradbury.handlers.ports.server_config import ServerConfig
 

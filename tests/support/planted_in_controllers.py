@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bradbury.cluster import alter_partition, controller_state
-from bradbury.cluster.metadata_image import PartitionImage
-from bradbury.cluster.metadata_quorum import MetadataQuorum
-from bradbury.cluster.metadata_snapshot import encode_snapshot, end_of
-from bradbury.cluster.partition_change import next_partition
-from bradbury.cluster.voter_change import VoterChange
+from bradbury.cluster.control import alter_partition, controller_state
+from bradbury.cluster.metadata.metadata_image import PartitionImage
+from bradbury.cluster.partition.partition_change import next_partition
+from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
+from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
+from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller import metadata_voter
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.node_lifecycle import NodeLifecycle

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bradbury.groups.classic_group import ClassicGroup
-from bradbury.groups.coordinator import GroupCoordinator
-from bradbury.groups.coordinator_context import CoordinatorContext
-from bradbury.groups.coordinator_loader import CoordinatorLoader
-from bradbury.groups.coordinator_runtime import CoordinatorRuntime
-from bradbury.groups.coordinator_timer import CoordinatorTimer
+from bradbury.groups.classic.classic_group import ClassicGroup
+from bradbury.groups.classic.group_members import GroupMembers
+from bradbury.groups.classic.group_rebalance import GroupRebalance
+from bradbury.groups.coordinator.coordinator import GroupCoordinator
+from bradbury.groups.coordinator.coordinator_context import CoordinatorContext
+from bradbury.groups.coordinator.coordinator_loader import CoordinatorLoader
+from bradbury.groups.coordinator.coordinator_runtime import CoordinatorRuntime
+from bradbury.groups.coordinator.coordinator_timer import CoordinatorTimer
 from bradbury.groups.effects import (
     Append,
     AssignmentStored,
@@ -19,9 +21,7 @@ from bradbury.groups.effects import (
     TimerKey,
     TimerKind,
 )
-from bradbury.groups.group_members import GroupMembers
-from bradbury.groups.group_rebalance import GroupRebalance
-from bradbury.groups.offsets import GroupOffsets
+from bradbury.groups.offsets.group_offsets import GroupOffsets
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaStorageError
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
-from bradbury.cluster import partition_change, reassignment
-from bradbury.cluster.follower_state import Truncate
-from bradbury.cluster.leader_state import LeaderState
-from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.cluster.control import reassignment
+from bradbury.cluster.metadata.metadata_image import PartitionImage
+from bradbury.cluster.partition import partition_change
+from bradbury.cluster.partition.follower_state import Truncate
+from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.handlers.records import fetch_reading
 from bradbury.replication import replica_fetcher, replica_manager
 from bradbury.replication.alter_partition_manager import AlterPartitionManager

@@ -1,6 +1,6 @@
 """Voters, rival controllers and a network that loses, repeats and reorders, all from one seed.
 
-It drives the rules the broker runs (cluster/voter, cluster/metadata_quorum). Each record of the
+It drives the rules the broker runs (cluster/quorum/voter, cluster/quorum/metadata_quorum). Each record of the
 log is one entry. Nothing here knows a clock: a step is one random event. Snapshots take the place
 of what is committed; voters are added, from a few that do not vote yet, and removed.
 
@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bradbury.cluster.metadata_quorum import MetadataQuorum
-from bradbury.cluster.voter import (
+from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
+from bradbury.cluster.quorum.voter import (
     NO_SNAPSHOT,
     Append,
     Entry,

@@ -7,7 +7,7 @@ What single requests can get wrong is in raw_requests.
 from collections.abc import Iterator
 from typing import Any
 
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.schema import Message
 from tests.support.sample_requests import NOW, Sample, make
 

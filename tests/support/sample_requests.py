@@ -29,7 +29,7 @@ from bradbury.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.schema import ZERO_UUID, Message
 from tests.support.raw_client import RawClient
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
     MetadataRecord,
     PartitionRecord,
     RegisterNodeRecord,
     TopicRecord,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 from bradbury.storage.log.partition_log import PartitionLog
 
 from .simulated_cluster import TOPIC, TOPIC_ID, SimulatedCluster

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from bradbury.cluster.metadata_image import NO_LEADER
+from bradbury.cluster.metadata.metadata_image import NO_LEADER
 from bradbury.protocol.errors import KafkaError, OffsetOutOfRange, error_for
 from bradbury.protocol.messages.fetch import (
     FetchPartition,
@@ -18,7 +18,7 @@ from bradbury.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.records import encode_records
 
 from .simulated_fetcher import answer_fetch
 from .simulated_network import LOST, Answer, Process

@@ -15,8 +15,8 @@ from random import Random
 from uuid import UUID
 
 from bradbury.cluster.broker_config import BrokerConfig
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_records import (
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     ConfigRecord,
     EpochRecord,
@@ -26,13 +26,13 @@ from bradbury.cluster.metadata_records import (
     TopicRecord,
     encode_metadata_record,
 )
+from bradbury.cluster.quorum.voter import LogEnd, Promise
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
-from bradbury.cluster.voter import LogEnd, Promise
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
-from bradbury.groups.group_state import GroupState
+from bradbury.groups.classic.group_state import GroupState
 from bradbury.protocol.errors import KafkaError
-from bradbury.protocol.record_batch import stamp
-from bradbury.protocol.records import encode_records
+from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import encode_records
 from bradbury.storage.log_config import LogConfig
 
 from .simulated_clients import Producer, Reader

@@ -11,11 +11,11 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.broker_config import BrokerConfig
-from bradbury.cluster.controller_request import ControllerRequest
-from bradbury.cluster.metadata_image import MetadataImage
-from bradbury.cluster.metadata_records import MetadataRecord
-from bradbury.cluster.voter import Promise
-from bradbury.cluster.voter_change import VoterChange
+from bradbury.cluster.control.controller_request import ControllerRequest
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import MetadataRecord
+from bradbury.cluster.quorum.voter import Promise
+from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall, Leave
 from bradbury.controller.effects import (
     AskVoter,

@@ -16,8 +16,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Self
 
-from bradbury.cluster.partition_control import PREFERRED, ElectLeaders
-from bradbury.cluster.reassignment import AlterPartitionReassignments, Reassignment
+from bradbury.cluster.control.partition_control import PREFERRED, ElectLeaders
+from bradbury.cluster.control.reassignment import AlterPartitionReassignments, Reassignment
 from bradbury.controller.controller_calls import (
     AllocateProducerIds,
     Change,

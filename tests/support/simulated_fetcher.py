@@ -14,7 +14,6 @@ from bradbury.handlers.ports.fetch_answer import FetchAnswer
 from bradbury.handlers.records import list_offsets
 from bradbury.handlers.records.pending_fetch import PendingFetch, begin_fetch
 from bradbury.protocol.errors import ConnectionFailed
-from bradbury.protocol.fetch_response import FetchedPartition
 from bradbury.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -27,6 +26,7 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from bradbury.protocol.records.fetch_response import FetchedPartition
 from bradbury.replication.effects import SendFetch, SendListOffsets
 
 from .simulated_network import Answer

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bradbury.groups.coordinator import GroupCoordinator
+from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.group_records import entries_in
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError

@@ -1,4 +1,4 @@
-"""The driver of a simulated node's group coordinators: groups/coordinator_runtime and its contexts
+"""The driver of a simulated node's group coordinators: groups/coordinator/coordinator_runtime and its contexts
 over simulated replicas and virtual time, and the oracle told of what is answered.
 
 As actors/groups/group_host and group_shard drive them. Tickets are the functions that take an answer.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bradbury.groups.coordinator import GroupCoordinator
-from bradbury.groups.coordinator_context import ContextState, CoordinatorContext
-from bradbury.groups.coordinator_effects import (
+from bradbury.groups.coordinator.coordinator import GroupCoordinator
+from bradbury.groups.coordinator.coordinator_context import ContextState, CoordinatorContext
+from bradbury.groups.coordinator.coordinator_effects import (
     Answer as AnswerRequest,
     AppendBatch,
     ReadLog,
@@ -19,8 +19,8 @@ from bradbury.groups.coordinator_effects import (
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
-from bradbury.groups.coordinator_requests import CoordinatorRequests
-from bradbury.groups.coordinator_runtime import CoordinatorRuntime
+from bradbury.groups.coordinator.coordinator_requests import CoordinatorRequests
+from bradbury.groups.coordinator.coordinator_runtime import CoordinatorRuntime
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_records import GroupRecord, entries_in
 from bradbury.protocol.errors import KafkaError, KafkaStorageError

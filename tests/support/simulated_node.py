@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
-from bradbury.cluster.alter_partition import ProposedIsr
-from bradbury.cluster.candidacy import Candidacy
-from bradbury.cluster.controller_state import NodeRegistration
-from bradbury.cluster.metadata_image import MetadataImage
+from bradbury.cluster.control.alter_partition import ProposedIsr
+from bradbury.cluster.control.controller_state import NodeRegistration
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.controller.effects import (

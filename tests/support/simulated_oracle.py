@@ -23,11 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bradbury.cluster.metadata_image import NO_LEADER, MetadataImage, PartitionImage
-from bradbury.cluster.metadata_records import decode_metadata_record
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
+from bradbury.cluster.metadata.metadata_records import decode_metadata_record
 from bradbury.controller.controller_calls import AllocateProducerIds, ControllerCall
-from bradbury.protocol.record_batch import read_header
-from bradbury.protocol.records import iterate_records
+from bradbury.protocol.records.record_batch import read_header
+from bradbury.protocol.records.records import iterate_records
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
-from bradbury.cluster.leader_state import LeaderState
+from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.protocol.errors import KafkaError
 from bradbury.replication.replica import Replica
 from bradbury.storage.log.partition_log import PartitionLog

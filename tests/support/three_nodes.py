@@ -7,7 +7,7 @@ from typing import Any
 
 import bradbury
 from bradbury.actors.node import Node
-from bradbury.cluster.metadata_image import PartitionImage
+from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.protocol.buffer import Buffer
 from bradbury.replication.replica import Replica
 

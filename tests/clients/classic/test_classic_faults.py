@@ -25,7 +25,7 @@ from bradbury.clients.classic import (
     ProducerData,
     SimpleConsumer,
 )
-from bradbury.protocol.columns import encode_batch
+from bradbury.protocol.columns.columns import encode_batch
 from bradbury.protocol.errors import (
     ConnectionFailed,
     KafkaError,
@@ -34,7 +34,7 @@ from bradbury.protocol.errors import (
 )
 from bradbury.protocol.messages import fetch as wire
 from bradbury.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from bradbury.protocol.record_batch import stamp
+from bradbury.protocol.records.record_batch import stamp
 from bradbury.tests.support.scripted_broker import (
     CUT_OFF,
     GARBAGE,

@@ -14,10 +14,10 @@ from bradbury.clients.classic import (
     Producer,
     ProducerConfig,
     Whitelist,
-    consumer_config,
-    producer_config,
 )
-from bradbury.clients.classic.turns import Turns
+from bradbury.clients.classic.consumer import consumer_config
+from bradbury.clients.classic.consumer.turns import Turns
+from bradbury.clients.classic.producer import producer_config
 from bradbury.protocol.errors import InvalidConfig
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import bradbury
-from bradbury.protocol.columns import encode_batch
+from bradbury.protocol.columns.columns import encode_batch
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, TopicAuthorizationFailed
 from bradbury.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -21,7 +21,7 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
-from bradbury.protocol.record_batch import stamp
+from bradbury.protocol.records.record_batch import stamp
 from bradbury.tests.support.fault_proxy import FaultProxy
 from bradbury.tests.support.scripted_broker import (
     CUT_OFF,

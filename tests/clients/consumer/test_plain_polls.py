@@ -5,7 +5,7 @@ import pytest
 import bradbury
 from bradbury.clients.fetch import record_stream
 from bradbury.clients.wire.topic_partition import TopicPartition
-from bradbury.protocol import columns_loops, columns_plain
+from bradbury.protocol.columns import columns_loops, columns_plain
 
 COUNT = 400
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from bradbury.clients.producer.partition_queue import MAX_EPOCH, Identity, PartitionQueue
 from bradbury.clients.producer.producer_batch import Appended, ProducerBatch
-from bradbury.protocol.columns import encode_batch
-from bradbury.protocol.record_batch import check_batch, read_header
+from bradbury.protocol.columns.columns import encode_batch
+from bradbury.protocol.records.record_batch import check_batch, read_header
 
 
 class NoDelivery:

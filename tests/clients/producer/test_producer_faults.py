@@ -32,7 +32,7 @@ from bradbury.protocol.messages.init_producer_id import (
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
-from bradbury.protocol.record_batch import read_header
+from bradbury.protocol.records.record_batch import read_header
 from bradbury.tests.support.fault_proxy import FaultProxy
 from bradbury.tests.support.scripted_broker import (
     CUT_OFF,

@@ -1,0 +1,264 @@
+"""SimpleConsumer: reads from one broker, where the caller says, and keeps nothing (0.7, A13).
+
+    consumer = SimpleConsumer("10.0.0.5", 9092)
+    offset = consumer.get_offsets_before("flights", 0, EARLIEST_TIME, 1)[0]
+    for message, next_offset in consumer.fetch(FetchRequest("flights", 0, offset, 1_000_000)):
+        ...  # next_offset is where to fetch on; it may be stored with the output
+
+What always holds:
+    Every request goes to this broker: it refuses partitions that another one leads.
+    Offsets are the caller's: there is no group, no reset, no commit.
+
+Fetches are answered at once, also with nothing, as in 0.7.
+
+Not here: opening what was fetched (message_set); groups (consumer_connector).
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from ....protocol.errors import ConnectionFailed, KafkaError, error_for
+from ....protocol.messages import fetch as fetch_messages
+from ....protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ....protocol.schema import Message as WireMessage
+from ...fetch.fetcher import MAX_VERSION
+from ...wire.cluster_client import DATA, ClientConfig, ClusterClient
+from ...wire.connection import Address
+from ...wire.io_thread import Steps, wait
+from ..message.message_set import MessageSet
+
+R = TypeVar("R", bound=WireMessage)
+
+LATEST_TIME: Final = -1
+EARLIEST_TIME: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """What to read of one partition. offset: of the first message. max_size: bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_size: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("partition", 0), ("offset", 0), ("max_size", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is at least {least}, not {getattr(self, name)}")
+
+
+class SimpleConsumer:
+    """Usable from any thread; closes with `close` or `with`. It connects with the first request.
+
+    Args:
+        host, port: the broker. Partitions have leaders: Admin.describe_topics says which.
+        so_timeout: milliseconds that an answer may take.
+        buffer_size: bytes of the socket's receive buffer.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        so_timeout: int = 30_000,
+        buffer_size: int = 64 * 1024,
+        *,
+        client_id: str = "bradbury-simple-consumer",
+    ) -> None:
+        for name, value in (("so_timeout", so_timeout), ("buffer_size", buffer_size)):
+            if value < 1:
+                raise ValueError(f"{name} is at least 1, not {value}")
+        self._address = Address(host, port)
+        self._so_timeout = so_timeout
+        self._client = ClusterClient(
+            str(self._address),
+            config=ClientConfig(
+                client_id=client_id,
+                request_timeout_ms=so_timeout,
+                connect_timeout_ms=so_timeout,
+                receive_buffer_bytes=buffer_size,
+            ),
+        )
+        self._finalizer = weakref.finalize(self, self._client.close)
+
+    def fetch(self, request: FetchRequest) -> MessageSet:
+        """The messages from `offset` on, as many as fit in `max_size`; empty at the log's end.
+
+        Raises:
+            InvalidMessageSize: the next messages are larger than `max_size`; says how large.
+            OffsetOutOfRange: the offset is not, or no longer, in the log.
+            NotLeaderOrFollower: another broker leads the partition.
+            UnknownTopicOrPartition: there is none such here.
+            ConnectionFailed: the broker does not answer within `so_timeout`.
+        """
+        [found] = self._fetch([request])
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet]:
+        """Several fetches in one request, answered in their order.
+
+        A partition that is refused does not spoil the others: `error` of its set says why, and
+        iterating the set raises it.
+
+        Raises:
+            ValueError: no request, or two for one partition.
+            ConnectionFailed: as `fetch`.
+        """
+        if not requests:
+            raise ValueError("multifetch needs at least one FetchRequest")
+        counts = Counter((request.topic, request.partition) for request in requests)
+        for (topic, partition), count in counts.items():
+            if count > 1:
+                raise ValueError(f"{topic}-{partition} is asked for {count} times in one request")
+        found = self._fetch(requests)
+        for number, (request, one) in enumerate(zip(requests, found, strict=True)):
+            if one.error is None and not one.size_in_bytes and one.high_watermark > request.offset:
+                # There was no room left in the answer, or the next batch is larger than max_size:
+                # asked for alone it comes whole, and it shows.
+                [found[number]] = self._fetch([request])
+        return found
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time_ms: int, max_offsets: int
+    ) -> list[int]:
+        """Offsets from which one may read, newest first, at most `max_offsets`.
+
+        Each is the first one of a segment of the log, or its end: places to begin at, not the very
+        record of that time, which is `Admin.list_offsets`.
+
+        Args:
+            time_ms: milliseconds since 1970: segments whose newest record is not younger;
+                LATEST_TIME: from the end of the log on; EARLIEST_TIME: only the first offset.
+
+        Raises:
+            UnsupportedVersion: the broker no longer answers this question (Apache Kafka 4).
+            NotLeaderOrFollower, UnknownTopicOrPartition, ConnectionFailed: as `fetch`.
+        """
+        if max_offsets < 1:
+            raise ValueError(f"max_offsets is at least 1, not {max_offsets}")
+        if time_ms < EARLIEST_TIME:
+            raise ValueError(f"{time_ms} is no time: milliseconds, LATEST_TIME or EARLIEST_TIME")
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=partition,
+                            timestamp=time_ms,
+                            max_num_offsets=max_offsets,
+                        )
+                    ],
+                )
+            ],
+        )
+        response = self._ask(request, ListOffsetsResponse, max_version=0)
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                if (topic_answer.name, answer.partition_index) == (topic, partition):
+                    if answer.error_code:
+                        raise _refused(answer.error_code, topic, partition, self._address)
+                    return list(answer.old_style_offsets)
+        raise _nothing_said(topic, partition, self._address)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- on the wire -------------------------------------------------------------------------
+
+    def _fetch(self, requests: Iterable[FetchRequest]) -> list[MessageSet]:
+        topics: dict[str, fetch_messages.FetchTopic] = {}
+        for one in requests:
+            topics.setdefault(
+                one.topic, fetch_messages.FetchTopic(topic=one.topic)
+            ).partitions.append(
+                fetch_messages.FetchPartition(
+                    partition=one.partition,
+                    fetch_offset=one.offset,
+                    partition_max_bytes=min(one.max_size, 2**31 - 1),
+                )
+            )
+        response = self._ask(
+            fetch_messages.FetchRequest(topics=list(topics.values())),
+            fetch_messages.FetchResponse,
+            max_version=MAX_VERSION,
+        )
+        if response.error_code:
+            raise error_for(response.error_code, f"{self._address} refuses the fetch")
+        answers = {
+            (topic.topic, answer.partition_index): answer
+            for topic in response.responses
+            for answer in topic.partitions
+        }
+        return [self._message_set(one, answers.get((one.topic, one.partition))) for one in requests]
+
+    def _message_set(
+        self, request: FetchRequest, answer: fetch_messages.PartitionData | None
+    ) -> MessageSet:
+        error: KafkaError | None = None
+        if answer is None:
+            error = _nothing_said(request.topic, request.partition, self._address)
+        elif answer.error_code:
+            error = _refused(answer.error_code, request.topic, request.partition, self._address)
+        return MessageSet(
+            b"" if answer is None or answer.error_code else answer.records or b"",
+            topic=request.topic,
+            partition=request.partition,
+            initial_offset=request.offset,
+            max_size=request.max_size,
+            high_watermark=-1 if answer is None else answer.high_watermark,
+            error=error,
+        )
+
+    def _ask(self, request: WireMessage, response: type[R], *, max_version: int) -> R:
+        """Send `request`; once more if the connection, which may have idled, was lost under it."""
+
+        def steps() -> Steps[R]:
+            sent = self._client.send(
+                self._address, request, response, lane=DATA, max_version=max_version
+            )
+            return (yield from wait(sent))
+
+        deadline = time.monotonic() + self._so_timeout / 1000
+        try:
+            return self._client.run(steps())
+        except ConnectionFailed:
+            if self._client.closed or time.monotonic() >= deadline:
+                raise
+        return self._client.run(steps())
+
+
+def _refused(code: int, topic: str, partition: int, address: Address) -> KafkaError:
+    return error_for(code, f"{topic}-{partition} at {address}: {error_for(code)}")
+
+
+def _nothing_said(topic: str, partition: int, address: Address) -> KafkaError:
+    return KafkaError(f"{topic}-{partition} at {address}: the answer does not mention it")

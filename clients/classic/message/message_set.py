@@ -1,0 +1,122 @@
+"""A message set: the bytes of one fetched partition, opened one batch after another.
+
+What always holds:
+    Nothing is decoded or checked before the iteration gets there: a batch at a time.
+    A batch that is cut off at the end is left for the next fetch, whose offset is the last one that
+    was handed out, or `next_offset`.
+    Messages below the offset that was asked for, which a batch may begin with, are omitted.
+
+Today a batch of records takes the place of 0.7's compressed message, and comes whole or not at all.
+
+Not here: asking a broker (simple_consumer), the bytes of a batch (protocol/columns/columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from ....protocol.buffer import Buffer
+from ....protocol.columns.columns import decode_batches
+from ....protocol.errors import CorruptMessage, KafkaError
+from ....protocol.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, read_header, read_size
+from ...wire.kernels import on_records
+from .errors import InvalidMessageSize
+from .message import Message, MessageAndOffset
+
+
+class MessageSet:
+    """Iterable any number of times.
+
+    Args:
+        initial_offset: the offset that was asked for.
+        max_size: bytes that were asked for; a first batch beyond it is an error, as in 0.7.
+        high_watermark: the end of the log when it was fetched.
+        error: why there is nothing; the iteration raises it.
+    """
+
+    def __init__(
+        self,
+        records: Buffer,
+        *,
+        topic: str,
+        partition: int,
+        initial_offset: int,
+        max_size: int,
+        high_watermark: int = -1,
+        error: Exception | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.initial_offset = initial_offset
+        self.high_watermark = high_watermark
+        self._records = memoryview(records)
+        self.valid_bytes = 0
+        self.next_offset = initial_offset
+        self.error = error or self._walk(max_size)
+
+    @property
+    def size_in_bytes(self) -> int:
+        return len(self._records)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last batch is not whole: fetch on at `next_offset`."""
+        return self.valid_bytes < len(self._records)
+
+    def __iter__(self) -> Iterator[MessageAndOffset]:
+        """Each message, and the offset to fetch on at when it is done.
+
+        Raises:
+            InvalidMessageSize: not even the first batch fits in `max_size`.
+            CorruptMessage: a batch is damaged; what came before it is good.
+            KafkaError: the broker has refused this partition.
+        """
+        if self.error is not None:
+            raise self.error
+        position = 0
+        while position < self.valid_bytes:
+            size = read_size(self._records, position)[1]
+            yield from self._open(self._records[position : position + size])
+            position += size
+
+    def _open(self, batch: memoryview) -> Iterator[MessageAndOffset]:
+        header = read_header(batch)
+        on_records(max(0, header.record_count))
+        decoded = decode_batches(
+            batch,
+            topic=self.topic,
+            partition=self.partition,
+            fetch_offset=self.initial_offset,
+        )
+        table = decoded.table
+        for offset, timestamp, key, payload in zip(
+            table.column("offset").to_pylist(),
+            table.column("timestamp").cast(pa.int64()).to_pylist(),
+            table.column("key").to_pylist(),
+            table.column("value").to_pylist(),
+            strict=True,
+        ):
+            yield MessageAndOffset(Message(payload, key, timestamp), offset + 1)
+
+    def _walk(self, max_size: int) -> KafkaError | None:
+        """Find the last whole batch, by the headers alone."""
+        records = self._records
+        first_size = read_size(records)[1] if len(records) >= LOG_OVERHEAD else len(records)
+        while len(records) - self.valid_bytes >= HEADER_SIZE:
+            header = read_header(records, self.valid_bytes)
+            if header.size < HEADER_SIZE or header.size > len(records) - self.valid_bytes:
+                break
+            self.valid_bytes += header.size
+            self.next_offset = max(self.next_offset, header.next_offset)
+        if len(records) and (first_size > max_size or not self.valid_bytes):
+            self.valid_bytes, self.next_offset = 0, self.initial_offset
+            where = f"{self.topic}-{self.partition}: the messages at offset {self.initial_offset}"
+            if len(records) >= LOG_OVERHEAD and first_size < HEADER_SIZE:
+                return CorruptMessage(f"{where} say that they take {first_size} bytes")
+            size = f"{first_size}" if len(records) >= LOG_OVERHEAD else f"more than {first_size}"
+            return InvalidMessageSize(
+                f"{where} take {size} bytes, and max_size is {max_size}; fetch with more"
+            )
+        return None

@@ -1,0 +1,8 @@
+"""What the controller decides: a request and the present image in, records and an answer out.
+
+controller_request, controller_state      a request; the state that requests are decided on
+topic_control, partition_control          topics, their partitions and leaders
+alter_partition                           other in-sync replicas, as a leader asks for them
+reassignment, rebalance                   other replicas; which moves even the load
+config_control, node_control, poll_times  settings; nodes; when each node was last heard
+"""

@@ -1,0 +1,193 @@
+"""A leader asks for other in-sync replicas: AlterPartition, as the controller decides it.
+
+The leader counts nobody out before the answer, and everybody in from the question on, so between
+the two each possible ISR has what is acknowledged. Refusals tell the leader what to do: wait for
+newer metadata (fenced, version), go back to what was (ineligible), or ask again (anything else).
+Source: validateAlterPartitionData in apache/kafka ReplicationControlManager.java; KIP-497, KIP-841,
+KIP-903.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Final, NamedTuple
+from uuid import UUID
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ..metadata.metadata_image import MetadataImage, PartitionImage
+from ..metadata.metadata_records import MetadataRecord
+from ..partition.leader_state import LeaderState
+from ..partition.partition_change import next_partition
+from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .partition_control import min_insync_replicas
+
+ANY_EPOCH: Final = -1
+
+
+class Insync(NamedTuple):
+    """A replica and the broker epoch it fetches with; ANY_EPOCH from versions that tell none."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class ProposedIsr(NamedTuple):
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[Insync, ...]
+    is_recovering: bool = False
+
+
+class PartitionState(NamedTuple):
+    """The outcome; and the partition as it is now, if the outcome is DONE."""
+
+    outcome: Outcome
+    partition: PartitionImage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
+    """Answered for every partition, in order.
+
+    Raises StaleBrokerEpoch for all: the asking node has been registered anew.
+    """
+
+    # The leader goes back to the ISR that it knows; another controller may have changed it.
+    needs_confirmation: ClassVar[bool] = True
+    node_id: int
+    broker_epoch: int
+    partitions: tuple[ProposedIsr, ...]
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[PartitionState, ...]]:
+        node = image.nodes.get(self.node_id)
+        if node is None or node.epoch != self.broker_epoch:
+            raise StaleBrokerEpoch(f"node {self.node_id} is not in epoch {self.broker_epoch}")
+        records: list[MetadataRecord] = []
+        answers = []
+        for proposed in self.partitions:
+            try:
+                changed, is_new = self._change(image, rules, proposed)
+            except KafkaError as error:
+                answers.append(PartitionState(Outcome.of(error)))
+                continue
+            if is_new:
+                records.append(changed.to_record(proposed.topic_id, proposed.partition))
+            answers.append(PartitionState(DONE, changed))
+        return records, tuple(answers)
+
+    def _change(
+        self, image: MetadataImage, rules: ConfigRules, proposed: ProposedIsr
+    ) -> tuple[PartitionImage, bool]:
+        topic = image.topic_by_id(proposed.topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"there is no topic {proposed.topic_id}")
+        if not 0 <= proposed.partition < len(topic.partitions):
+            raise UnknownTopicOrPartition(f"there is no {topic.name}-{proposed.partition}")
+        partition = topic.partitions[proposed.partition]
+        where = f"{topic.name}-{proposed.partition}"
+        _check_epochs(partition, proposed, where)
+        if partition.leader != self.node_id:
+            raise InvalidRequest(f"{where} is led by node {partition.leader}")
+        if proposed.partition_epoch < partition.partition_epoch:
+            raise InvalidUpdateVersion(
+                f"{where} is in partition epoch {partition.partition_epoch}, "
+                f"not {proposed.partition_epoch}"
+            )
+        isr = tuple(each.node_id for each in proposed.isr)
+        if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas):
+            raise InvalidRequest(f"{where}: {isr} are not some of its replicas")
+        if partition.leader not in isr:
+            raise InvalidRequest(f"{where}: its leader is not in {isr}")
+        if proposed.is_recovering and (len(isr) > 1 or not partition.recovering):
+            raise InvalidRequest(f"{where}: only a leader alone can be recovering, from the start")
+        _check_eligible(image, proposed, where)
+        active = {node.node_id for node in image.live_nodes()}
+        settled = partition.with_recovering(recovering=proposed.is_recovering)
+        changed = next_partition(
+            settled,
+            is_active=active.__contains__,
+            min_insync_replicas=min_insync_replicas(image, rules, topic),
+            isr=isr,
+        )
+        if changed is settled and settled is not partition:
+            changed = settled.in_next_epoch()
+        return changed, changed is not partition
+
+
+def _check_epochs(partition: PartitionImage, proposed: ProposedIsr, where: str) -> None:
+    if (
+        proposed.leader_epoch > partition.leader_epoch
+        or proposed.partition_epoch > partition.partition_epoch
+    ):
+        # The leader has heard of a newer controller's decision: this one is behind.
+        raise NotController(f"{where}: this controller does not know the leader's epoch yet")
+    if proposed.leader_epoch < partition.leader_epoch:
+        raise FencedLeaderEpoch(f"{where} is in leader epoch {partition.leader_epoch}")
+
+
+def _check_eligible(image: MetadataImage, proposed: ProposedIsr, where: str) -> None:
+    """Nobody joins who is fenced, or who was restarted since the leader heard of it (KIP-903)."""
+    for node_id, broker_epoch in proposed.isr:
+        node = image.nodes.get(node_id)
+        if node is None or node.fenced:
+            raise IneligibleReplica(f"{where}: node {node_id} is not in service")
+        if broker_epoch not in (ANY_EPOCH, node.epoch):
+            raise IneligibleReplica(f"{where}: node {node_id} is in epoch {node.epoch} now")
+
+
+# The controller has refused for good; what it goes by may be what was before the question.
+REFUSED: Final = (
+    ErrorCode.INELIGIBLE_REPLICA,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+)
+# Newer metadata is on its way to the leader, and settles it.
+OVERTAKEN: Final = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+
+
+class Verdict(Enum):
+    """What a leader does about an answer to its proposal."""
+
+    ADOPT = "the ISR is what the answer says"
+    GO_BACK = "the ISR stays what it was"
+    WAIT = "it is over, or the metadata will say"
+    ASK_AGAIN = "nothing is known: the same once more"
+
+
+def verdict_on(
+    leader: LeaderState | None, proposed: ProposedIsr, answer: PartitionState
+) -> Verdict:
+    """`leader`: as it is when the answer comes; None if it leads no more."""
+    if leader is None or leader.leader_epoch != proposed.leader_epoch:
+        return Verdict.WAIT
+    if answer.outcome == DONE and answer.partition is not None:
+        if answer.partition.partition_epoch <= leader.partition_epoch:
+            return Verdict.GO_BACK  # it has changed nothing
+        if answer.partition.leader_epoch == leader.leader_epoch:
+            return Verdict.ADOPT
+        return Verdict.WAIT
+    if answer.outcome.code in REFUSED:
+        is_same = leader.partition_epoch == proposed.partition_epoch
+        return Verdict.GO_BACK if is_same else Verdict.WAIT
+    return Verdict.WAIT if answer.outcome.code in OVERTAKEN else Verdict.ASK_AGAIN

@@ -1,0 +1,85 @@
+"""What can be asked of the controller: a request that decides for itself, given the newest image.
+
+A request is a value that crosses actors. The controller (controller/quorum_controller.py) runs
+`decide` while no other change is under way, makes the records durable, applies them, and returns
+the answer. So a new request is one new class: nothing between handler and rule has to know it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import KafkaError
+from ..metadata.metadata_image import MetadataImage
+from ..metadata.metadata_records import MetadataRecord
+
+A = TypeVar("A")
+
+
+class Outcome(NamedTuple):
+    """What became of one part of a request: an error code, 0 for done, and words for people."""
+
+    code: int
+    message: str | None
+
+    @classmethod
+    def of(cls, error: KafkaError) -> Outcome:
+        return cls(error.code, str(error))
+
+
+DONE = Outcome(ErrorCode.NONE, None)
+
+
+class ConfigRules(Protocol):
+    """Which settings there are and what they may be. The tables stand in three folders."""
+
+    def is_list(self, resource_type: int, name: str) -> bool: ...
+
+    def default_of(self, image: MetadataImage, resource_type: int, name: str) -> str:
+        """The value that counts while the resource has none of its own."""
+        ...
+
+    def topic_defaults(self, image: MetadataImage) -> tuple[int, int]:
+        """Partitions and replication factor of a topic that is created without them."""
+        ...
+
+    def check_topic(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
+        """Raises InvalidConfig unless a topic may have these settings of its own."""
+        ...
+
+    def check_group(self, configs: Mapping[str, str]) -> None:
+        """Raises InvalidConfig unless a group may have these settings of its own."""
+        ...
+
+    def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
+        """May the node `name` ("": all nodes) be given these settings while it runs?
+
+        Raises:
+            InvalidRequest: one cannot be changed now, or its value is not allowed, by itself or
+                beside what a topic says.
+            InvalidConfig: there is no such setting.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRequest(ABC, Generic[A]):
+    """A is the type of the answer.
+
+    needs_confirmation: an answer without a change counts, too, so only the present controller may
+        give it; one that was deposed and does not know must not.
+    validate_only: decide and answer, change nothing.
+    is_repeated: an earlier try was sent and its answer lost; it may have been carried out.
+    """
+
+    needs_confirmation: ClassVar[bool] = False
+    validate_only: bool = False
+    is_repeated: bool = False
+
+    @abstractmethod
+    def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], A]:
+        """(what changes, the answer). Pure. May raise a KafkaError: then nothing changes."""

@@ -1,0 +1,199 @@
+"""Other replicas for partitions that exist: more, fewer, elsewhere (KIP-455).
+
+    asked        replicas = those wanted, then those that are to go; adding and removing say which
+    under way    the added ones follow the leader until they are in sync
+    complete     by the change of the ISR that brings the last of them in (partition_change)
+    given up     the added ones go again
+
+The partition is led and acknowledged all the time; what is in sync counts as ever.
+Source: PartitionReassignmentReplicas, ReplicationControlManager in apache/kafka; KIP-860.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...protocol.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    KafkaError,
+    NoReassignmentInProgress,
+)
+from ..metadata.metadata_image import MetadataImage, PartitionImage
+from ..metadata.metadata_records import MetadataRecord
+from ..partition.partition_change import next_partition
+from ..partition.replica_placement import check_replicas
+from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .partition_control import (
+    PartitionOutcome,
+    TopicOutcomes,
+    min_insync_replicas,
+    partition_of,
+)
+from .topic_control import role_for
+
+
+class Reassignment(NamedTuple):
+    """replicas None: give up the reassignment that is under way."""
+
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
+    """Answered for every partition asked.
+
+    allows_other_factor: whether a partition may get more or fewer replicas than it has.
+    """
+
+    topics: tuple[tuple[str, tuple[Reassignment, ...]], ...]
+    allows_other_factor: bool = True
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], TopicOutcomes]:
+        records: list[MetadataRecord] = []
+        answers = []
+        for topic, partitions in self.topics:
+            outcomes = []
+            for wanted in partitions:
+                try:
+                    records += self._reassign(image, rules, topic, wanted)
+                except KafkaError as error:
+                    outcomes.append(PartitionOutcome(wanted.partition, Outcome.of(error)))
+                else:
+                    outcomes.append(PartitionOutcome(wanted.partition, DONE))
+            answers.append((topic, tuple(outcomes)))
+        return records, tuple(answers)
+
+    def _reassign(
+        self, image: MetadataImage, rules: ConfigRules, name: str, wanted: Reassignment
+    ) -> list[MetadataRecord]:
+        partition = partition_of(image, name, wanted.partition)
+        topic = image.topics[name]
+        where = f"{name}-{wanted.partition}"
+        if wanted.replicas is None:
+            changed = given_up(partition, where, min_insync_replicas(image, rules, topic))
+        else:
+            self._check(image, name, where, partition, wanted.replicas)
+            changed = begun(partition, wanted.replicas)
+        active = {node.node_id for node in image.live_nodes()}
+        settled = next_partition(
+            changed,
+            is_active=active.__contains__,
+            min_insync_replicas=min_insync_replicas(image, rules, topic),
+        )
+        if settled is changed and changed is not partition:
+            settled = changed.in_next_epoch()
+        if settled is partition:
+            return []
+        if not {*partition.replicas} <= {*settled.replicas} and (
+            settled.leader_epoch == partition.leader_epoch
+        ):
+            # Whoever is no replica any more must not be taken for one.
+            settled = replace(settled, leader_epoch=settled.leader_epoch + 1)
+        return [settled.to_record(topic.topic_id, wanted.partition)]
+
+    def _check(
+        self,
+        image: MetadataImage,
+        name: str,
+        where: str,
+        partition: PartitionImage,
+        replicas: tuple[int, ...],
+    ) -> None:
+        known = {
+            node_id: node for node_id, node in image.nodes.items() if role_for(name) in node.roles
+        }
+        check_replicas(replicas, known, where)
+        factor = len(partition.replicas) - len(partition.adding)
+        if not self.allows_other_factor and len(replicas) != factor:
+            raise InvalidReplicationFactor(
+                f"{where} has {factor} replicas and would have {len(replicas)}"
+            )
+        fenced = [node for node in replicas if image.nodes[node].fenced]
+        if not any(node in partition.isr for node in replicas) and len(fenced) == len(replicas):
+            raise InvalidReplicaAssignment(f"{where}: none of the nodes {replicas} is in service")
+
+
+class OngoingReassignment(NamedTuple):
+    topic: str
+    number: int
+    partition: PartitionImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPartitionReassignments(ControllerRequest[tuple[OngoingReassignment, ...]]):
+    """topics: (name, partitions) asked of; None: all. Asked of the controller, as a node may not
+    know yet of a reassignment that it has just passed on.
+    """
+
+    topics: tuple[tuple[str, tuple[int, ...]], ...] | None
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[OngoingReassignment, ...]]:
+        del rules
+        asked: Iterable[tuple[str, Iterable[int]]] = self.topics or ()
+        if self.topics is None:
+            asked = ((name, range(len(each.partitions))) for name, each in image.topics.items())
+        return [], tuple(
+            OngoingReassignment(name, index, partition)
+            for name, indexes in asked
+            for index in indexes
+            if (partition := image.partition(name, index)) is not None and partition.is_reassigned
+        )
+
+
+def begun(partition: PartitionImage, wanted: tuple[int, ...]) -> PartitionImage:
+    """With the replicas `wanted` on their way, and those that are not to go."""
+    if wanted == partition.replicas and not partition.is_reassigned:
+        return partition
+    removing = tuple(node for node in partition.replicas if node not in wanted)
+    settled = {*partition.replicas} - {*partition.adding}
+    return replace(
+        partition,
+        replicas=wanted + removing,
+        adding=tuple(node for node in wanted if node not in settled),
+        removing=removing,
+    )
+
+
+def given_up(partition: PartitionImage, where: str, min_insync: int) -> PartitionImage:
+    """Without the replicas that were to come.
+
+    What is committed is on those in sync and those that are eligible: if too few of them would stay
+    it would be on fewer than `min_insync`, which the loss of so many less one must not touch.
+    Apache Kafka gives up all the same, and looks only that one stays.
+
+    Raises:
+        NoReassignmentInProgress: there is nothing to give up.
+        InvalidReplicaAssignment: too few of those that would stay have what is committed.
+    """
+    if not partition.is_reassigned:
+        raise NoReassignmentInProgress(f"no reassignment of {where} is under way")
+    isr = tuple(node for node in partition.isr if node not in partition.adding)
+    if not isr:
+        raise InvalidReplicaAssignment(
+            f"{where}: only replicas that were to come are in sync, so it cannot be given up"
+        )
+    replicas = tuple(node for node in partition.replicas if node not in partition.adding)
+    elr = tuple(node for node in partition.elr if node not in partition.adding)
+    have_all, had_all = {*isr, *elr}, {*partition.isr, *partition.elr}
+    if len(have_all) < min(min_insync, len(replicas)) and have_all != had_all:
+        raise InvalidReplicaAssignment(
+            f"{where}: of the replicas {replicas} that would stay only {sorted(have_all)} have all "
+            f"that is committed, and min.insync.replicas is {min_insync}: let it go on, or ask for "
+            "these replicas instead, which waits for them"
+        )
+    return replace(
+        partition,
+        replicas=replicas,
+        isr=isr,
+        elr=elr,
+        adding=(),
+        removing=(),
+    )

@@ -1,0 +1,201 @@
+"""Which replicas go where, so that every node has its share, or a machine none.
+
+Deterministic and stable: nothing moves that need not, and a second look at the result moves
+nothing. A replica is a replica: sizes are not known here.
+
+    1  replicas on machines that are drained go to the nodes with the fewest
+    2  while one node has two more than another, the first gives one to the second
+    3  while one node is the first replica of two partitions more than another, they change places
+
+What always holds: a partition keeps its number of replicas, each on a machine of its own, and in as
+many racks as it had or more, unless a drained machine was the last of its rack.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...protocol.errors import InvalidReplicationFactor, InvalidRequest
+from ..metadata.metadata_image import MetadataImage, NodeImage
+from ..metadata.metadata_records import DrainRecord, MetadataRecord
+from ..partition.replica_placement import machine_of
+from .controller_request import DONE, ConfigRules, ControllerRequest
+from .reassignment import AlterPartitionReassignments, Reassignment
+from .topic_control import role_for
+
+
+class Move(NamedTuple):
+    topic: str
+    partition: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance(ControllerRequest[tuple[Move, ...]]):
+    """Begin to move replicas; answered with what moves.
+
+    drain: a machine that gets nothing more and is to be left. Given back by `restore`.
+    most: partitions that are moved at once, at most; ask again when they are done.
+
+    Raises:
+        InvalidRequest: no node is on that machine.
+        InvalidReplicationFactor: the machines that stay are too few for some partition.
+    """
+
+    drain: str | None = None
+    restore: str | None = None
+    most: int = 1_000
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[Move, ...]]:
+        records: list[MetadataRecord] = []
+        known = {node.machine_name for node in image.nodes.values()}
+        for machine, is_draining in ((self.drain, True), (self.restore, False)):
+            if machine is None:
+                continue
+            if machine not in known:
+                raise InvalidRequest(
+                    f"no node is on {machine!r}; the machines are {', '.join(sorted(known))}"
+                )
+            if (machine in image.draining) != is_draining:
+                records.append(DrainRecord(machine=machine, is_draining=is_draining))
+        image = image.apply(records, offset=image.offset + len(records))
+        moves = plan(image)[: self.most]
+        if self.restore is not None:
+            moves = []  # it takes part again; what it gets is another question
+        asked = tuple((each.topic, (Reassignment(each.partition, each.after),)) for each in moves)
+        begun, answers = AlterPartitionReassignments(topics=asked).decide(image, rules)
+        done = [
+            move
+            for move, (_, (answer,)) in zip(moves, answers, strict=True)
+            if answer.outcome == DONE
+        ]
+        return [*records, *begun], tuple(done)
+
+
+def plan(image: MetadataImage) -> list[Move]:
+    """What has to move now. Partitions that are being reassigned are left alone, but count."""
+    moves: list[Move] = []
+    for role in ("partition", "group"):
+        share = _Share(image, role, image.nodes_for(role))
+        share.leave_drained()
+        share.level_replicas()
+        share.level_leaders()
+        moves += share.moves()
+    return moves
+
+
+@dataclass(slots=True)
+class _Placed:
+    topic: str
+    partition: int
+    before: tuple[int, ...]
+    replicas: list[int]
+
+
+@dataclass(slots=True)
+class _Share:
+    """The partitions of the topics of one role, and the nodes that share them."""
+
+    image: MetadataImage
+    role: str
+    nodes: Sequence[NodeImage]
+    placed: list[_Placed] = field(default_factory=list)
+    load: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.load.update({node.node_id: 0 for node in self.nodes})
+        for name, topic in sorted(self.image.topics.items()):
+            if role_for(name) != self.role:
+                continue
+            for index, partition in enumerate(topic.partitions):
+                self.load.update(partition.replicas)
+                if not partition.is_reassigned:
+                    self.placed.append(
+                        _Placed(name, index, partition.replicas, list(partition.replicas))
+                    )
+
+    def leave_drained(self) -> None:
+        for each in self.placed:
+            for place, node_id in enumerate(each.replicas):
+                if str(self._machine(node_id)) in self.image.draining:
+                    target = self._emptiest_for(each, place)
+                    if target is None:  # then in a rack that another replica is in
+                        target = self._emptiest_for(each, place, keeps_rack=False)
+                    if target is None:
+                        raise InvalidReplicationFactor(
+                            f"{each.topic}-{each.partition} has {len(each.replicas)} replicas, "
+                            "and too few machines would be left"
+                        )
+                    self._move(each, place, target)
+
+    def level_replicas(self) -> None:
+        progress = True
+        while progress:
+            progress = False
+            for fullest in self._by_load(reverse=True):
+                for each in self.placed:
+                    if fullest not in each.replicas:
+                        continue
+                    place = each.replicas.index(fullest)
+                    target = self._emptiest_for(each, place)
+                    if target is not None and self.load[fullest] - self.load[target] >= 2:
+                        self._move(each, place, target)
+                        progress = True
+
+    def level_leaders(self) -> None:
+        first = Counter(each.replicas[0] for each in self.placed)
+        progress = True
+        while progress:
+            progress = False
+            for each in self.placed:
+                place = min(range(len(each.replicas)), key=lambda n: first[each.replicas[n]])
+                leader, other = each.replicas[0], each.replicas[place]
+                if first[leader] - first[other] >= 2:
+                    each.replicas[0], each.replicas[place] = other, leader
+                    first[leader] -= 1
+                    first[other] += 1
+                    progress = True
+
+    def moves(self) -> list[Move]:
+        return [
+            Move(each.topic, each.partition, each.before, tuple(each.replicas))
+            for each in self.placed
+            if tuple(each.replicas) != each.before
+        ]
+
+    def _by_load(self, *, reverse: bool) -> list[int]:
+        ids = [node.node_id for node in self.nodes]
+        return sorted(ids, key=lambda node_id: (self.load[node_id], node_id), reverse=reverse)
+
+    def _emptiest_for(self, each: _Placed, place: int, *, keeps_rack: bool = True) -> int | None:
+        """The node with the fewest replicas that may take the one at `place`."""
+        others = [node for index, node in enumerate(each.replicas) if index != place]
+        machines = {self._machine(node) for node in others}
+        racks = {self._rack(node) for node in others}
+        keeps_rack = keeps_rack and self._rack(each.replicas[place]) not in racks
+        for node_id in self._by_load(reverse=False):
+            if node_id in each.replicas or self._machine(node_id) in machines:
+                continue
+            if keeps_rack and self._rack(node_id) in racks:
+                continue
+            return node_id
+        return None
+
+    def _move(self, each: _Placed, place: int, target: int) -> None:
+        self.load[each.replicas[place]] -= 1
+        self.load[target] += 1
+        each.replicas[place] = target
+
+    def _machine(self, node_id: int) -> Hashable:
+        node = self.image.nodes.get(node_id)
+        return node_id if node is None else machine_of(node)
+
+    def _rack(self, node_id: int) -> str | None:
+        node = self.image.nodes.get(node_id)
+        return None if node is None else node.rack

@@ -1,0 +1,22 @@
+"""Which nodes a change of the metadata is news for: who asked for it waits until they act on it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from .metadata_image import NO_LEADER, MetadataImage
+from .metadata_records import ConfigRecord, MetadataRecord, PartitionRecord, RemoveTopicRecord
+
+
+def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
+    """The leaders of partitions; all live nodes, on settings alone. `image`: before the change."""
+    if records and all(isinstance(record, ConfigRecord) for record in records):
+        return {node.node_id for node in image.live_nodes()}
+    leaders = {record.leader for record in records if isinstance(record, PartitionRecord)}
+    for record in records:
+        if isinstance(record, RemoveTopicRecord):
+            topic = image.topic_by_id(uuid.UUID(record.topic_id))
+            if topic is not None:
+                leaders |= {partition.leader for partition in topic.partitions}
+    return leaders - {NO_LEADER}

@@ -1,0 +1,198 @@
+"""The records of the metadata log: past facts about the cluster, and their bytes.
+
+A record is the value of one log record: compact JSON with its type's name, so that a dump of the
+metadata log can be read by people. The log itself is an ordinary partition log
+(`__cluster_metadata-0`, record batches of magic 2) whose leader epoch is the controller epoch.
+
+What always holds: applying a record decides nothing and cannot fail on a record we wrote; unknown
+fields are ignored, so a newer writer may add one; an unknown type is an error, because skipping a
+fact would let two nodes disagree.
+
+Names and meanings follow apache/kafka metadata/src/main/resources/common/metadata/*.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ...protocol.errors import CorruptMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRecord:
+    """The first record of a cluster: its id and the directories that vote on its metadata."""
+
+    cluster_id: str
+    voters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VotersRecord:
+    """From this record on, committed or not, these directories vote on the metadata.
+
+    They differ from the former ones in one (Raft, 4.1; KIP-853's VotersRecord).
+    """
+
+    voters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """A controller became active in this epoch. Commits everything before it (Raft 5.4.2)."""
+
+    epoch: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterNodeRecord:
+    """A process with its own socket and log directory. `epoch` is this record's offset.
+
+    machine: what dies together; two replicas of a partition are never on one.
+    metadata_directory_id: of a broker, whose directory of metadata may be a voter.
+    """
+
+    node_id: int
+    directory_id: str
+    incarnation: str
+    roles: tuple[str, ...]
+    host: str
+    port: int
+    rack: str | None
+    epoch: int
+    machine: str = ""
+    name: str = ""
+    metadata_directory_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNodeRecord:
+    """The node will not come back; its id is not given again."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRecord:
+    """A machine gets no more replicas (or does again: is_draining=False)."""
+
+    machine: str
+    is_draining: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceNodeRecord:
+    """The node's session lapsed (or began again: fenced=False)."""
+
+    node_id: int
+    epoch: int
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    topic_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord:
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """The whole state of one partition; each later record of it replaces the former."""
+
+    topic_id: str
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = -1
+    recovering: bool = False
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord:
+    """One setting of a topic, of a broker by its id, "" for all, of a group or of a subscription to
+    clients' metrics; value None removes it.
+    """
+
+    resource: str
+    name: str
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord:
+    """Producer ids below `next_producer_id` are taken and never given out again."""
+
+    next_producer_id: int
+
+
+MetadataRecord = (
+    ClusterRecord
+    | VotersRecord
+    | EpochRecord
+    | RegisterNodeRecord
+    | RemoveNodeRecord
+    | DrainRecord
+    | FenceNodeRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | ProducerIdsRecord
+)
+
+_TYPES: dict[str, Any] = {
+    cls.__name__: (cls, frozenset(field.name for field in fields(cls)))
+    for cls in MetadataRecord.__args__
+}
+
+
+_NAMES: dict[type, tuple[str, ...]] = {
+    cls: tuple(field.name for field in fields(cls)) for cls in MetadataRecord.__args__
+}
+
+
+def voters_in(records: Sequence[MetadataRecord]) -> tuple[str, ...] | None:
+    """The voters that a change of them names; None if these records change none."""
+    return next((each.voters for each in records if isinstance(each, VotersRecord)), None)
+
+
+def encode_metadata_record(record: MetadataRecord) -> bytes:
+    body: dict[str, Any] = {"type": type(record).__name__}
+    for name in _NAMES[type(record)]:  # values are flat; asdict would copy each of them
+        body[name] = getattr(record, name)
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode_metadata_record(value: bytes) -> MetadataRecord:
+    """The fact in one log record's value.
+
+    Raises:
+        CorruptMessage: not JSON, or a type this version does not know.
+    """
+    try:
+        body = json.loads(value)
+        cls, known = _TYPES[body.pop("type")]
+        arguments = {
+            key: tuple(item) if isinstance(item, list) else item
+            for key, item in body.items()
+            if key in known
+        }
+        record: MetadataRecord = cls(**arguments)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptMessage(f"metadata record {value[:80]!r}: {error!r}") from None
+    return record

@@ -1,0 +1,323 @@
+"""One partition as its leader sees it: how far records are committed, and who is in sync.
+
+The high watermark is the least log end offset of the in-sync replicas. A follower's fetch offset is
+its acknowledgement: it has everything before it. A change of the ISR is proposed to the controller;
+until that has answered, whoever is in the old ISR or in the proposed one counts (the maximal ISR),
+so whichever of the two is true, all of it has what is committed.
+
+What always holds: the high watermark never decreases within one epoch; it stands still while the
+ISR is smaller than min.insync.replicas (KIP-966), so those who left have everything below it.
+All of it is soft state: a new leader epoch begins a new LeaderState.
+Source: apache/kafka core/.../cluster/Partition.scala. Not here: logs, waiting, the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
+from .follower_state import UNKNOWN, ReplicaLog
+
+UNKNOWN_OFFSET = -1
+
+
+class FollowerFetch(NamedTuple):
+    """What a follower says of itself by asking: it has everything below `offset`."""
+
+    node_id: int
+    broker_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    """In which its last record was written; -1: it has none."""
+    log_start_offset: int = UNKNOWN_OFFSET
+
+
+class FollowerFetchResult(NamedTuple):
+    """What a follower's fetch means to its leader.
+
+    diverging: (epoch, end offset) where its log parts from ours; then nothing was noted.
+    has_moved: the high watermark did.
+    may_join: it is not in sync, and has what it takes to be.
+    """
+
+    diverging: tuple[int, int] | None = None
+    has_moved: bool = False
+    may_join: bool = False
+
+
+@dataclass(slots=True)
+class Follower:
+    """What is known of another replica; nothing, when an epoch begins."""
+
+    log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    broker_epoch: int = -1
+    last_caught_up_ms: int = 0
+    """When it last had all that the leader had at that moment, or at its fetch before. While it has
+    all, time stands still for it: an idle partition's follower is as good as one that just asked.
+    """
+    _leader_end_at_fetch: int = 0
+    _fetched_ms: int = 0
+
+    def on_fetch(self, offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
+        if offset >= leader_end:
+            self.last_caught_up_ms = now_ms
+        elif offset >= self._leader_end_at_fetch and self.log_end_offset != UNKNOWN_OFFSET:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self._fetched_ms)
+        self._leader_end_at_fetch, self._fetched_ms = leader_end, now_ms
+        self.log_end_offset, self.broker_epoch = offset, broker_epoch
+
+
+class LeaderState:
+    """From one epoch's beginning to its end."""
+
+    def __init__(
+        self,
+        leader_epoch: int,
+        partition_epoch: int,
+        high_watermark: int,
+        *,
+        node_id: int = -1,
+        replicas: Sequence[int] = (),
+        isr: Sequence[int] = (),
+        start_offset: int = 0,
+        now_ms: int = 0,
+    ) -> None:
+        """A replica alone may leave out all that follows the high watermark.
+
+        Args:
+            leader_epoch, partition_epoch: as the controller decided them.
+            high_watermark: of the log as it is; it may be behind the truth.
+            node_id: of the leader.
+            replicas: all of them, the leader included.
+            isr: those in sync.
+            start_offset: the log end offset when the epoch began.
+            now_ms: those in sync are given as much time as if they had just caught up.
+        """
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.high_watermark = high_watermark
+        self.start_offset = start_offset
+        self.min_insync_replicas = 1
+        self._node_id = node_id
+        self._log_end_offset = start_offset
+        self._isr = frozenset(isr) or frozenset((node_id,))
+        self._proposed: frozenset[int] | None = None
+        self._replica_count = max(1, len(replicas))
+        self.followers = {node: Follower() for node in replicas if node != node_id}
+        for node in self._isr & self.followers.keys():
+            self.followers[node].last_caught_up_ms = now_ms
+
+    @property
+    def isr(self) -> frozenset[int]:
+        """As the controller has it."""
+        return self._isr
+
+    @property
+    def isr_size(self) -> int:
+        """In-sync replicas, the leader included: what min.insync.replicas is compared with."""
+        return len(self._isr)
+
+    @property
+    def has_enough_insync(self) -> bool:
+        """Whether min.insync.replicas are in sync, or all replicas where there are fewer."""
+        return len(self._isr) >= min(self.min_insync_replicas, self._replica_count)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a proposal is on its way; another one comes after its answer."""
+        return self._proposed is not None
+
+    def on_replicas(self, replicas: Sequence[int]) -> None:
+        """A reassignment added some or took some away, in the same leader epoch."""
+        wanted = [node for node in replicas if node != self._node_id]
+        if self.followers.keys() != set(wanted):
+            self.followers = {node: self.followers.get(node) or Follower() for node in wanted}
+        self._replica_count = max(1, len(replicas))
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def on_append(self, before: int, now_ms: int) -> None:
+        """The leader's log has grown beyond `before`: whoever had all until now begins to lag."""
+        for follower in self.followers.values():
+            if follower.log_end_offset >= before:
+                follower.last_caught_up_ms = now_ms
+
+    def on_local_append(self, log_end_offset: int) -> bool:
+        """The leader's log (durable as far as the topic asks) now ends at `log_end_offset`.
+
+        Returns whether the high watermark moved.
+        """
+        self._log_end_offset = log_end_offset
+        if self.followers:
+            return self._advance()
+        if log_end_offset <= self.high_watermark:
+            return False
+        self.high_watermark = log_end_offset
+        return True
+
+    def on_follower_fetch(
+        self, fetch: FollowerFetch, log: ReplicaLog, *, now_ms: int
+    ) -> FollowerFetchResult:
+        """A follower asks. Its offset counts only if its log joins ours there.
+
+        Args:
+            fetch: what it says of itself.
+            log: the leader's own.
+            now_ms: on a clock that never jumps.
+
+        Raises:
+            UnknownLeaderEpoch: it is no replica as far as is known here.
+            OffsetOutOfRange: its log does not join ours at all.
+        """
+        if fetch.node_id not in self.followers:
+            # It knows of a reassignment that we have not heard of yet.
+            raise UnknownLeaderEpoch(f"node {fetch.node_id} is no replica here")
+        if fetch.last_fetched_epoch >= 0:
+            epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
+            if epoch == UNKNOWN:
+                raise OffsetOutOfRange(f"no epoch up to {fetch.last_fetched_epoch} is left here")
+            if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
+                return FollowerFetchResult(diverging=(epoch, end_of_epoch))
+        end = log.log_end_offset
+        if not log.log_start_offset <= fetch.offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {fetch.offset} is outside [{log.log_start_offset}, {end}]"
+            )
+        has_moved = self.on_fetch(
+            fetch.node_id,
+            fetch.offset,
+            broker_epoch=fetch.broker_epoch,
+            leader_end=end,
+            now_ms=now_ms,
+        )
+        self.on_log_start(fetch.node_id, fetch.log_start_offset)
+        return FollowerFetchResult(has_moved=has_moved, may_join=self.is_candidate(fetch.node_id))
+
+    def on_fetch(
+        self, node_id: int, offset: int, *, broker_epoch: int, leader_end: int, now_ms: int
+    ) -> bool:
+        """A follower whose log joins ours asks for records from `offset` on.
+
+        Args:
+            node_id: one of the replicas; of others KeyError.
+            offset: everything before it is on the follower's disk, as far as the topic asks.
+            broker_epoch: of the follower's registration.
+            leader_end: where the leader's log ends now, durable or not.
+            now_ms: on a clock that never jumps.
+
+        Returns whether the high watermark moved.
+        """
+        self.followers[node_id].on_fetch(offset, broker_epoch, leader_end, now_ms)
+        return node_id in self._maximal_isr and self._advance()
+
+    def on_log_start(self, node_id: int, log_start_offset: int) -> None:
+        """From where on a follower still has records, as its fetch says."""
+        self.followers[node_id].log_start_offset = log_start_offset
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Records below it are deleted on all that are in sync; ours begin at log_start_offset."""
+        return min(
+            (
+                self.followers[node].log_start_offset
+                for node in self._maximal_isr
+                if node != self._node_id
+            ),
+            default=log_start_offset,
+        )
+
+    def in_sync_with(self, offset: int) -> list[int]:
+        """Followers in sync that have the records from `offset` on; the furthest ones first."""
+        found = [
+            (-follower.log_end_offset, node)
+            for node, follower in self.followers.items()
+            if node in self._isr
+            and 0 <= follower.log_start_offset <= offset <= follower.log_end_offset
+        ]
+        return [node for _, node in sorted(found)]
+
+    def is_candidate(self, node_id: int) -> bool:
+        """Whether a follower that is not in sync has what it takes to be."""
+        return (
+            node_id not in self._isr
+            and self._proposed is None
+            and self.followers[node_id].log_end_offset
+            >= max(self.high_watermark, self.start_offset)
+        )
+
+    @property
+    def _maximal_isr(self) -> frozenset[int]:
+        return self._isr if self._proposed is None else self._isr | self._proposed
+
+    def _advance(self) -> bool:
+        if not self.has_enough_insync:
+            return False
+        end = self._log_end_offset
+        for node in self._maximal_isr:
+            if node != self._node_id:
+                end = min(end, self.followers[node].log_end_offset)
+        if end <= self.high_watermark:
+            return False
+        self.high_watermark = end
+        return True
+
+    # --- the ISR ---------------------------------------------------------------------------------
+
+    def propose(
+        self, *, now_ms: int, lag_time_max_ms: int, is_eligible: Callable[[int, int], bool]
+    ) -> tuple[tuple[int, int], ...] | None:
+        """The ISR to ask the controller for, as (node, broker epoch); None if all is as it should.
+
+        A follower joins when it has everything that is committed and everything of former epochs;
+        it leaves when it has not caught up for lag_time_max_ms. From now on the proposal counts.
+
+        Args:
+            now_ms: on the clock of on_fetch.
+            lag_time_max_ms: replica.lag.time.max.ms.
+            is_eligible: whether a node is in service with that broker epoch.
+        """
+        if self._proposed is not None:
+            return None
+        wanted = {self._node_id}
+        for node, follower in self.followers.items():
+            if node in self._isr:
+                stays = (
+                    follower.log_end_offset >= self._log_end_offset
+                    or now_ms - follower.last_caught_up_ms <= lag_time_max_ms
+                )
+            else:
+                least = max(self.high_watermark, self.start_offset)
+                stays = follower.log_end_offset >= least and is_eligible(
+                    node, follower.broker_epoch
+                )
+            if stays:
+                wanted.add(node)
+        if wanted == self._isr:
+            return None
+        self._proposed = frozenset(wanted)
+        return tuple(
+            (node, -1 if node == self._node_id else self.followers[node].broker_epoch)
+            for node in sorted(wanted)
+        )
+
+    def on_refused(self) -> bool:
+        """The controller keeps the ISR. Returns whether the high watermark moved.
+
+        Only for an answer that says so for sure; one that was lost leaves the proposal counting.
+        """
+        self._proposed = None
+        return self._advance()
+
+    def on_isr(self, isr: Sequence[int], partition_epoch: int) -> bool:
+        """The controller's ISR of `partition_epoch`, from its answer or from the metadata.
+
+        An older one than is known is passed over. Returns whether the high watermark moved.
+        """
+        if partition_epoch <= self.partition_epoch:
+            return False
+        self.partition_epoch = partition_epoch
+        self._isr = frozenset(isr)
+        self._proposed = None
+        return self._advance()

@@ -1,0 +1,199 @@
+"""The rules of one metadata voter: which controller may write to its copy of the metadata log.
+
+A controller is whoever holds promises from a majority of voters for its epoch; it writes only with
+that epoch, and a voter that promised a newer one refuses. So two live controllers are safe: what
+the older one can still write never reaches a majority.
+
+    hard state   promise (epoch, owner), kept in the `quorum-state` file; the log itself, of which
+                 a snapshot stands for the beginning: everything before its end is committed
+    what always holds   a promise never falls; a committed entry is never cut; two logs that have
+                        an entry of the same epoch at the same offset are equal up to it; what is
+                        no more in the log is in the snapshot
+
+The log's leader epoch is the controller epoch, its offset the index: an entry is one record batch.
+Rules: Raft (Ongaro and Ousterhout, 2014) with the epoch's owner chosen outside (by Ray), without
+Raft's election timers. The controller's side is metadata_quorum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ...protocol.errors import FencedLeaderEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Who may write: a controller epoch and the random name of the process that owns it."""
+
+    epoch: int = -1
+    owner: str = ""
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends. Of two logs the greater one, epoch first, has everything committed."""
+
+    epoch: int
+    """Epoch of the last entry; -1 if the log is empty."""
+    offset: int
+    """Behind the last entry."""
+
+
+class Entry(NamedTuple):
+    """One record batch of the metadata log: [base_offset, end_offset) of `epoch`."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+
+
+NO_SNAPSHOT = LogEnd(-1, 0)
+
+
+class VoterLog(Protocol):
+    """What the rules ask of a log; storage.PartitionLog with its epochs answers that."""
+
+    @property
+    def snapshot(self) -> LogEnd:
+        """The end of what the snapshot stands for; NO_SNAPSHOT if there is none."""
+        ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+    def epoch_at(self, offset: int) -> int:
+        """Epoch of the entry at `offset`, not before the snapshot's last; -1 if there is none."""
+        ...
+
+    def epoch_start(self, offset: int) -> int:
+        """The first offset of the epoch that `offset` belongs to."""
+        ...
+
+
+class Append(NamedTuple):
+    """What to do, in this order: keep the promise, cut the log, append, fsync, answer."""
+
+    promise: Promise
+    truncate_to: int | None
+    first_missing: int
+    """Which of the entries is the first that the log has not."""
+
+
+class DoesNotJoin(NamedTuple):
+    """The log differs before the entries; the controller goes on from `try_offset`."""
+
+    promise: Promise
+    try_offset: int
+
+
+class Install(NamedTuple):
+    """What to do with a snapshot: keep the promise, then the snapshot, then drop from the log."""
+
+    promise: Promise
+    is_newer: bool
+    """False: the voter has this one or a newer one already."""
+    keeps_log: bool
+    """The log goes on behind the snapshot; otherwise it begins anew there, empty."""
+
+
+class CommittedEntryLost(Exception):
+    """An append would cut what is committed: a fault of ours, and no answer may hide it."""
+
+
+def on_prepare(promised: Promise, asked: Promise) -> Promise:
+    """The new promise, to be made durable before it is answered.
+
+    Raises:
+        FencedLeaderEpoch: an equal or newer epoch is promised to somebody else.
+    """
+    if asked.epoch > promised.epoch or asked == promised:
+        return asked
+    raise FencedLeaderEpoch(f"epoch {promised.epoch} is promised, {asked.epoch} was asked for")
+
+
+def on_append(
+    promised: Promise,
+    asked: Promise,
+    log: VoterLog,
+    *,
+    previous: LogEnd,
+    entries: Sequence[Entry],
+    committed: int,
+) -> Append | DoesNotJoin:
+    """What comes of an append by `asked`, whose log has `previous` right before `entries`.
+
+    Repeated or late ones do no harm: an entry that is there already is passed over, and what
+    follows it is kept.
+
+    Args:
+        promised: this voter's promise.
+        asked: the controller that appends.
+        log: this voter's log.
+        previous: the end of the controller's log before the entries.
+        entries: joined to each other, ascending; none asks only whether `previous` is there.
+        committed: everything before this offset is known here to be committed.
+
+    Raises:
+        FencedLeaderEpoch: a newer controller was promised the log.
+        CommittedEntryLost: see there.
+    """
+    promise = on_prepare(promised, asked)
+    end, start = log.log_end_offset, log.snapshot.offset
+    if previous.offset > end:
+        return DoesNotJoin(promise, end)
+    # What the snapshot stands for is committed: whoever has the promise has the same before it.
+    if previous.offset == start > 0 and previous != log.snapshot:
+        raise CommittedEntryLost(
+            f"epoch {asked.epoch} has epoch {previous.epoch} before offset {start}, but "
+            f"a snapshot says that epoch {log.snapshot.epoch} is committed there"
+        )
+    if previous.offset > start and log.epoch_at(previous.offset - 1) != previous.epoch:
+        # Nothing of that epoch can be trusted, so a step goes back a whole epoch (as in KIP-101).
+        return DoesNotJoin(promise, max(start, log.epoch_start(previous.offset - 1)))
+    for number, entry in enumerate(entries):
+        if entry.base_offset < start:
+            continue
+        if entry.base_offset >= end:
+            return Append(promise, None, number)
+        if log.epoch_at(entry.base_offset) != entry.epoch:
+            if entry.base_offset < committed:
+                raise CommittedEntryLost(
+                    f"epoch {asked.epoch} would cut offset {entry.base_offset}, "
+                    f"but everything before {committed} is committed"
+                )
+            return Append(promise, entry.base_offset, number)
+    return Append(promise, None, len(entries))
+
+
+def on_snapshot(
+    promised: Promise, asked: Promise, log: VoterLog, *, end: LogEnd, committed: int
+) -> Install:
+    """What comes of a snapshot of all that is committed before `end`, brought by `asked`.
+
+    Args:
+        promised: this voter's promise.
+        asked: the controller that brings it.
+        log: this voter's log.
+        end: the epoch of the last entry that the snapshot stands for, and the offset behind it.
+        committed: everything before this offset is known here to be committed.
+
+    Raises:
+        FencedLeaderEpoch: a newer controller was promised the log.
+        CommittedEntryLost: the log has something else that is committed.
+    """
+    promise = on_prepare(promised, asked)
+    if end.offset <= log.snapshot.offset:
+        return Install(promise, is_newer=False, keeps_log=True)
+    keeps_log = joins(log, end)
+    if not keeps_log and committed > end.offset:
+        raise CommittedEntryLost(
+            f"epoch {asked.epoch} has a snapshot up to {end.offset} of another log, but everything "
+            f"before {committed} is committed"
+        )
+    return Install(promise, is_newer=True, keeps_log=keeps_log)
+
+
+def joins(log: VoterLog, end: LogEnd) -> bool:
+    """Whether the log has what a snapshot that ends there stands for, and can go on behind it."""
+    return end.offset <= log.log_end_offset and log.epoch_at(end.offset - 1) == end.epoch

@@ -1,0 +1,105 @@
+"""Which directories may be added to the voters of the metadata, or removed. One at a time.
+
+A new voter has what is committed before it counts, or the next commit would have to wait for it.
+One is removed only if enough of the others have everything, or nothing could be committed after it.
+That majorities meet across a change is seen to by metadata_quorum.
+
+Source: raft/.../internals/AddVoterHandler.java, RemoveVoterHandler.java in apache/kafka (KIP-853).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...protocol.errors import DuplicateVoter, InvalidRequest, RequestTimedOut, VoterNotFound
+from ..metadata.metadata_image import MetadataImage, NodeImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterChange:
+    """A request to the controller.
+
+    node_id: of the broker whose directory it is; for a removal -1 if it is no broker's any more.
+    directory_id: of its metadata; "" takes the broker's of now.
+    is_repeated: an earlier try was sent and its answer lost; it may have been carried out.
+    """
+
+    is_addition: bool
+    node_id: int = -1
+    directory_id: str = ""
+    is_repeated: bool = False
+
+    def directory(self, image: MetadataImage) -> str:
+        """Whom it is about; "" if there is nothing to do any more.
+
+        Raises:
+            InvalidRequest: no broker in service has this directory, or no voter would stay.
+            DuplicateVoter: it votes already.
+            VoterNotFound: it does not vote.
+        """
+        if self.is_addition:
+            return self._directory_to_add(image)
+        return self._directory_to_remove(image)
+
+    def _directory_to_add(self, image: MetadataImage) -> str:
+        node = self._node(image)
+        if node is None or not node.metadata_directory_id or node.fenced:
+            raise InvalidRequest(f"there is no broker {self.node_id} in service")
+        found = node.metadata_directory_id
+        if self.directory_id not in ("", found):
+            raise InvalidRequest(f"broker {self.node_id} has directory {found} now")
+        if found in image.voters:
+            if self.is_repeated:
+                return ""
+            raise DuplicateVoter(f"broker {self.node_id} votes already")
+        return found
+
+    def _directory_to_remove(self, image: MetadataImage) -> str:
+        node = self._node(image)
+        found = self.directory_id or (node.metadata_directory_id if node is not None else "")
+        if node is not None and self.directory_id not in ("", node.metadata_directory_id):
+            # Its disk was replaced: the former directory is nobody's.
+            node = None
+        owner = next(
+            (each for each in image.nodes.values() if each.metadata_directory_id == found), None
+        )
+        if found not in image.voters or (owner is not None and owner is not node):
+            if self.is_repeated and found:
+                return ""
+            raise VoterNotFound(f"broker {self.node_id}, directory {found or '?'}, does not vote")
+        if len(image.voters) == 1:
+            raise InvalidRequest("it is the only voter: add another one first")
+        return found
+
+    def _node(self, image: MetadataImage) -> NodeImage | None:
+        return image.nodes.get(self.node_id)
+
+    def voters(self, image: MetadataImage, has: Mapping[str, int], target: int) -> tuple[str, ...]:
+        """Who votes after it; as before if there is nothing to do any more.
+
+        Args:
+            image: of now.
+            has: up to where each voter, or would-be voter, is known to have the log.
+            target: behind an entry that was committed since the request came: who has it was there
+                a moment ago. While the metadata changes nobody but a majority has the newest one.
+
+        Raises what `directory` raises, and, as long as they have not caught up:
+            RequestTimedOut: the new one.
+            InvalidRequest: enough of those that stay.
+        """
+        name = self.directory(image)
+        if not name:
+            return image.voters
+        if self.is_addition:
+            if has.get(name, 0) < target:
+                raise RequestTimedOut(f"broker {self.node_id} has not caught up yet; try again")
+            return (*image.voters, name)
+        rest = tuple(voter for voter in image.voters if voter != name)
+        whole = sum(has.get(voter, 0) >= target for voter in rest)
+        if whole <= len(rest) // 2:
+            raise InvalidRequest(
+                f"only {whole} of the {len(rest)} voters that stay have everything; wait for them, "
+                "or add another one first"
+            )
+        return rest

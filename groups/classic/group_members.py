@@ -1,0 +1,244 @@
+"""The members of one classic group: who is in, who has rejoined, whom they would follow.
+
+Passive: it keeps the book, classic_group decides. All of it is soft state.
+
+What always holds:
+    joined_count is the number of members with a parked JoinGroup;
+    each instance id names exactly one member, and that member has this instance id;
+    the leader is a member, or None when there are none;
+    a member id is pending (given out, not used yet) or a member, never both;
+    while there are members, at least one protocol is supported by all of them;
+    the memory has what members and pending ids hold, to the byte of what was added.
+
+Source: apache/kafka group-coordinator/.../classic/{ClassicGroup,ClassicGroupMember}.java.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ...protocol.error_code import ErrorCode
+from ..group_counters import MemberMemory
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(assignor name, metadata) in the order of preference; names are distinct."""
+
+
+def size_of(protocols: Protocols) -> int:
+    """Bytes that they hold, about."""
+    fixed = len(protocols) * MemberMemory.PROTOCOL_BYTES
+    return fixed + sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
+@dataclass(slots=True)
+class Member:
+    """`parked_join` and `parked_sync` are the ids of requests that wait for an answer."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    parked_join: int | None = None
+    parked_sync: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds, about."""
+        held = size_of(self.protocols) + len(self.assignment)
+        return MemberMemory.MEMBER_BYTES + held
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member sent for this protocol; it has one for every protocol of the group."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def vote(self, candidates: set[str]) -> str:
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+class GroupMembers:
+    """In the order of joining, which makes the first one the leader."""
+
+    def __init__(self, memory: MemberMemory) -> None:
+        self._members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self._supporters: Counter[str] = Counter()
+        self._pending: set[str] = set()
+        self._memory = memory
+        self.leader_id: str | None = None
+        self.joined_count = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> Member | None:
+        return self._members.get(member_id)
+
+    def static_member_id(self, instance_id: str) -> str | None:
+        return self._static.get(instance_id)
+
+    @property
+    def pending(self) -> frozenset[str] | set[str]:
+        """Member ids that were given out and not used yet. Not to be changed."""
+        return self._pending
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether this is a member under this instance id.
+
+        NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another member took the instance id.
+        """
+        if instance_id is not None:
+            holder = self._static.get(instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # --- coming and going ------------------------------------------------------------------------
+
+    def give_out(self, member_id: str) -> None:
+        """The id of a member to be."""
+        self._pending.add(member_id)
+        self._memory.add(MemberMemory.PENDING_BYTES)
+
+    def _take_back(self, member_id: str) -> None:
+        if member_id in self._pending:
+            self._pending.remove(member_id)
+            self._memory.add(-MemberMemory.PENDING_BYTES)
+
+    def add(self, member: Member) -> None:
+        assert member.member_id not in self._members
+        self._memory.add(member.size)
+        self._members[member.member_id] = member
+        self._supporters.update(name for name, _ in member.protocols)
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        if member.parked_join is not None:
+            self.joined_count += 1
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self._take_back(member.member_id)
+
+    def remove(self, member_id: str) -> Member | None:
+        """The member, whose parked requests are the caller's to answer. A pending id goes too."""
+        self._take_back(member_id)
+        member = self._members.pop(member_id, None)
+        if member is None:
+            return None
+        self._memory.add(-member.size)
+        self._supporters.subtract(name for name, _ in member.protocols)
+        self._supporters += Counter()  # drops the zeros
+        if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
+            del self._static[member.instance_id]
+        if member.parked_join is not None:
+            self.joined_count -= 1
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self._members), None)
+        return member
+
+    def rename(self, member: Member, new_member_id: str) -> None:
+        """The same static member under a new member id; it stays leader if it was."""
+        assert member.instance_id is not None
+        # Rebuilt, so that the member keeps its place in the order of joining.
+        self._members = {
+            (new_member_id if other is member else other_id): other
+            for other_id, other in self._members.items()
+        }
+        if self.leader_id == member.member_id:
+            self.leader_id = new_member_id
+        self._static[member.instance_id] = new_member_id
+        member.member_id = new_member_id
+
+    def clear(self) -> None:
+        """All go, with what they hold; nobody may wait for an answer."""
+        held = sum(member.size for member in self._members.values())
+        self._memory.add(-held - len(self._pending) * MemberMemory.PENDING_BYTES)
+        self._members, self._static, self._pending = {}, {}, set()
+        self._supporters.clear()
+        self.leader_id, self.joined_count = None, 0
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        self._memory.add(len(assignment) - len(member.assignment))
+        member.assignment = assignment
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._supporters.subtract(name for name, _ in member.protocols)
+        self._memory.add(-member.size)
+        member.protocols = protocols
+        self._memory.add(member.size)
+        self._supporters.update(name for name, _ in protocols)
+        self._supporters += Counter()
+
+    # --- rejoining -------------------------------------------------------------------------------
+
+    @property
+    def all_joined(self) -> bool:
+        """Every member has rejoined and every member id that was given out has been used."""
+        return self.joined_count == len(self._members) and not self._pending
+
+    def park_join(self, member: Member, request_id: int) -> int | None:
+        """The id of an older JoinGroup of this member, which must be answered now."""
+        older, member.parked_join = member.parked_join, request_id
+        if older is None:
+            self.joined_count += 1
+        return older
+
+    def take_join(self, member: Member) -> int | None:
+        request_id, member.parked_join = member.parked_join, None
+        if request_id is not None:
+            self.joined_count -= 1
+        return request_id
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is a member that has rejoined. False: nobody has."""
+        leader = None if self.leader_id is None else self._members[self.leader_id]
+        if leader is not None and leader.parked_join is not None:
+            return True
+        for member in self._members.values():
+            if member.parked_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    # --- protocols -------------------------------------------------------------------------------
+
+    def supports_any(self, names: Iterable[str]) -> bool:
+        """Whether all members know one of these protocols."""
+        return any(self._supporters[name] == len(self._members) for name in names)
+
+    def select_protocol(self) -> str:
+        """Each member votes for the first of its protocols that all know; most votes win.
+
+        A tie goes to the protocol that was voted for first.
+        """
+        candidates = {name for name, n in self._supporters.items() if n == len(self._members)}
+        votes = Counter(member.vote(candidates) for member in self._members.values())
+        return votes.most_common(1)[0][0]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)

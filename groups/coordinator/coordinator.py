@@ -1,0 +1,512 @@
+"""One shard of the group coordinator: the groups of one partition of `__consumer_offsets`.
+
+    request --on_...--> effects: Reply, timers, or Append(records, what waits for them)
+    Append, once committed --on_committed--> apply, then Reply
+    Append, not committed for long --on_late--> Reply with an error; it may yet be committed
+
+What always holds:
+    a committed offset stays until a newer one, a deletion of it, of its group or of its topic, or
+    its expiry;
+    nothing is answered that waits for a record before that record is committed.
+
+Not here: which groups belong to this partition (handlers), files and clocks (actors); what the log
+says (coordinator_state); what offsets may be stored (committed_offsets).
+Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from ...protocol.messages.describe_groups import DescribedGroup
+from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ...protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
+from ...protocol.messages.list_groups import ListedGroup
+from ...protocol.messages.offset_commit import OffsetCommitRequest
+from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..classic.classic_group import ClassicGroup
+from ..classic.group_members import size_of
+from ..classic.group_state import GroupState
+from ..classic.group_view import described, group_record, is_subscribed, listed, refused_join
+from ..classic.join import Join
+from ..classic.subscription import CONSUMER
+from ..effects import (
+    Append,
+    AssignmentStored,
+    Effect,
+    GroupsDeleted,
+    OffsetsDeleted,
+    OffsetsStored,
+    Reply,
+    StartTimer,
+    StaticMemberStored,
+    TimerKey,
+    TimerKind,
+)
+from ..group_config import GroupCoordinatorConfig
+from ..group_counters import GroupCounters, MemberMemory
+from ..group_records import (
+    NO_TIMESTAMP,
+    CoordinatorRecord,
+    GroupMetadataKey,
+    GroupRecord,
+    LogEntry,
+    OffsetRecord,
+)
+from ..offsets.committed_offsets import IsKnown, fits
+from ..offsets.offset_retention import Retention
+from .coordinator_state import CoordinatorState
+
+FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
+MOST_TOMBSTONE_BYTES = 256 * 1024
+"""A batch of tombstones ends here, far below max.message.bytes; a group may have any number."""
+TOMBSTONE_BYTES = 60
+"""Size of one tombstone, without its names."""
+
+RETENTION_TIMER = TimerKey(TimerKind.RETENTION)
+
+
+class GroupCoordinator:
+    """First `apply` for each entry of the log, `on_loaded`, then requests and timers."""
+
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        *,
+        memory: MemberMemory | None = None,
+        counters: GroupCounters | None = None,
+    ) -> None:
+        """`memory` and `counters`: the node's, shared with its other coordinators."""
+        self._config = config
+        self._memory = MemberMemory(config.bradbury_group_members_max_bytes, memory)
+        self._counters = GroupCounters() if counters is None else counters
+        self._state = CoordinatorState(config, self._memory, self._counters)
+        self._retention = Retention(config, now_ms=0)
+
+    @property
+    def groups(self) -> dict[str, ClassicGroup]:
+        """By group id. Not to be changed."""
+        return self._state.groups
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes that its members hold, about."""
+        return self._memory.used
+
+    @property
+    def offset_count(self) -> int:
+        """Partitions with a committed offset, of all groups."""
+        return self._state.offsets.count
+
+    # --- membership ------------------------------------------------------------------------------
+
+    def on_join(self, group_id: str, join: Join, *, now_ms: int) -> list[Effect]:
+        error = self._check_join(group_id, join)
+        if error:
+            return [Reply(join.request_id, refused_join(error, join.member_id))]
+        effects = self._state.make_group(group_id).on_join(
+            join, now_ms=self._retention.to_write(now_ms)
+        )
+        self._state.forget_if_nothing(group_id)
+        return effects
+
+    def _check_join(self, group_id: str, join: Join) -> ErrorCode:
+        config = self._config
+        if not group_id or not fits(group_id):
+            return ErrorCode.INVALID_GROUP_ID
+        lowest, highest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not lowest <= join.session_timeout_ms <= highest:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        texts = [join.protocol_type, join.new_member_id, *(name for name, _ in join.protocols)]
+        too_long = size_of(join.protocols) > config.bradbury_member_metadata_max_bytes
+        if too_long or not all(map(fits, texts)):
+            return ErrorCode.INVALID_REQUEST
+        if join.member_id and group_id not in self.groups:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def _group_of(self, group_id: str) -> ClassicGroup | None:
+        """None for an empty id, too: offsets may be stored under it, but it has no members."""
+        return self.groups.get(group_id) if group_id else None
+
+    def on_sync(self, request_id: int, request: SyncGroupRequest) -> list[Effect]:
+        group = self._group_of(request.group_id)
+        if group is None:
+            error = _missing(request.group_id)
+            return [Reply(request_id, SyncGroupResponse(error_code=error))]
+        return group.on_sync(request_id, request)
+
+    def on_heartbeat(self, request_id: int, request: HeartbeatRequest) -> list[Effect]:
+        group = self._group_of(request.group_id)
+        if group is None:
+            error = _missing(request.group_id)
+            return [Reply(request_id, HeartbeatResponse(error_code=error))]
+        return group.on_heartbeat(
+            request_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+
+    def on_leave(self, request_id: int, request: LeaveGroupRequest, *, now_ms: int) -> list[Effect]:
+        """`request.members` has the leaving members, whatever the version."""
+        group = self._group_of(request.group_id)
+        if group is not None:
+            effects = group.on_leave(
+                request_id, request.members, now_ms=self._retention.to_write(now_ms)
+            )
+            self._state.forget_if_nothing(request.group_id)
+            return effects
+        error = _missing(request.group_id)
+        if error is ErrorCode.INVALID_GROUP_ID:
+            return [Reply(request_id, LeaveGroupResponse(error_code=error))]
+        members = [
+            MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=error,
+            )
+            for member in request.members
+        ]
+        return [Reply(request_id, LeaveGroupResponse(members=members))]
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def on_offset_commit(
+        self,
+        request_id: int,
+        request: OffsetCommitRequest,
+        *,
+        api_version: int,
+        is_known: IsKnown,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Partitions that do not exist are refused one by one."""
+        group = self.groups.get(request.group_id)
+        error = self._check_commit(request, group, api_version)
+        response, records = self._state.offsets.commit(
+            request, error, is_known=is_known, now_ms=self._retention.to_write(now_ms)
+        )
+        effects: list[Effect] = []
+        if not error and group is not None:
+            effects += group.on_sign_of_life(request.member_id)
+        if not records:
+            return [*effects, Reply(request_id, response)]
+        self._state.offsets.begin(records)
+        self._counters.offset_commits += len(records)
+        return [*effects, Append(tuple(records), OffsetsStored(request_id, response))]
+
+    def _check_commit(
+        self, request: OffsetCommitRequest, group: ClassicGroup | None, api_version: int
+    ) -> ErrorCode:
+        generation = request.generation_id_or_member_epoch
+        if not fits(request.group_id):
+            return ErrorCode.INVALID_GROUP_ID
+        if group is not None:
+            return group.check_commit(request.member_id, request.group_instance_id, generation)
+        if generation < 0:
+            return ErrorCode.NONE  # a consumer that assigns itself: the offsets make the group
+        if api_version >= FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
+
+    def fetch_offsets(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
+        """See CommittedOffsets.fetch."""
+        return self._state.offsets.fetch(asked, require_stable=require_stable)
+
+    def is_committing(self, group_id: str) -> bool:
+        """Offsets of the group are on their way to the log."""
+        offsets = self._state.offsets.of(group_id)
+        return offsets is not None and offsets.is_committing
+
+    def on_offset_delete(
+        self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
+    ) -> list[Effect]:
+        """Offsets of partitions that are there, in topics that no member is subscribed to."""
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif (
+            group.metadata.state is not GroupState.EMPTY
+            and group.metadata.protocol_type != CONSUMER
+        ):
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error or group is None:
+            return [Reply(request_id, OffsetDeleteResponse(error_code=error))]
+        response, records = self._state.offsets.delete(
+            request, is_known=is_known, is_subscribed=is_subscribed(group.metadata)
+        )
+        if not records:
+            return [Reply(request_id, response)]
+        return _in_batches(records, OffsetsDeleted(request_id, response))
+
+    def on_topics_deleted(self, topics: set[str]) -> list[Effect]:
+        """Offsets in topics that are gone go, too: a new topic of that name begins again."""
+        records = [
+            record for offsets in self._state.offsets for record in offsets.tombstones_in(topics)
+        ]
+        return _in_batches(records, _nobody_waits())
+
+    # --- operators -------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> DescribedGroup | None:
+        group = self.groups.get(group_id)
+        return None if group is None else described(group.metadata)
+
+    def list_groups(self) -> list[ListedGroup]:
+        return [listed(group.metadata) for group in self.groups.values()]
+
+    def on_delete(self, request_id: int, group_ids: Iterable[str], *, now_ms: int) -> list[Effect]:
+        """Empty groups go, with their offsets. Gone at once for joins, answered once committed."""
+        response = DeleteGroupsResponse()
+        before: list[GroupRecord] = []
+        records: list[CoordinatorRecord] = []
+        effects: list[Effect] = []
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            error = ErrorCode.NONE
+            if group is None:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.metadata.state is not GroupState.EMPTY:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                before.append(group_record(group.metadata, {}))
+                records += self._delete(group, effects, now_ms)
+            response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        if not records:
+            return [*effects, Reply(request_id, response)]
+        deletion = GroupsDeleted(request_id, response, tuple(before))
+        return [*effects, *_in_batches(records, deletion)]
+
+    def _delete(
+        self, group: ClassicGroup, effects: list[Effect], now_ms: int
+    ) -> list[CoordinatorRecord]:
+        group_id = group.metadata.group_id
+        del self.groups[group_id]
+        effects += group.on_deleted(now_ms=now_ms)
+        offsets = self._state.offsets.of(group_id)
+        records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
+        if group.is_written or group.metadata.generation:
+            # Without a generation, too: else its offsets' tombstones would leave an empty group.
+            records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
+        return records
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def on_timer(self, key: TimerKey, *, now_ms: int) -> list[Effect]:
+        if key.kind is TimerKind.RETENTION:
+            return self._on_retention_timer(now_ms)
+        group = self.groups.get(key.group_id)
+        if group is None:
+            return []
+        effects = group.on_timer(key, now_ms=self._retention.to_write(now_ms))
+        self._state.forget_if_nothing(key.group_id)
+        return effects
+
+    def _on_retention_timer(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        batch: list[CoordinatorRecord] = []
+        before: list[GroupRecord] = []
+        for group_id in self._retention.next_groups(
+            self.groups, self._state.offsets.count_of, wall_ms=now_ms
+        ):
+            group = self.groups.get(group_id)
+            if group is None or group.metadata.members.pending:
+                continue
+            expired, is_all = self._expired(group)
+            self._counters.offsets_expired += len(expired)
+            if is_all and group.metadata.state is GroupState.EMPTY:
+                before.append(group_record(group.metadata, {}))
+                batch += self._delete(group, effects, now_ms)
+            else:
+                batch += expired
+        effects += _in_batches(batch, _nobody_waits(before))
+        return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
+
+    def _expired(self, expiring: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
+        """A group that had members is idle since the last one left; others since each commit.
+
+        Of a living group of consumers what nobody subscribes to expires, once it is at rest.
+        """
+        group = expiring.metadata
+        offsets = self._state.offsets.of(group.group_id)
+        if offsets is None:
+            return [], True
+        idle_since_ms: int | None = None
+        subscribed: Callable[[str], bool] | None = None
+        if group.state is not GroupState.EMPTY:
+            if group.state is not GroupState.STABLE or group.protocol_type != CONSUMER:
+                return [], False
+            subscribed = is_subscribed(group)
+        elif group.protocol_type is not None and group.state_timestamp_ms != NO_TIMESTAMP:
+            idle_since_ms = group.state_timestamp_ms
+        return offsets.expired(
+            now_ms=self._retention.now_ms,
+            retention_ms=self._config.offsets_retention_ms,
+            idle_since_ms=idle_since_ms,
+            is_subscribed=subscribed,
+        )
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def apply(self, entry: LogEntry) -> None:
+        """The next thing in the log, while loading."""
+        self._state.apply(entry)
+
+    def on_loaded(self, *, now_ms: int) -> list[Effect]:
+        """The log is applied to its end; requests may come."""
+        self._state.is_loading = False
+        self._retention = Retention(self._config, now_ms=now_ms, newest_ms=self._state.newest_ms)
+        effects: list[Effect] = [
+            StartTimer(RETENTION_TIMER, self._config.offsets_retention_check_interval_ms)
+        ]
+        for group in self.groups.values():
+            effects += group.on_loaded(now_ms=now_ms)
+        return effects
+
+    def close(self) -> None:
+        """The coordinator has ended, and what its members held is free."""
+        self._memory.give_back()
+
+    def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
+        """The records are in the log for good. Called in log order."""
+        self._end(append)
+        for record in append.records:
+            self._state.apply(record)
+        match append.completion:
+            case OffsetsStored(request_id, response) if request_id is not None:
+                return [Reply(request_id, response)]
+            case AssignmentStored() | StaticMemberStored() as stored:
+                group = self.groups.get(stored.group_id)
+                if group is not None:
+                    return group.on_stored(stored, now_ms=self._retention.to_write(now_ms))
+            case GroupsDeleted(request_id, deletion):
+                self._count_deleted(append)
+                if request_id is not None:
+                    return [Reply(request_id, deletion)]
+            case OffsetsDeleted(request_id, deleted):
+                self._count_deleted(append)
+                if request_id is not None:
+                    return [Reply(request_id, deleted)]
+        return []
+
+    def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
+        """Nothing of it was appended, because of `error`."""
+        self._end(append)
+        if isinstance(append.completion, OffsetsStored):
+            for record in append.records:
+                self._state.forget_if_nothing(record.key.group)
+        if isinstance(append.completion, GroupsDeleted):
+            self._state.restore_deleted(append.completion.before)
+        return self._refuse(append, error, now_ms=now_ms)
+
+    def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
+        """It is not committed for offsets.commit.timeout.ms: whoever waits is told to try again.
+
+        Returns the Append to go on with, which nobody waits for. The records may yet be committed,
+        and then count, as after an answer that was lost on its way.
+        """
+        effects: list[Effect] = []
+        match append.completion:
+            case StaticMemberStored(group_id) as stored:
+                group = self.groups.get(group_id)
+                if group is not None:
+                    effects = group.on_static_member_late(stored)
+                return effects, append
+            case OffsetsStored() as completion:
+                effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
+                return effects, replace(append, completion=replace(completion, request_id=None))
+            case GroupsDeleted() | OffsetsDeleted() as completion:
+                effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
+                return effects, replace(append, completion=replace(completion, request_id=None))
+            case AssignmentStored():
+                effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
+        return effects, append
+
+    def _refuse(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
+        match append.completion:
+            case OffsetsStored(request_id, response):
+                code = _append_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                for topic in response.topics:
+                    for partition in topic.partitions:
+                        partition.error_code = partition.error_code or code
+                if request_id is not None:
+                    return [Reply(request_id, response)]
+            case AssignmentStored() | StaticMemberStored() as stored:
+                group = self.groups.get(stored.group_id)
+                if group is not None:
+                    return group.on_store_failed(stored, _append_error(error), now_ms=now_ms)
+            case GroupsDeleted(request_id, deletion):
+                for result in deletion.results:
+                    result.error_code = result.error_code or _append_error(error)
+                if request_id is not None:
+                    return [Reply(request_id, deletion)]
+            case OffsetsDeleted(request_id, _) if request_id is not None:
+                return [Reply(request_id, OffsetDeleteResponse(error_code=_append_error(error)))]
+        return []
+
+    def _end(self, append: Append) -> None:
+        if isinstance(append.completion, OffsetsStored):
+            self._state.offsets.end(append.records)
+
+    def _count_deleted(self, append: Append) -> None:
+        count = sum(isinstance(record, OffsetRecord) for record in append.records)
+        self._counters.offsets_deleted += count
+
+
+def _in_batches(
+    records: Sequence[CoordinatorRecord], completion: GroupsDeleted | OffsetsDeleted
+) -> list[Effect]:
+    """Tombstones, as many batches as they need. The completion comes with the last one."""
+    before = completion.before if isinstance(completion, GroupsDeleted) else ()
+    appends: list[Effect] = []
+    batch: list[CoordinatorRecord] = []
+    size = 0
+    for record in records:
+        names = record.key.group + (record.key.topic if isinstance(record, OffsetRecord) else "")
+        added = TOMBSTONE_BYTES + len(names.encode())
+        if batch and size + added > MOST_TOMBSTONE_BYTES:
+            appends.append(Append(tuple(batch), _nobody_waits(before)))
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        appends.append(Append(tuple(batch), completion))
+    return appends
+
+
+def _nobody_waits(before: Iterable[GroupRecord] = ()) -> GroupsDeleted:
+    return GroupsDeleted(None, DeleteGroupsResponse(), tuple(before))
+
+
+def _missing(group_id: str) -> ErrorCode:
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def _append_error(
+    error: ErrorCode, *, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+) -> ErrorCode:
+    """What a client of the group is told of a failed append."""
+    match error:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.REQUEST_TIMED_OUT
+        ):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
+            return too_large
+    return error

@@ -1,0 +1,370 @@
+"""One partition of `__consumer_offsets` whose leader this node is: the order of its steps.
+
+    LOADING   the log is read from start to end and applied (coordinator_loader)
+    ACTIVE    a request is put to the rules (coordinator); what they decide is appended, and only
+              when that is committed it is applied and answered
+    CLOSED    another node leads; whoever still waits is told NOT_COORDINATOR
+
+Records are applied in the order of the log, so commits are taken in that order, too, whichever is
+heard of first. A refused append changed nothing, and the rules are told. A commit that takes longer
+than offsets.commit.timeout.ms goes on, but its client waits no longer. A commit that fails leaves
+its records in doubt: everything that is known is dropped and the log is read again, so that memory
+is never ahead of the log or behind it. An OffsetFetch waits for the commits of its group that came
+before it, so a client that sends both at once reads what it wrote.
+
+Inputs are the methods, outputs are `effects`. `now_ms` is monotonic, `wall_ms` is what records
+carry. No rule of groups is decided here.
+Source: apache/kafka coordinator-common/.../CoordinatorRuntime.java (CoordinatorContext).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from ...protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
+from ...protocol.records.records import encode_records
+from ..effects import Append, CancelTimer, Effect, Reply, Report, StartTimer
+from ..group_config import GroupCoordinatorConfig
+from ..group_counters import GroupCounters, MemberMemory
+from ..group_records import LogEntry, encode_group_record
+from .coordinator import GroupCoordinator
+from .coordinator_effects import (
+    Answer,
+    AppendBatch,
+    ContextEffect,
+    CoordinatorLog,
+    OffsetFetch,
+    PendingAppend,
+    ReadLog,
+    Refuse,
+)
+from .coordinator_loader import CoordinatorLoader
+from .coordinator_timer import CoordinatorTimer
+
+logger = logging.getLogger(__name__)
+
+RELOAD_MS = 1_000
+"""After a log that could not be read."""
+
+WriteOperation = Callable[[GroupCoordinator, int], list[Effect]]
+"""A request as the rules take it: with its id."""
+
+
+class ContextState(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    CLOSED = auto()
+
+
+class CoordinatorContext:
+    """The coordinator of one partition of __consumer_offsets in one leader epoch."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        log: CoordinatorLog,
+        config: GroupCoordinatorConfig,
+        memory: MemberMemory,
+        counters: GroupCounters,
+    ) -> None:
+        """`memory` and `counters` are the node's. Call `load` next."""
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = ContextState.LOADING
+        self.effects: list[ContextEffect] = []
+        """To be carried out, in order, when an input has returned."""
+        self._log = log
+        self._config = config
+        self._memory = memory
+        self._counters = counters
+        self._request_ids = itertools.count(1)
+        self._waiting: dict[int, Any] = {}
+        """Tickets of requests that are not answered, by request id."""
+        self._pending: deque[PendingAppend] = deque()
+        """In the order of the log."""
+        self._late_at_ms: int | None = None
+        """When to look whether a pending append is late: that of the oldest one that was not."""
+        self._timer = CoordinatorTimer()
+        self._reload_at_ms: int | None = None
+        self._deleted_topics: set[str] = set()
+        """Topics deleted while loading."""
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def load(self, *, now_ms: int, wall_ms: int) -> None:
+        """Read the log from its start."""
+        self.state = ContextState.LOADING
+        self.coordinator = GroupCoordinator(
+            self._config, memory=self._memory, counters=self._counters
+        )
+        self._load_began_ms = now_ms
+        self._reload_at_ms = None
+        self._loader = CoordinatorLoader(
+            self._log, self.coordinator, self._config.offsets_load_buffer_size, self.effects
+        )
+        self._loader.begin()
+        self._activate_if_loaded(now_ms, wall_ms)
+
+    def on_log_read(
+        self,
+        read: ReadLog,
+        entries: list[LogEntry],
+        next_offset: int,
+        *,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        """What a ReadLog has found, and the offset after that."""
+        try:
+            self._loader.on_read(read, entries, next_offset)
+        except Exception as error:  # noqa: BLE001 -- as below
+            self._on_load_failed(error, now_ms)
+        self._activate_if_loaded(now_ms, wall_ms)
+
+    def on_log_read_failed(
+        self, read: ReadLog, error: Exception, *, now_ms: int, wall_ms: int
+    ) -> None:
+        fatal = self._loader.on_read_failed(read, error)
+        if fatal is not None:
+            self._on_load_failed(fatal, now_ms)
+        self._activate_if_loaded(now_ms, wall_ms)
+
+    def _on_load_failed(self, error: Exception, now_ms: int) -> None:
+        """Whatever it is: nobody is coordinated here until the log can be read."""
+        logger.error(
+            "__consumer_offsets-%d cannot be read; reading it again in %d ms",
+            self.partition,
+            RELOAD_MS,
+            exc_info=error,
+        )
+        self._loader.close()
+        self.coordinator.close()
+        self._reload_at_ms = now_ms + RELOAD_MS
+
+    def on_high_watermark(self, *, now_ms: int, wall_ms: int) -> None:
+        """It may have moved; asked for by WatchHighWatermark."""
+        self._loader.on_high_watermark()
+        self._activate_if_loaded(now_ms, wall_ms)
+
+    def _activate_if_loaded(self, now_ms: int, wall_ms: int) -> None:
+        if self.state is not ContextState.LOADING or not self._loader.is_complete:
+            return
+        self.state = ContextState.ACTIVE
+        logger.log(
+            self._level,
+            "Finished loading offsets and group metadata from __consumer_offsets-%d in %d "
+            "milliseconds for epoch %d: %d groups, %d offsets.",
+            self.partition,
+            now_ms - self._load_began_ms,
+            self.leader_epoch,
+            len(self.coordinator.groups),
+            self.coordinator.offset_count,
+        )
+        self._perform(self.coordinator.on_loaded(now_ms=wall_ms), now_ms, wall_ms)
+        deleted, self._deleted_topics = self._deleted_topics, set()
+        self.on_topics_deleted(deleted, now_ms=now_ms, wall_ms=wall_ms)
+
+    @property
+    def _level(self) -> int:
+        """Level of lines about loading: most partitions of a new cluster never had a record."""
+        return logging.INFO if self._log.log_end_offset else logging.DEBUG
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def write(
+        self, ticket: object, operation: WriteOperation, *, now_ms: int, wall_ms: int
+    ) -> None:
+        """A request that may change something. Its answer comes as an effect, now or later."""
+        assert self.state is ContextState.ACTIVE
+        request_id = next(self._request_ids)
+        self._waiting[request_id] = ticket
+        try:
+            self._perform(operation(self.coordinator, request_id), now_ms, wall_ms)
+        except BaseException:
+            self._waiting.pop(request_id, None)
+            raise
+
+    def fetch_offsets(self, fetch: OffsetFetch) -> None:
+        """Answered with what is committed, once the commits of its group before it are."""
+        if self.coordinator.is_committing(fetch.asked.group_id):
+            self._pending[-1].fetches.append(fetch)
+        else:
+            self._answer_fetch(fetch)
+
+    def on_topics_deleted(self, topics: set[str], *, now_ms: int, wall_ms: int) -> None:
+        """Topics are gone, perhaps replaced by new ones of the same names."""
+        if self.state is ContextState.LOADING:
+            self._deleted_topics |= topics
+        elif topics and self.state is ContextState.ACTIVE:
+            self._perform(self.coordinator.on_topics_deleted(topics), now_ms, wall_ms)
+
+    # --- what the rules decide -------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect], now_ms: int, wall_ms: int) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(request_id, response):
+                    ticket = self._waiting.pop(request_id, None)
+                    if ticket is not None:
+                        self.effects.append(Answer(ticket, response))
+                case StartTimer(key, after_ms):
+                    self._timer.start(key, after_ms, now_ms=now_ms)
+                case CancelTimer(key):
+                    self._timer.cancel(key)
+                case Append():
+                    self._append(effect, now_ms, wall_ms)
+                case Report():
+                    self.effects.append(effect)
+
+    def _append(self, append: Append, now_ms: int, wall_ms: int) -> None:
+        records = [(wall_ms, *encode_group_record(record), ()) for record in append.records]
+        batch = encode_records(records, codec=self._config.offsets_topic_compression_codec)
+        pending = PendingAppend(append, now_ms + self._config.offsets_commit_timeout_ms)
+        self._pending.append(pending)
+        if self._late_at_ms is None:
+            self._late_at_ms = pending.late_at_ms
+        self.effects.append(AppendBatch(pending, batch))
+
+    def on_append_refused(
+        self, pending: PendingAppend, error: KafkaError, *, now_ms: int, wall_ms: int
+    ) -> None:
+        """Nothing of it was appended."""
+        if pending.is_abandoned:
+            return
+        logger.warning("__consumer_offsets-%d cannot be written: %s", self.partition, error)
+        self._pending.remove(pending)
+        failed = self.coordinator.on_failed(pending.append, error.code, now_ms=wall_ms)
+        self._perform(failed, now_ms, wall_ms)
+        for fetch in pending.fetches:
+            self.fetch_offsets(fetch)
+
+    def on_committed(self, pending: PendingAppend, *, now_ms: int, wall_ms: int) -> None:
+        """Its records are in the log for good."""
+        pending.is_committed = True
+        self._complete(now_ms, wall_ms)
+
+    def on_commit_failed(
+        self, pending: PendingAppend, error: Exception, *, now_ms: int, wall_ms: int
+    ) -> None:
+        """Nobody knows whether its records are, or will be, in the log."""
+        pending.failure = error
+        self._complete(now_ms, wall_ms)
+
+    def _complete(self, now_ms: int, wall_ms: int) -> None:
+        """Apply and answer what is committed, in the order of the log and not beyond a gap."""
+        while self._pending:
+            first = self._pending[0]
+            if first.failure is not None:
+                self._on_doubt(first.failure, now_ms, wall_ms)
+                return
+            if not first.is_committed:
+                return
+            self._pending.popleft()
+            committed = self.coordinator.on_committed(first.append, now_ms=wall_ms)
+            self._perform(committed, now_ms, wall_ms)
+            for fetch in first.fetches:
+                self._answer_fetch(fetch)
+
+    def _answer_fetch(self, fetch: OffsetFetch) -> None:
+        """Also while later commits of its group are under way: it came before them."""
+        found = self.coordinator.fetch_offsets(fetch.asked, require_stable=fetch.require_stable)
+        self.effects.append(Answer(fetch.ticket, found))
+
+    def _on_doubt(self, error: Exception, now_ms: int, wall_ms: int) -> None:
+        if isinstance(error, KafkaError):
+            logger.warning(
+                "__consumer_offsets-%d is read again: a record of it is in doubt: %s",
+                self.partition,
+                error,
+            )
+        else:
+            logger.error(
+                "__consumer_offsets-%d is read again: a record of it is in doubt",
+                self.partition,
+                exc_info=error,
+            )
+        self._abandon()
+        self.load(now_ms=now_ms, wall_ms=wall_ms)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When to call on_tick. It may be for nothing."""
+        if self.state is ContextState.LOADING:
+            return 0 if self._loader.has_entries else self._reload_at_ms
+        due_ms, late_at_ms = self._timer.next_deadline_ms, self._late_at_ms
+        if due_ms is None or (late_at_ms is not None and late_at_ms < due_ms):
+            return late_at_ms
+        return due_ms
+
+    def on_tick(self, *, now_ms: int, wall_ms: int) -> None:
+        if self.state is ContextState.LOADING:
+            self._go_on_loading(now_ms, wall_ms)
+            return
+        for key in self._timer.take_due(now_ms):
+            self._perform(self.coordinator.on_timer(key, now_ms=wall_ms), now_ms, wall_ms)
+        if self._late_at_ms is not None and self._late_at_ms <= now_ms:
+            self._refuse_late(now_ms, wall_ms)
+
+    def _go_on_loading(self, now_ms: int, wall_ms: int) -> None:
+        if self._reload_at_ms is not None:
+            if self._reload_at_ms <= now_ms:
+                self.load(now_ms=now_ms, wall_ms=wall_ms)
+            return
+        try:
+            self._loader.apply_some()
+        except Exception as error:  # noqa: BLE001 -- as above
+            self._on_load_failed(error, now_ms)
+        self._activate_if_loaded(now_ms, wall_ms)
+
+    def _refuse_late(self, now_ms: int, wall_ms: int) -> None:
+        """Whoever waits too long for a commit is told so. The records may yet be committed."""
+        self._late_at_ms = None
+        for pending in list(self._pending):
+            if pending.is_late:
+                continue
+            if pending.late_at_ms > now_ms:
+                self._late_at_ms = pending.late_at_ms
+                return
+            pending.is_late = True
+            effects, pending.append = self.coordinator.on_late(pending.append, now_ms=wall_ms)
+            self._perform(effects, now_ms, wall_ms)
+            for fetch in pending.fetches:
+                error = CoordinatorNotAvailable("commits take longer than they may")
+                self.effects.append(Refuse(fetch.ticket, error))
+            pending.fetches.clear()
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nobody is coordinated here any more."""
+        logger.log(
+            self._level,
+            "Finished unloading group metadata for __consumer_offsets-%d with epoch %d.",
+            self.partition,
+            self.leader_epoch,
+        )
+        self.state = ContextState.CLOSED
+        self._loader.close()
+        self._abandon()
+
+    def _abandon(self) -> None:
+        self._timer.clear()
+        self._late_at_ms = None
+        self.coordinator.close()
+        tickets = list(self._waiting.values())
+        self._waiting.clear()
+        for pending in self._pending:
+            pending.is_abandoned = True
+            tickets += [fetch.ticket for fetch in pending.fetches]
+        self._pending.clear()
+        for ticket in tickets:
+            error = NotCoordinator("the group's coordinator has moved")
+            self.effects.append(Refuse(ticket, error))

@@ -1,0 +1,95 @@
+"""What a coordinator's partition asks its driver to do; in order, and all of it.
+
+A ticket is whatever the driver brought with a request: it is handed back with the answer, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from ..effects import Append, Report
+
+
+class CoordinatorLog(Protocol):
+    """The partition of `__consumer_offsets`, as far as its coordinator looks at it."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+
+
+class OffsetFetch(NamedTuple):
+    """An OffsetFetch of one group, which waits for the commits that came before it."""
+
+    ticket: Any
+    asked: OffsetFetchRequestGroup
+    require_stable: bool
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """Records between the decision to append them and their commit."""
+
+    append: Append
+    late_at_ms: int
+    """When nobody waits for it any more."""
+    is_late: bool = False
+    is_committed: bool = False
+    failure: Exception | None = None
+    """What makes it doubtful whether the records are in the log."""
+    is_abandoned: bool = False
+    fetches: list[OffsetFetch] = field(default_factory=list)
+    """Who asks for what is committed so far."""
+
+
+class Answer(NamedTuple):
+    ticket: Any
+    response: Any
+
+
+class Refuse(NamedTuple):
+    ticket: Any
+    error: KafkaError
+
+
+class AppendBatch(NamedTuple):
+    """Append the batch to the log. Before any other input one of
+
+    on_committed(pending)            it is committed already
+    on_append_refused(pending, …)    nothing of it was appended
+
+    or later on_committed, or on_commit_failed if it is in doubt whether it is in the log.
+    """
+
+    pending: PendingAppend
+    batch: bytearray
+
+
+class ReadLog(NamedTuple):
+    """Read the log from `offset` on, and decode it; then on_log_read or on_log_read_failed.
+
+    At most `max_bytes`, but one batch; and none from `up_to` on. Blocks: not on an event loop.
+    """
+
+    offset: int
+    max_bytes: int
+    up_to: int
+
+
+class WatchHighWatermark(NamedTuple):
+    """From now on call on_high_watermark whenever it may have moved, until it is Unwatched."""
+
+
+class UnwatchHighWatermark(NamedTuple):
+    pass
+
+
+ContextEffect = (
+    Answer | Refuse | AppendBatch | ReadLog | WatchHighWatermark | UnwatchHighWatermark | Report
+)

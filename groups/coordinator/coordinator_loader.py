@@ -1,0 +1,115 @@
+"""The start of a coordinator: its log is read from start to end, and applied.
+
+    ReadLog -> on_read: apply some entries at a time -> ReadLog ... -> the end
+    the end is not committed yet -> WatchHighWatermark, on_high_watermark -> is_complete
+
+Everything in the log counts, also what is not committed yet: a new leader does not know how far its
+predecessor had committed, so its own log decides. But what was read is shown to clients from then
+on, so all of it must be committed before anybody is served: another leader could yet drop the end.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ...protocol.errors import OffsetOutOfRange
+from ..group_records import LogEntry
+from .coordinator import GroupCoordinator
+from .coordinator_effects import (
+    ContextEffect,
+    CoordinatorLog,
+    ReadLog,
+    UnwatchHighWatermark,
+    WatchHighWatermark,
+)
+
+Effects: TypeAlias = list[ContextEffect]
+
+ENTRIES_AT_ONCE = 500
+"""Applied before others have a turn: some 2 ms."""
+
+
+class CoordinatorLoader:
+    """Reads `log` into `coordinator`, which nothing was applied to yet."""
+
+    def __init__(
+        self, log: CoordinatorLog, coordinator: GroupCoordinator, max_bytes: int, effects: Effects
+    ) -> None:
+        """`max_bytes` are read at a time."""
+        self._log = log
+        self._coordinator = coordinator
+        self._max_bytes = max_bytes
+        self._effects = effects
+        self._offset = log.log_start_offset
+        """Everything below it is read."""
+        self._reading: ReadLog | None = None
+        self._entries: list[LogEntry] = []
+        """Read and not applied yet, the next one last."""
+        self._is_watching = False
+        self.is_complete = False
+
+    @property
+    def has_entries(self) -> bool:
+        """There is something to apply: call `apply_some` after everybody's turn."""
+        return bool(self._entries)
+
+    def begin(self) -> None:
+        self._go_on()
+
+    def on_read(self, read: ReadLog, entries: list[LogEntry], next_offset: int) -> None:
+        if read is not self._reading:
+            return
+        self._reading = None
+        self._offset = next_offset
+        self._entries = entries[::-1]
+        self.apply_some()
+
+    def on_read_failed(self, read: ReadLog, error: Exception) -> Exception | None:
+        """The error, if it ends the loading."""
+        if read is not self._reading:
+            return None
+        start = self._log.log_start_offset
+        if isinstance(error, OffsetOutOfRange) and read.offset < start:
+            # The oldest segment was deleted meanwhile. What it had was compacted, or is tombstones.
+            self._offset = start
+            self._go_on()
+            return None
+        return error
+
+    def apply_some(self) -> None:
+        for _ in range(min(ENTRIES_AT_ONCE, len(self._entries))):
+            self._coordinator.apply(self._entries.pop())
+        if not self._entries:
+            self._go_on()
+
+    def on_high_watermark(self) -> None:
+        if self._is_watching and self._is_committed:
+            self.close()
+            self.is_complete = True
+
+    def close(self) -> None:
+        """What is under way is of no use any more."""
+        self._reading = None
+        self._entries.clear()
+        if self._is_watching:
+            self._is_watching = False
+            self._effects.append(UnwatchHighWatermark())
+
+    def _go_on(self) -> None:
+        end = self._end
+        if self._offset < end:
+            self._reading = ReadLog(self._offset, self._max_bytes, end)
+            self._effects.append(self._reading)
+        elif self._is_committed:
+            self.is_complete = True
+        else:
+            self._is_watching = True
+            self._effects.append(WatchHighWatermark())
+
+    @property
+    def _end(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def _is_committed(self) -> bool:
+        return self._log.high_watermark >= self._offset

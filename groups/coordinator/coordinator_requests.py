@@ -1,0 +1,141 @@
+"""The requests of members and operators to the coordinator of one partition.
+
+Each brings a ticket, and is answered by an Answer or Refuse with that ticket. A request may point
+into a receive buffer: what is needed of it is taken before a method returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...protocol.messages.heartbeat import HeartbeatRequest
+from ...protocol.messages.join_group import JoinGroupRequest
+from ...protocol.messages.leave_group import LeaveGroupRequest
+from ...protocol.messages.offset_commit import OffsetCommitRequest
+from ...protocol.messages.offset_delete import OffsetDeleteRequest
+from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from ...protocol.messages.sync_group import SyncGroupRequest
+from ..classic.join import Join
+from ..effects import Effect
+from ..offsets.committed_offsets import IsKnown
+from .coordinator import GroupCoordinator
+from .coordinator_context import CoordinatorContext
+from .coordinator_effects import OffsetFetch
+
+
+class CoordinatorRequests:
+    """Only while the context is ACTIVE."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
+
+    def join(
+        self,
+        ticket: object,
+        request: JoinGroupRequest,
+        *,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        unique: str,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        """`unique`: the end of a new member's id."""
+
+        def operation(coordinator: GroupCoordinator, request_id: int) -> list[Effect]:
+            join = Join.of(
+                request_id,
+                request,
+                api_version=api_version,
+                client_id=client_id,
+                client_host=client_host,
+                unique=unique,
+            )
+            return coordinator.on_join(request.group_id, join, now_ms=wall_ms)
+
+        self._context.write(ticket, operation, now_ms=now_ms, wall_ms=wall_ms)
+
+    def sync(self, ticket: object, request: SyncGroupRequest, *, now_ms: int, wall_ms: int) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.on_sync(request_id, request),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def heartbeat(
+        self, ticket: object, request: HeartbeatRequest, *, now_ms: int, wall_ms: int
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.on_heartbeat(request_id, request),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def leave(
+        self, ticket: object, request: LeaveGroupRequest, *, now_ms: int, wall_ms: int
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.on_leave(
+                request_id, request, now_ms=wall_ms
+            ),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def commit_offsets(
+        self,
+        ticket: object,
+        request: OffsetCommitRequest,
+        *,
+        api_version: int,
+        is_known: IsKnown,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.on_offset_commit(
+                request_id, request, api_version=api_version, is_known=is_known, now_ms=wall_ms
+            ),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def fetch_offsets(
+        self, ticket: object, asked: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> None:
+        self._context.fetch_offsets(OffsetFetch(ticket, asked, require_stable))
+
+    def delete_offsets(
+        self,
+        ticket: object,
+        request: OffsetDeleteRequest,
+        *,
+        is_known: IsKnown,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.on_offset_delete(
+                request_id, request, is_known=is_known
+            ),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def delete_groups(
+        self, ticket: object, group_ids: Sequence[str], *, now_ms: int, wall_ms: int
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.on_delete(
+                request_id, group_ids, now_ms=wall_ms
+            ),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )

@@ -1,0 +1,96 @@
+"""What the log of one partition of `__consumer_offsets` says: its groups and their offsets.
+
+Hard state is the committed offsets: they change only in `apply`, in log order, while loading and
+live alike. The groups themselves are soft state that is written down at each stable generation:
+`apply` of a group's record rebuilds the group while loading, and changes nothing afterwards,
+because the living group is ahead of its log.
+
+What always holds: a group is here exactly while it has members, ids given out, or something in the
+log that no deletion of the group has taken back: a group whose last offset was deleted is there,
+empty, as in Kafka. Decides nothing; coordinator.py does.
+Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java (replay).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..classic.classic_group import ClassicGroup
+from ..group_config import GroupCoordinatorConfig
+from ..group_counters import GroupCounters, MemberMemory
+from ..group_records import (
+    GroupMetadataValue,
+    GroupRecord,
+    LogEntry,
+    OffsetRecord,
+    TransactionalOffset,
+    TransactionEnd,
+)
+from ..offsets.committed_offsets import CommittedOffsets
+
+
+class CoordinatorState:
+    def __init__(
+        self, config: GroupCoordinatorConfig, memory: MemberMemory, counters: GroupCounters
+    ) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = CommittedOffsets(config)
+        self.is_loading = True
+        self.newest_ms = 0
+        """The newest time in what was applied."""
+        self._config = config
+        self._memory = memory
+        self._counters = counters
+
+    def make_group(self, group_id: str) -> ClassicGroup:
+        """The group, a new one if there is none."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = ClassicGroup(group_id, self._config, self._memory, self._counters)
+            self.groups[group_id] = group
+        return group
+
+    def apply(self, entry: LogEntry) -> None:
+        """The next thing in the log."""
+        match entry:
+            case OffsetRecord(key, value):
+                self.offsets.apply(entry)
+                if value is not None:
+                    self.make_group(key.group).is_written = True
+                    self.newest_ms = max(self.newest_ms, value.commit_timestamp)
+                else:
+                    self.forget_if_nothing(key.group)
+            case GroupRecord(key, value):
+                is_written = value is not None
+                if self.is_loading:
+                    value = value or GroupMetadataValue()
+                    self.make_group(key.group).restore(value)
+                    self.newest_ms = max(self.newest_ms, value.current_state_timestamp)
+                if key.group in self.groups:
+                    self.groups[key.group].is_written = is_written
+                self.forget_if_nothing(key.group)
+            case TransactionalOffset(_, record):
+                self.offsets.apply_pending(entry)
+                self.make_group(record.key.group)
+            case TransactionEnd():
+                for group_id in self.offsets.end_transaction(entry):
+                    self.forget_if_nothing(group_id)
+
+    def restore_deleted(self, before: Iterable[GroupRecord]) -> None:
+        """A deletion did not come about: these groups go on from where they were."""
+        for key, value in before:
+            assert value is not None
+            group = self.groups.get(key.group)
+            if group is None:
+                self.make_group(key.group).restore(value)
+            else:
+                group.continue_from(value.generation)
+            self.groups[key.group].is_written = True
+            self.forget_if_nothing(key.group)
+
+    def forget_if_nothing(self, group_id: str) -> None:
+        if not self.offsets.forget_if_empty(group_id):
+            return
+        group = self.groups.get(group_id)
+        if group is not None and group.is_forgettable:
+            del self.groups[group_id]

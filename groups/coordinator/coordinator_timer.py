@@ -1,0 +1,101 @@
+"""Timers that are nearly always moved on before they fire: the sessions of a coordinator's members.
+
+    start, cancel      one dict write for a timer that is moved on; what is queued for it stays
+    take_due(now)      the timers that fire, one at a time
+    next_deadline_ms   when to look again: perhaps for nothing, because a timer was moved on
+
+Two guards against declaring the living dead:
+    what is due fires only when it is asked for once more, so that requests that have arrived
+    meanwhile are read first;
+    a timer that is looked at late, because the process stood still, is put off by as much as it is
+    late.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+
+from ..effects import TimerKey
+
+LATE_MS = 200
+STALE_ENTRIES = 64
+"""What may be queued in vain, beside as many entries as there are timers."""
+
+
+class CoordinatorTimer:
+    """Keys with their deadlines, in the monotonic milliseconds of whoever asks."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[TimerKey, int] = {}
+        self._queue: list[tuple[int, int, TimerKey]] = []
+        self._queued_at: dict[TimerKey, int] = {}
+        """Key -> its earliest time in the queue: later deadlines of it need no new entry."""
+        self._suspects: list[tuple[TimerKey, int]] = []
+        """Due, with their deadlines, when the queue was looked at last."""
+        self._suspected_at_ms = 0
+        self._sequence = itertools.count()
+
+    def start(self, key: TimerKey, after_ms: int, *, now_ms: int) -> None:
+        """`key` is due in `after_ms`; the deadline that it had before is void."""
+        deadline_ms = self._deadlines[key] = now_ms + after_ms
+        queued_at = self._queued_at.get(key)
+        if queued_at is None or queued_at > deadline_ms:
+            self._push(key, deadline_ms)
+
+    def cancel(self, key: TimerKey) -> None:
+        self._deadlines.pop(key, None)
+        if len(self._queue) > 2 * len(self._deadlines) + STALE_ENTRIES:
+            self._rebuild()
+
+    def clear(self) -> None:
+        self._deadlines.clear()
+        self._queue.clear()
+        self._queued_at.clear()
+        self._suspects.clear()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        if self._suspects:
+            return self._suspected_at_ms
+        return self._queue[0][0] if self._queue else None
+
+    def take_due(self, now_ms: int) -> Iterator[TimerKey]:
+        """Timers that were due at the call before this one, and have not been moved since.
+
+        What is done about one may move or cancel those behind it.
+        """
+        suspects, self._suspects = self._suspects, []
+        for key, deadline_ms in suspects:
+            if self._deadlines.get(key) == deadline_ms:
+                del self._deadlines[key]
+                yield key
+        self._suspect(now_ms)
+
+    def _suspect(self, now_ms: int) -> None:
+        while self._queue and self._queue[0][0] <= now_ms:
+            queued_at, _, key = heapq.heappop(self._queue)
+            if self._queued_at.get(key) != queued_at:
+                continue  # an earlier entry has taken its place
+            del self._queued_at[key]
+            deadline_ms = self._deadlines.get(key)
+            if deadline_ms is None:
+                continue
+            late_ms = now_ms - queued_at
+            if late_ms > LATE_MS:
+                deadline_ms = self._deadlines[key] = max(deadline_ms, now_ms + late_ms)
+            if deadline_ms > now_ms:
+                self._push(key, deadline_ms)
+            else:
+                self._suspects.append((key, deadline_ms))
+                self._suspected_at_ms = now_ms
+
+    def _push(self, key: TimerKey, at_ms: int) -> None:
+        self._queued_at[key] = at_ms
+        heapq.heappush(self._queue, (at_ms, next(self._sequence), key))
+
+    def _rebuild(self) -> None:
+        self._queued_at = dict(self._deadlines)
+        self._queue = [(at_ms, next(self._sequence), key) for key, at_ms in self._queued_at.items()]
+        heapq.heapify(self._queue)

@@ -1,0 +1,254 @@
+"""The committed offsets of all groups of one partition of `__consumer_offsets`.
+
+    OffsetCommit, OffsetDelete -> answer and records    nothing changes here yet
+    begin(records) .. apply each, or not .. end(records)
+    OffsetFetch                                         only what is applied
+
+Who may commit is decided before (classic_group.check_commit); here is decided what may be stored.
+One group's offsets are in offsets.py.
+
+What always holds: a group is here exactly while its GroupOffsets is not empty.
+Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ...protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ...protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ..group_config import GroupCoordinatorConfig
+from ..group_records import (
+    NO_TIMESTAMP,
+    CoordinatorRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    OffsetRecord,
+    TransactionalOffset,
+    TransactionEnd,
+)
+from .group_offsets import GroupOffsets
+
+IsKnown = Callable[[str, int], bool]
+"""(topic, partition) -> whether it exists."""
+
+LONGEST_TEXT = 2**15 - 1
+"""Bytes of a string in a record."""
+LONG_MAX = 2**63 - 1
+NO_RETENTION = -1
+NO_OFFSET = -1
+
+
+class CommittedOffsets:
+    def __init__(self, config: GroupCoordinatorConfig) -> None:
+        self._config = config
+        self._groups: dict[str, GroupOffsets] = {}
+        self._in_transaction: dict[int, set[str]] = {}
+        """Producer id -> the groups with pending offsets in its open transaction."""
+
+    def __iter__(self) -> Iterator[GroupOffsets]:
+        return iter(self._groups.values())
+
+    def of(self, group_id: str) -> GroupOffsets | None:
+        return self._groups.get(group_id)
+
+    @property
+    def count(self) -> int:
+        """Partitions with a committed offset, of all groups."""
+        return sum(map(len, self._groups.values()))
+
+    def count_of(self, group_id: str) -> int:
+        """Partitions with a committed offset, of this group."""
+        offsets = self._groups.get(group_id)
+        return 0 if offsets is None else len(offsets)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def commit(
+        self, request: OffsetCommitRequest, error: ErrorCode, *, is_known: IsKnown, now_ms: int
+    ) -> tuple[OffsetCommitResponse, list[OffsetRecord]]:
+        """The answer, and the records it waits for. `error`: of the whole request, NONE if none."""
+        response, records = OffsetCommitResponse(), list[OffsetRecord]()
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                code = error or self._check(topic.name, partition, is_known)
+                answers.append(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                )
+                if not code:
+                    records.append(_record(topic.name, partition, request, now_ms))
+            response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        return response, records
+
+    def _check(
+        self, topic: str, partition: OffsetCommitRequestPartition, is_known: IsKnown
+    ) -> ErrorCode:
+        if not is_known(topic, partition.partition_index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        metadata = partition.committed_metadata or ""
+        if len(metadata) > self._config.offset_metadata_max_bytes or not fits(metadata):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def fetch(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        """Committed offsets of the topics asked for, or of all (topics None).
+
+        What is unknown has offset -1 and no error: the client then resets by its own policy. With
+        require_stable an offset that an open transaction may change is an error to retry.
+        """
+        answer = OffsetFetchResponseGroup(group_id=asked.group_id)
+        offsets = self._groups.get(asked.group_id)
+        if asked.topics is None:
+            topics = [] if offsets is None else list(offsets.topics())
+        else:
+            topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]
+        for topic, partitions in topics:
+            found = []
+            for partition in partitions:
+                if require_stable and offsets is not None and offsets.is_pending(topic, partition):
+                    error, value = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
+                else:
+                    error = ErrorCode.NONE
+                    value = None if offsets is None else offsets.get(topic, partition)
+                if value is None:
+                    value = OffsetCommitValue(offset=NO_OFFSET)
+                found.append(
+                    OffsetFetchResponsePartitions(
+                        partition_index=partition,
+                        committed_offset=value.offset,
+                        committed_leader_epoch=value.leader_epoch,
+                        metadata=value.metadata,
+                        error_code=error,
+                    )
+                )
+            answer.topics.append(OffsetFetchResponseTopics(name=topic, partitions=found))
+        return answer
+
+    def delete(
+        self,
+        request: OffsetDeleteRequest,
+        *,
+        is_known: IsKnown,
+        is_subscribed: Callable[[str], bool],
+    ) -> tuple[OffsetDeleteResponse, list[OffsetRecord]]:
+        """The answer, and the tombstones it waits for. What is not there is deleted already."""
+        response, records = OffsetDeleteResponse(), list[OffsetRecord]()
+        offsets = self._groups.get(request.group_id)
+        for topic in request.topics:
+            subscribed = is_subscribed(topic.name)
+            answers, gone = [], set()
+            for index in (partition.partition_index for partition in topic.partitions):
+                error = ErrorCode.NONE
+                if not is_known(topic.name, index):
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif subscribed:
+                    error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                else:
+                    gone.add(index)
+                answers.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+                )
+            if offsets is not None:
+                records += offsets.tombstones_of(topic.name, gone)
+            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        return response, records
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def begin(self, records: Iterable[OffsetRecord]) -> None:
+        """These commits are being appended."""
+        for key, _ in records:
+            self._make(key.group).begin(key.topic, key.partition)
+
+    def end(self, records: Iterable[CoordinatorRecord]) -> None:
+        """They are about to be applied, or were not appended. `forget_if_empty` afterwards."""
+        for record in records:
+            assert isinstance(record, OffsetRecord)
+            self._groups[record.key.group].end(record.key.topic, record.key.partition)
+
+    def apply(self, record: OffsetRecord) -> None:
+        group_id = record.key.group
+        if record.value is not None:
+            self._make(group_id).apply(record)
+        elif group_id in self._groups:
+            self._groups[group_id].apply(record)
+
+    def apply_pending(self, pending: TransactionalOffset) -> None:
+        group_id = pending.record.key.group
+        self._make(group_id).apply_pending(pending.producer_id, pending.record)
+        self._in_transaction.setdefault(pending.producer_id, set()).add(group_id)
+
+    def end_transaction(self, end: TransactionEnd) -> set[str]:
+        """The groups it was about."""
+        group_ids = self._in_transaction.pop(end.producer_id, set())
+        for group_id in group_ids & self._groups.keys():
+            self._groups[group_id].end_transaction(end.producer_id, is_commit=end.is_commit)
+        return group_ids
+
+    def forget_if_empty(self, group_id: str) -> bool:
+        """Whether nothing is left of the group's offsets."""
+        offsets = self._groups.get(group_id)
+        if offsets is not None:
+            if not offsets.is_empty:
+                return False
+            del self._groups[group_id]
+        return True
+
+    def _make(self, group_id: str) -> GroupOffsets:
+        offsets = self._groups.get(group_id)
+        if offsets is None:
+            offsets = self._groups[group_id] = GroupOffsets(group_id)
+        return offsets
+
+
+def fits(text: str) -> bool:
+    """Whether a record can hold it."""
+    return len(text.encode()) <= LONGEST_TEXT
+
+
+def _record(
+    topic: str,
+    partition: OffsetCommitRequestPartition,
+    request: OffsetCommitRequest,
+    now_ms: int,
+) -> OffsetRecord:
+    # Of version 1; a client of that time may say when it committed, instead of how long to keep it.
+    commit_timestamp = now_ms
+    if partition.commit_timestamp != NO_TIMESTAMP:
+        commit_timestamp = partition.commit_timestamp
+    expire_timestamp = NO_TIMESTAMP
+    if request.retention_time_ms != NO_RETENTION:
+        expire_timestamp = min(now_ms + request.retention_time_ms, LONG_MAX)
+    return OffsetRecord(
+        OffsetCommitKey(group=request.group_id, topic=topic, partition=partition.partition_index),
+        OffsetCommitValue(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+            commit_timestamp=commit_timestamp,
+            expire_timestamp=expire_timestamp,
+        ),
+    )

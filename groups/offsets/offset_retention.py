@@ -1,0 +1,67 @@
+"""Which groups are looked at for expired offsets, and what time it is for them.
+
+A round goes over all groups a few at a time, with everybody's turn in between, and then rests for
+offsets.retention.check.interval.ms.
+
+The time is the wall's, because it is compared with times in the log, which other machines wrote.
+But a wall clock may leap: set wrong by an operator, or by a guest that wakes up, it would expire
+the offsets of every idle group at once, for good. So the time here begins with the newest one in
+the log, never goes back, and follows the wall clock at no more than LEAP_FACTOR times the pace of
+the timer. A leap that is taken back soon has expired nothing; one that stays is caught up with.
+
+What is written while the clock is set back must not look old when it is mended: it gets no time
+before the newest in the log. What is written while it is ahead keeps that time, and is kept longer:
+a machine that was switched off looks the same, and there the wall clock is right. For that reason
+a coordinator that starts during such a leap, and finds records of it, believes it.
+
+What always holds: `now_ms` only grows, and was the wall's time or an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ..group_config import GroupCoordinatorConfig
+
+GROUPS_AT_ONCE = 200
+OFFSETS_AT_ONCE = 5_000
+"""Either is a few milliseconds of work; the last group of a turn may have more."""
+LEAP_FACTOR = 6
+"""An hour for every ten minutes: a day of being switched off is caught up with in five hours."""
+
+
+class Retention:
+    def __init__(self, config: GroupCoordinatorConfig, *, now_ms: int, newest_ms: int = 0) -> None:
+        """`now_ms`: the wall's time. `newest_ms`: the newest in the log, 0 if there is none."""
+        self.now_ms = min(newest_ms or now_ms, now_ms)
+        self._newest_ms = newest_ms
+        self._interval_ms = config.offsets_retention_check_interval_ms
+        self._to_do: deque[str] = deque()
+
+    def next_groups(
+        self, group_ids: Iterable[str], count_of: Callable[[str], int], *, wall_ms: int
+    ) -> list[str]:
+        """The next few of the round; a new round, of `group_ids`, begins if none is under way.
+
+        count_of: the number of offsets of a group.
+        """
+        if not self._to_do:
+            self._to_do.extend(group_ids)
+            known_ms = min(wall_ms, self.now_ms + LEAP_FACTOR * self._interval_ms)
+            self.now_ms = max(known_ms, self.now_ms)
+        found: list[str] = []
+        offsets = 0
+        while self._to_do and len(found) < GROUPS_AT_ONCE and offsets < OFFSETS_AT_ONCE:
+            found.append(self._to_do.popleft())
+            offsets += count_of(found[-1])
+        return found
+
+    def to_write(self, wall_ms: int) -> int:
+        """The time to write down when the wall's is `wall_ms`."""
+        return max(wall_ms, self.now_ms, self._newest_ms)
+
+    @property
+    def rest_ms(self) -> int:
+        """Until the next call of next_groups."""
+        return 0 if self._to_do else self._interval_ms

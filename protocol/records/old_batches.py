@@ -1,0 +1,119 @@
+"""Entries of logs from before Kafka 0.11, each as the batch it is: a header, and its records.
+
+An uncompressed message is a batch of one record. A compressed one (a wrapper, message_set has the
+layout) is a batch of those inside: in magic 1 their offsets count from 0, or from where compaction
+has left the first one, and the wrapper has the absolute offset of the last; with LogAppendTime the
+wrapper's timestamp is that of all. The header is that of a record batch; what these formats do not
+have (leader epoch, producer, sequence, in magic 0 timestamps) is -1 in it.
+
+For tools that read files, not for requests: producers' sets get new offsets (message_set).
+Source: apache/kafka 3.9 clients/.../common/record/AbstractLegacyRecordBatch.java.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..buffer import Buffer
+from ..errors import CorruptMessage, InvalidRecord
+from .message_set import MAGIC_POSITION, Message, open_wrapper, read_entries
+from .record_batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TIMESTAMP_TYPE_MASK,
+    RecordBatchHeader,
+)
+from .records import DECOMPRESS_LIMIT, Record
+
+LEAST_SIZES = {0: 26, 1: 34}
+"""Sizes of an entry with null for key and value, by magic."""
+_CRC = slice(12, 16)
+
+
+class OldBatch(NamedTuple):
+    header: RecordBatchHeader
+    records: list[Record]
+
+
+def is_old(batch: Buffer) -> bool:
+    """Whether its magic is 0 or 1. It must have 17 bytes."""
+    return batch[MAGIC_POSITION] < MAGIC
+
+
+def least_size(magic: int) -> int:
+    """Bytes of the smallest batch of a format."""
+    return LEAST_SIZES.get(magic, HEADER_SIZE)
+
+
+def believed_header(entry: Buffer) -> RecordBatchHeader:
+    """What its first 26 bytes say, unchecked and not looked into: as if of one record."""
+    magic, offset = entry[MAGIC_POSITION], int.from_bytes(entry[:8], "big", signed=True)
+    timestamp = int.from_bytes(entry[18:26], "big", signed=True) if magic else -1
+    return _header(entry, offset, offset, 1, timestamp, timestamp)
+
+
+def read_old_batch(entry: Buffer, *, limit: int = DECOMPRESS_LIMIT) -> OldBatch:
+    """Exactly one whole entry of magic 0 or 1, checked and looked into.
+
+    Raises:
+        CorruptMessage, InvalidRecord: see message_set.read_entries and open_wrapper; a wrapper
+            without messages, or whose offset is below those of its messages.
+        UnsupportedCompressionType: no codec of this format.
+    """
+    (message,) = read_entries(entry, may_be_cut=False)
+    records = _records_of(message, limit) if message.codec else [_record(message, 0, None)]
+    timestamps = records[0].timestamp, message.timestamp
+    last_offset = max(message.offset, records[-1].offset)
+    header = _header(entry, records[0].offset, last_offset, len(records), *timestamps)
+    return OldBatch(header, records)
+
+
+def _records_of(wrapper: Message, limit: int) -> list[Record]:
+    inner = list(open_wrapper(wrapper, limit=limit))
+    if not inner:
+        raise InvalidRecord("a compressed message without messages in it")
+    last = inner[-1].offset
+    # Versions of librdkafka left 0 in the wrapper.
+    if last > wrapper.offset and wrapper.offset:
+        raise CorruptMessage(
+            f"a compressed message of offset {wrapper.offset} ends with a message of offset {last}"
+        )
+    is_relative = wrapper.magic > 0 and bool(wrapper.offset)
+    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
+    base = wrapper.offset - last if is_relative else 0
+    return [_record(message, base, append_time) for message in inner]
+
+
+def _record(message: Message, base: int, append_time: int | None) -> Record:
+    timestamp = message.timestamp if append_time is None else append_time
+    return Record(base + message.offset, timestamp, message.key, message.value, ())
+
+
+def _header(
+    entry: Buffer,
+    base_offset: int,
+    last_offset: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+) -> RecordBatchHeader:
+    magic = entry[MAGIC_POSITION]
+    known = CODEC_MASK | (TIMESTAMP_TYPE_MASK if magic else 0)
+    return RecordBatchHeader(
+        base_offset=base_offset,
+        batch_length=int.from_bytes(entry[8:12], "big", signed=True),
+        leader_epoch=-1,
+        magic=magic,
+        crc=int.from_bytes(entry[_CRC], "big"),
+        attributes=entry[MAGIC_POSITION + 1] & known,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        record_count=record_count,
+    )
