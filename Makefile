@@ -50,7 +50,7 @@ compatibility: $(VENV)/.test java
 	rm -f .cache/compatibility.json
 	$(BIN)/python -m pytest -m "" tests/compatibility --durations 0 --durations-min 1 \
 		--deselect tests/compatibility/test_table.py; ran=$$?; \
-	$(BIN)/python -m bradbury.tests.support.compatibility && \
+	$(BIN)/python -m bradbury.tests.compatibility.support.compatibility && \
 	$(BIN)/python -m pytest -m "" tests/compatibility/test_table.py && exit $$ran
 
 # Groups of every client under joins, leaves, kills and dying coordinators, and what a checker finds.

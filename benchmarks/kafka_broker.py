@@ -3,8 +3,8 @@
     with KafkaBroker(Path("/tmp/kafka"), heap="1g") as kafka:
         produce(kafka.bootstrap_servers)
 
-The jars come from tests/support/kafka_jars, which says why there are none. The log directory is
-`<folder>/data`; it can be read when the broker has ended, by stop() or by kill().
+The jars come from tests/compatibility/support/kafka_jars, which says why there are none. The log
+directory is `<folder>/data`; it can be read when the broker has ended, by stop() or by kill().
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bradbury.tests.support.kafka_jars import java_command, run_java
+from bradbury.tests.compatibility.support.kafka_jars import java_command, run_java
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0

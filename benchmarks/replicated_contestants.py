@@ -55,8 +55,8 @@ class ReplicatedBradbury(Replicated):
         import ray
 
         import bradbury
-        from bradbury.tests.support.ray_nodes import RayNode
-        from bradbury.tests.support.ray_settings import RAY_ENVIRONMENT
+        from bradbury.tests.support.ray.ray_nodes import RayNode
+        from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
 
         os.environ.update(RAY_ENVIRONMENT)
         temporary = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="vr-", dir="/tmp"))

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from bradbury.tests.support.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
+from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 
 # No test depends on how long something takes: the machine may be busy with others.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,7 @@ from bradbury.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from bradbury.tests.support.raw_client import RawClient
+from bradbury.tests.support.wire.raw_client import RawClient
 
 
 def test_work_goes_on_when_nobody_waits_for_it_any_more() -> None:

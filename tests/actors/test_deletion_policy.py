@@ -9,8 +9,8 @@ from bradbury.protocol.errors import InvalidConfig
 from bradbury.storage.log.retention import RETENTION_POLICY
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.log_segment import LogSegment
-from tests.support.keyed_logs import append, keyed_batch
-from tests.support.logs import open_log
+from tests.support.storage.keyed_logs import append, keyed_batch
+from tests.support.storage.logs import open_log
 
 
 class EvenOffsets:

@@ -28,7 +28,7 @@ from bradbury.protocol.messages.offset_commit import (
 )
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from bradbury.tests.support.led_groups import (
+from bradbury.tests.support.groups.led_groups import (
     commit,
     error_of,
     fetched,
@@ -41,7 +41,7 @@ from bradbury.tests.support.led_groups import (
     stand_still,
     sync,
 )
-from bradbury.tests.support.memory_replica import MemoryReplica
+from bradbury.tests.support.storage.memory_replica import MemoryReplica
 
 
 def test_a_partition_that_is_not_led_here_has_another_coordinator() -> None:

@@ -20,7 +20,7 @@ from bradbury.protocol.errors import (
 )
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
 from bradbury.protocol.records.records import ControlType, encode_control_batch, encode_records
-from bradbury.tests.support.led_groups import (
+from bradbury.tests.support.groups.led_groups import (
     NOW_MS,
     commit,
     fetched,
@@ -32,7 +32,7 @@ from bradbury.tests.support.led_groups import (
     run,
     sync,
 )
-from bradbury.tests.support.memory_replica import MemoryReplica
+from bradbury.tests.support.storage.memory_replica import MemoryReplica
 
 
 def test_until_the_log_is_read_the_client_is_asked_to_wait() -> None:

@@ -32,7 +32,7 @@ from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStor
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.storage.disk.storage_failure import DataDirectoryError
-from bradbury.tests.support.memory_file_system import Inode, MemoryFileSystem
+from bradbury.tests.support.storage.memory_file_system import Inode, MemoryFileSystem
 
 NOW = 1_700_000_000_000
 IMPATIENT = QuorumTimes(find_ms=10, retry_ms=10)

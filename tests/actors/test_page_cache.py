@@ -23,7 +23,7 @@ from bradbury.protocol.messages.produce import (
 )
 from bradbury.protocol.records.record_batch import read_size
 from bradbury.protocol.records.records import encode_records, iterate_records
-from tests.support.raw_client import RawClient
+from tests.support.wire.raw_client import RawClient
 
 
 class Slice(NamedTuple):

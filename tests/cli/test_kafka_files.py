@@ -8,8 +8,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 from bradbury.tests.support.command_line import Command
-from bradbury.tests.support.kafka_jars import require_kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import bradbury
-from bradbury.tests.support.page_runner import blocks
+from bradbury.tests.docs.page_runner import blocks
 
 ROOT = Path(bradbury.__file__).resolve().parent
 

@@ -8,7 +8,7 @@ import pytest
 
 import bradbury
 from bradbury.tests.support.command_line import Command
-from bradbury.tests.support.three_nodes import until
+from bradbury.tests.support.ray.three_nodes import until
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 
 from bradbury.discovery.state_file import read_state, state_path
 from bradbury.tests.support.command_line import Command, Outcome
-from bradbury.tests.support.hand_started_ray import hand_started_ray
+from bradbury.tests.support.ray.hand_started_ray import hand_started_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ import pytest
 
 import bradbury
 from bradbury.clients.wire.cluster_client import ClusterClient
-from bradbury.tests.support.group_members import Make, group_of
+from bradbury.tests.support.groups.group_members import Make, group_of
 
 
 @pytest.fixture(scope="session")

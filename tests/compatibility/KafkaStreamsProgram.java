@@ -36,7 +36,7 @@ import org.apache.kafka.streams.state.QueryableStoreTypes;
 import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
 
 /**
- * Applications of Kafka Streams, one for each command; see tests/support/programs.py.
+ * Applications of Kafka Streams, one for each command; see tests/compatibility/support/programs.py.
  *
  * They read topics whose names begin with "topic", write others, and run until stdin ends.
  */

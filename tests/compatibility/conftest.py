@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.tests.support.compatibility import Ran, Recorder, Tool
-from bradbury.tests.support.kafka_jars import VERSION, java_command, require_kafka
+from bradbury.tests.compatibility.support.compatibility import Ran, Recorder, Tool
+from bradbury.tests.compatibility.support.kafka_jars import VERSION, java_command, require_kafka
 
 HERE = Path(__file__).resolve().parent
 TOOL_SECONDS = 120

@@ -1,5 +1,5 @@
 """What Spark's own Kafka source and sink do against a cluster, in a Spark of its own: its jars are given
-to a Java machine when it starts. See tests/support/programs.py.
+to a Java machine when it starts. See tests/compatibility/support/programs.py.
 """
 
 import json

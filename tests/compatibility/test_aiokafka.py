@@ -14,7 +14,7 @@ from aiokafka.admin import (
 )
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from bradbury.tests.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 
 pytestmark = pytest.mark.slow
 SECONDS = 60

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 import bradbury
-from bradbury.tests.support.compatibility import Ran, Tool
+from bradbury.tests.compatibility.support.compatibility import Ran, Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.tests.support.compatibility import Ran, Tool
-from bradbury.tests.support.kafka_jars import java_command, run_java
+from bradbury.tests.compatibility.support.compatibility import Ran, Tool
+from bradbury.tests.compatibility.support.kafka_jars import java_command, run_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 

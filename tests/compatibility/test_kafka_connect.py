@@ -13,9 +13,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
 from bradbury.protocol.errors import KafkaError
-from bradbury.tests.support.compatibility import Recorder
-from bradbury.tests.support.kafka_jars import CONNECT, QUICK_OPTIONS, VERSION, java_command, require
-from bradbury.tests.support.programs import RUN_SECONDS
+from bradbury.tests.compatibility.support.compatibility import Recorder
+from bradbury.tests.compatibility.support.kafka_jars import (
+    CONNECT,
+    QUICK_OPTIONS,
+    VERSION,
+    java_command,
+    require,
+)
+from bradbury.tests.compatibility.support.programs import RUN_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.deep]
 

@@ -17,7 +17,7 @@ from kafka.admin import (
 from kafka.structs import OffsetAndMetadata
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 
 pytestmark = pytest.mark.slow
 

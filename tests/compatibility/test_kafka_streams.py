@@ -12,9 +12,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder, Tool
-from bradbury.tests.support.kafka_jars import QUICK_OPTIONS, STREAMS, VERSION
-from bradbury.tests.support.programs import RUN_SECONDS, Program, Running, java_program
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.kafka_jars import QUICK_OPTIONS, STREAMS, VERSION
+from bradbury.tests.compatibility.support.programs import (
+    RUN_SECONDS,
+    Program,
+    Running,
+    java_program,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 deep = pytest.mark.deep

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bradbury.tests.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
 from bradbury.protocol.partitioner import partition_for_key
-from bradbury.tests.support.compatibility import Recorder, Tool
-from bradbury.tests.support.programs import (
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.programs import (
     RUN_SECONDS,
     Program,
     Running,

@@ -6,7 +6,7 @@ from importlib.metadata import version
 import pytest
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder
+from bradbury.tests.compatibility.support.compatibility import Recorder
 
 pytestmark = pytest.mark.slow
 

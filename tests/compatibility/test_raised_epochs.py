@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.benchmarks.kafka_broker import KafkaBroker
-from bradbury.tests.support.fault_proxy import FaultProxy
-from bradbury.tests.support.kafka_jars import require_kafka
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka
+from bradbury.tests.support.wire.fault_proxy import FaultProxy
 
 PRODUCE = 0
 CONFIGS = {"segment.bytes": "1048576", "max.message.bytes": "4000000"}

@@ -1,6 +1,6 @@
 """Every API at every version is asked oddly, here and at Apache Kafka; what differs is explained.
 
-An explanation is a row of docs/deviations.md (tests/support/raw_differences). The scenes alone are
+An explanation is a row of docs/deviations.md (tests/compatibility/raw/raw_differences). The scenes alone are
 compared in every run of the tests, with what Kafka was found to answer (kafka_answers.json).
 """
 
@@ -16,12 +16,17 @@ import pytest
 import bradbury
 from bradbury.benchmarks.kafka_broker import KafkaBroker
 from bradbury.handlers.server.table import APIS
-from bradbury.tests.support.kafka_jars import CACHE, require_kafka
-from bradbury.tests.support.raw_comparison import Difference, Server, api_name, differences
-from bradbury.tests.support.raw_differences import KNOWN, rows
-from bradbury.tests.support.raw_requests import oddities
-from bradbury.tests.support.raw_scenes import scenes
-from bradbury.tests.support.sample_requests import sample_request
+from bradbury.tests.compatibility.raw.raw_comparison import (
+    Difference,
+    Server,
+    api_name,
+    differences,
+)
+from bradbury.tests.compatibility.raw.raw_differences import KNOWN, rows
+from bradbury.tests.compatibility.raw.raw_requests import oddities
+from bradbury.tests.compatibility.raw.raw_scenes import scenes
+from bradbury.tests.compatibility.support.kafka_jars import CACHE, require_kafka
+from bradbury.tests.support.wire.sample_requests import sample_request
 
 pytestmark = pytest.mark.slow
 

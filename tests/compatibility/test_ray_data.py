@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder, Tool
-from bradbury.tests.support.programs import RUN_SECONDS
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.programs import RUN_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.deep]
 

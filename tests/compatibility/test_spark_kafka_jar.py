@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder, Tool
-from bradbury.tests.support.kafka_jars import SPARK_KAFKA, SPARK_VERSION, require
-from bradbury.tests.support.programs import PROGRAMS, RUN_SECONDS, Line, Program
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.kafka_jars import SPARK_KAFKA, SPARK_VERSION, require
+from bradbury.tests.compatibility.support.programs import PROGRAMS, RUN_SECONDS, Line, Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.java, pytest.mark.deep]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bradbury
-from bradbury.tests.support.compatibility import Recorder, Tool
+from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

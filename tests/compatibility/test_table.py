@@ -2,7 +2,13 @@
 
 import pytest
 
-from bradbury.tests.support.compatibility import DOCUMENT, Claim, Recorder, claims, render
+from bradbury.tests.compatibility.support.compatibility import (
+    DOCUMENT,
+    Claim,
+    Recorder,
+    claims,
+    render,
+)
 
 
 def test_the_document_claims_nothing_that_was_not_run(

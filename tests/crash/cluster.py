@@ -23,8 +23,8 @@ import ray
 
 import bradbury
 from bradbury.actors.ray.placement import PORTS_PER_NODE
-from bradbury.tests.support.ray_nodes import RayNode, wait_for
-from bradbury.tests.support.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
+from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
+from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
 
 from .networks import OwnNetwork
 

@@ -32,7 +32,7 @@ from bradbury.tests.crash import reader as reader_module, writer as writer_modul
 from bradbury.tests.groups_soak.history import read_lines, write_log, write_plan
 from bradbury.tests.groups_soak.offsets_topic import read_log
 from bradbury.tests.groups_soak.processes import ROOT, Occupant, Seat, end_all
-from bradbury.tests.support.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 from .cluster import CrashCluster
 from .history import Lines, write_json

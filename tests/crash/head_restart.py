@@ -28,8 +28,8 @@ from ray._raylet import GcsClient
 
 import bradbury
 from bradbury.actors.ray.placement import PORTS_PER_NODE
-from bradbury.tests.support.ray_nodes import RayNode, wait_for
-from bradbury.tests.support.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
+from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
+from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 
 from .cluster import NODES, ROLE, ROOT, free_ports
 

@@ -29,7 +29,7 @@ from typing import Any
 import ray
 
 from bradbury.actors.ray.ray_actors import ControllerActor
-from bradbury.tests.support.ray_nodes import alive_labels, wait_for
+from bradbury.tests.support.ray.ray_nodes import alive_labels, wait_for
 
 from .cluster import send_signal
 from .head_restart import ForgetfulHeadCluster, HeadCluster, restart_head

@@ -10,7 +10,7 @@ import signal
 import time
 from contextlib import suppress
 
-from bradbury.tests.support.ray_nodes import RayNode, wait_for
+from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
 
 from .cluster import send_signal
 from .networks import cut, mend_all

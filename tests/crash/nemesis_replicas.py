@@ -14,7 +14,7 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka.errors import KafkaError
 
-from bradbury.tests.support.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 from .cluster import send_signal
 from .scene import Scene

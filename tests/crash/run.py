@@ -22,7 +22,7 @@ from rich.table import Table
 
 from bradbury.tests.groups_soak import checker as group_checker
 from bradbury.tests.groups_soak.history import read_history as read_group_history
-from bradbury.tests.support.ray_nodes import RayNode
+from bradbury.tests.support.ray.ray_nodes import RayNode
 
 from .checker import check, excerpt, report
 from .cluster import NODES, CrashCluster, crash_nodes, keep_logs, ray_of_its_own

@@ -12,7 +12,7 @@ from bradbury.tests.crash.cluster import crash_nodes
 from bradbury.tests.crash.figures import Figures
 from bradbury.tests.crash.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.run import run_one
-from bradbury.tests.support.ray_nodes import RayNode
+from bradbury.tests.support.ray.ray_nodes import RayNode
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

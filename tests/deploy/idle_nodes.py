@@ -22,8 +22,8 @@ from ray._raylet import GcsClient
 from rich.console import Console
 
 from bradbury.tests.crash.cluster import ROOT, free_ports
-from bradbury.tests.support.ray_nodes import wait_for
-from bradbury.tests.support.ray_settings import RAY_ENVIRONMENT
+from bradbury.tests.support.ray.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
 
 IDLE_SECONDS = 12
 """Longer than it takes to start the brokers."""

@@ -32,7 +32,7 @@ from typing import Self
 
 import psutil
 
-from bradbury.tests.support.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = "/var/tmp"  # not /tmp: each machine has another one

@@ -37,7 +37,7 @@ from rich.table import Table
 
 from bradbury.tests.deploy.machines import ROOT, Lab, Machine, NotHere
 from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
-from bradbury.tests.support.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
 README = ROOT / "docs" / "deploy" / "README.md"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import bradbury
-from bradbury.tests.support.page_runner import blocks, run_page
+from bradbury.tests.docs.page_runner import blocks, run_page
 
 pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver
+from bradbury.tests.support.groups.group_driver import GroupDriver
 
 DAY_MS = 24 * 60 * 60 * 1000
 P0, P1 = ("t", 0), ("t", 1)

@@ -6,7 +6,7 @@ assignors, then every member offers the new one alone.
 """
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver, subscription
+from bradbury.tests.support.groups.group_driver import GroupDriver, subscription
 
 T = subscription("t")
 OLD = (("range", T),)

@@ -1,7 +1,7 @@
 """What does the next coordinator know?"""
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver
+from bradbury.tests.support.groups.group_driver import GroupDriver
 
 
 def test_a_stable_generation_goes_on_without_a_rebalance() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from bradbury.groups.group_counters import MemberMemory
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver
+from bradbury.tests.support.groups.group_driver import GroupDriver
 
 FLOOD = 10_000
 

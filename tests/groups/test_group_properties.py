@@ -26,7 +26,7 @@ from bradbury.groups.effects import (
 )
 from bradbury.groups.group_counters import MemberMemory
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import G, GroupDriver, subscription
+from bradbury.tests.support.groups.group_driver import G, GroupDriver, subscription
 
 PARTITIONS = 6
 INSTANCES = ["one", "two"]

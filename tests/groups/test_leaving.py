@@ -3,7 +3,7 @@
 import pytest
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import G, GroupDriver
+from bradbury.tests.support.groups.group_driver import G, GroupDriver
 
 
 def left(driver: GroupDriver, *members: tuple[str, str | None]) -> list[ErrorCode]:

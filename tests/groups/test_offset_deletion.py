@@ -4,7 +4,7 @@ import pytest
 
 from bradbury.groups.group_records import encode_group_record
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver, subscription
+from bradbury.tests.support.groups.group_driver import GroupDriver, subscription
 
 P0, P1, U0 = ("t", 0), ("t", 1), ("u", 0)
 

@@ -11,7 +11,7 @@ from bradbury.groups.group_records import (
     TransactionEnd,
 )
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import START_MS, GroupDriver
+from bradbury.tests.support.groups.group_driver import START_MS, GroupDriver
 
 DAY_MS = 24 * 60 * 60 * 1000
 

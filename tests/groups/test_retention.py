@@ -6,7 +6,7 @@ from bradbury.groups.offsets.offset_retention import (
     OFFSETS_AT_ONCE,
 )
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver, subscription
+from bradbury.tests.support.groups.group_driver import GroupDriver, subscription
 
 DAY_MS = 24 * 60 * 60 * 1000
 CHECK_MS = 600_000

@@ -2,7 +2,7 @@
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.join_group import JoinGroupResponse
-from bradbury.tests.support.group_driver import G, GroupDriver
+from bradbury.tests.support.groups.group_driver import G, GroupDriver
 
 
 def static_group(driver: GroupDriver, *instance_ids: str) -> list[str]:

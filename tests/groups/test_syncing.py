@@ -3,7 +3,7 @@
 import pytest
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.tests.support.group_driver import GroupDriver
+from bradbury.tests.support.groups.group_driver import GroupDriver
 
 
 def test_everyone_waits_for_the_leaders_assignment() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 import bradbury
-from bradbury.tests.support.ray_settings import QUIET_DEATHS, RAY_ENVIRONMENT
+from bradbury.tests.support.ray.ray_settings import QUIET_DEATHS, RAY_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODE_SECONDS = 60

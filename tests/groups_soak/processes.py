@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bradbury.tests.compatibility.support.kafka_jars import QUICK_OPTIONS, java_command
 from bradbury.tests.groups_soak import member as member_module
-from bradbury.tests.support.kafka_jars import QUICK_OPTIONS, java_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JAVA = "java"

@@ -70,7 +70,10 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     seats = tuple(seat for seat in SEATS if seat.kind not in options.without)
     if JAVA not in options.without:
-        from bradbury.tests.support.kafka_jars import kafka_classpath, unavailable_reason
+        from bradbury.tests.compatibility.support.kafka_jars import (
+            kafka_classpath,
+            unavailable_reason,
+        )
 
         if kafka_classpath() is None:
             print(f"{unavailable_reason()}; --without {JAVA} goes on", file=sys.stderr)

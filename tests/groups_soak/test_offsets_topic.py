@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 
 import bradbury
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka, run_java
 from bradbury.tests.groups_soak.history import Commit, Generation
 from bradbury.tests.groups_soak.offsets_topic import decode, decode_assignment, read_log
-from bradbury.tests.support.kafka_jars import require_kafka, run_java
 
 FORMATTERS = "org.apache.kafka.tools.consumer."
 

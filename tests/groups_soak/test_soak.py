@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import bradbury
+from bradbury.tests.compatibility.support.kafka_jars import kafka_classpath
 from bradbury.tests.groups_soak.checker import check, report
 from bradbury.tests.groups_soak.cluster import coordinator_pids
 from bradbury.tests.groups_soak.harness import SEATS, Soak
 from bradbury.tests.groups_soak.history import Assigned, read_history
 from bradbury.tests.groups_soak.processes import JAVA, Seat
-from bradbury.tests.support.kafka_jars import kafka_classpath
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from bradbury.handlers.records import fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
 from bradbury.replication.replica import LeadershipEnded, Replica
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 
 class Node:

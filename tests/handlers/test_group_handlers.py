@@ -74,7 +74,7 @@ from bradbury.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from bradbury.protocol.schema import Message
-from bradbury.tests.support.memory_replica import MemoryReplica
+from bradbury.tests.support.storage.memory_replica import MemoryReplica
 
 WIDE = 2_600
 PARTITION = PartitionImage((1,), (1,), 1, 0, 0)

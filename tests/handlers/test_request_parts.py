@@ -15,7 +15,7 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from bradbury.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.sample_requests import Sample, sample_request
+from tests.support.wire.sample_requests import Sample, sample_request
 
 LIST_OFFSETS = 2
 METADATA = 3

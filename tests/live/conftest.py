@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
-from bradbury.tests.support.raw_client import RawClient
+from bradbury.tests.support.wire.raw_client import RawClient
 
 _numbers = itertools.count(1)
 

@@ -11,8 +11,8 @@ import argparse
 from dataclasses import replace
 from random import Random
 
-from bradbury.tests.support.simulated_faults import Swarm
-from bradbury.tests.support.simulated_runs import run_seed
+from bradbury.tests.simulation.world.simulated_faults import Swarm
+from bradbury.tests.simulation.world.simulated_runs import run_seed
 
 
 def swarm_of(seed: int, *, has_groups: bool) -> Swarm:

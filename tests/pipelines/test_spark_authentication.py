@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.tests.support.hand_started_ray import hand_started_ray
-from bradbury.tests.support.ray_settings import RAY_ENVIRONMENT
+from bradbury.tests.support.ray.hand_started_ray import hand_started_ray
+from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 

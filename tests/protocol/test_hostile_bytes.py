@@ -15,8 +15,8 @@ from bradbury.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.support.hostile import frame_of
-from tests.support.sample_requests import Sample, every_version, sample_request
+from tests.support.wire.hostile import frame_of
+from tests.support.wire.sample_requests import Sample, every_version, sample_request
 
 CASES = [pytest.param(key, v, id=f"{APIS[key].name}-v{v}") for key, v in every_version()]
 

@@ -7,7 +7,7 @@ from kafka.record import MemoryRecords
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from bradbury.protocol.records.record_batch import build_batch
 from bradbury.protocol.records.record_walk import walk_records
-from bradbury.tests.support.batches import make_batch
+from bradbury.tests.support.storage.batches import make_batch
 
 
 @given(

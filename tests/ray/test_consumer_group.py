@@ -12,8 +12,8 @@ from rich.console import Console
 
 import bradbury
 from bradbury.protocol.errors import InvalidConfig, UnknownTopicOrPartition
-from bradbury.tests.support.group_shares import wait_until_shared
-from bradbury.tests.support.numbered import fill, numbers_in
+from bradbury.tests.support.groups.group_shares import wait_until_shared
+from bradbury.tests.support.storage.numbered import fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

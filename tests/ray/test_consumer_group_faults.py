@@ -11,8 +11,8 @@ import pytest
 import ray
 
 import bradbury
-from bradbury.tests.support.group_shares import assigned, wait_until_shared
-from bradbury.tests.support.numbered import duplicates, fill, numbers_in
+from bradbury.tests.support.groups.group_shares import assigned, wait_until_shared
+from bradbury.tests.support.storage.numbered import duplicates, fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

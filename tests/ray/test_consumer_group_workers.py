@@ -9,7 +9,7 @@ import pytest
 
 import bradbury
 from bradbury.clients.consumer_group.function import WorkerDied
-from bradbury.tests.support.numbered import duplicates, fill, numbers_in
+from bradbury.tests.support.storage.numbered import duplicates, fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
-from bradbury.tests.support.ray_nodes import RayNode, alive_labels, wait_for
+from bradbury.tests.support.ray.ray_nodes import RayNode, alive_labels, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
-from bradbury.tests.support.ray_nodes import RayNode, wait_for
+from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 
 import bradbury
 from bradbury.cli.cluster.copy_throttle import SENDERS
-from bradbury.tests.support.ray_nodes import RayNode
+from bradbury.tests.support.ray.ray_nodes import RayNode
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -17,8 +17,8 @@ from bradbury.handlers.records.pending_fetch import begin_fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from bradbury.replication.effects import Reply
 from bradbury.replication.replica import LeadershipEnded, Replica
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 TOPIC_ID = UUID(int=3)
 

@@ -13,8 +13,8 @@ from bradbury.replication.replica import Replica
 from bradbury.replication.replica_fetcher import FIRST_BACKOFF_MS, FollowedPartition, ReplicaFetcher
 from bradbury.storage.disk.storage_failure import DirectoryHealth
 from bradbury.storage.log.partition_log import PartitionLog
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 GOOD, BAD = UUID(int=1), UUID(int=2)
 LEADER = 9

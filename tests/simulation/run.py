@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bradbury.tests.support.planted_faults import FAULTS, planted, swarm_for
-from bradbury.tests.support.simulated_runs import Outcome, Totals, run_seed
+from bradbury.tests.simulation.planted.planted_faults import FAULTS, planted, swarm_for
+from bradbury.tests.simulation.world.simulated_runs import Outcome, Totals, run_seed
 
 TOTALS = Path(__file__).parents[2] / ".cache" / "simulation.json"
 AT_A_TIME = 8

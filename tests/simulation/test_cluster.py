@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from bradbury.tests.support.simulated_cluster import SimulatedCluster
-from bradbury.tests.support.simulated_runs import Totals, run_seed
+from bradbury.tests.simulation.world.simulated_cluster import SimulatedCluster
+from bradbury.tests.simulation.world.simulated_runs import Totals, run_seed
 
 SEEDS = 600
 AT_A_TIME = 50
@@ -38,7 +38,7 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
 @pytest.mark.slow
 def test_the_order_of_sets_does_not_matter() -> None:
     """Another process hashes strings otherwise."""
-    code = "from bradbury.tests.support.simulated_runs import run_seed; print(run_seed(7).digest)"
+    code = "from bradbury.tests.simulation.world.simulated_runs import run_seed; print(run_seed(7).digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -41,11 +41,11 @@ from bradbury.protocol.records.record_batch import (
     stamp,
 )
 from bradbury.protocol.records.records import encode_records
-from bradbury.tests.support.memory_file_system import MemoryFileSystem
-from bradbury.tests.support.planted_faults import planted
-from bradbury.tests.support.simulated_bench import PARTITION, Bench
-from bradbury.tests.support.simulated_cluster import TOPIC, TOPIC_ID
-from bradbury.tests.support.simulated_voter import ask_at_once, open_voter
+from bradbury.tests.simulation.planted.planted_faults import planted
+from bradbury.tests.simulation.world.simulated_bench import PARTITION, Bench
+from bradbury.tests.simulation.world.simulated_cluster import TOPIC, TOPIC_ID
+from bradbury.tests.simulation.world.simulated_voter import ask_at_once, open_voter
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 
 def goes_wrong_with(fault: str, history: Callable[[], None]) -> bool:

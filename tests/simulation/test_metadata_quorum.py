@@ -6,7 +6,7 @@ Also while snapshots take the place of the log, and voters come and go.
 import pytest
 
 from bradbury.cluster.quorum.voter import NO_SNAPSHOT, CommittedEntryLost
-from bradbury.tests.support.quorum_world import FAULTS, VOTERS, LostRecord, QuorumWorld
+from bradbury.tests.simulation.quorum_world import FAULTS, VOTERS, LostRecord, QuorumWorld
 
 SEEDS = 600
 STEPS = 400

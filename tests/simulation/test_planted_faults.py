@@ -2,8 +2,14 @@
 
 import pytest
 
-from bradbury.tests.support.planted_faults import FAULTS, MASKED, TOLD, planted, swarm_for
-from bradbury.tests.support.simulated_runs import run_seed
+from bradbury.tests.simulation.planted.planted_faults import (
+    FAULTS,
+    MASKED,
+    TOLD,
+    planted,
+    swarm_for,
+)
+from bradbury.tests.simulation.world.simulated_runs import run_seed
 
 MOST_SEEDS = 400
 

@@ -19,9 +19,9 @@ from bradbury.protocol.errors import (
 )
 from bradbury.protocol.records.record_batch import build_batch, check_batch, compute_crc, stamp
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log, read_all
-from bradbury.tests.support.memory_file_system import MemoryFileSystem
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 HOUR_MS = 3_600_000
 

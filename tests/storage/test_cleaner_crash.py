@@ -12,7 +12,7 @@ from bradbury.storage.disk.storage_failure import StorageFailure
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from tests.support.keyed_logs import (
+from tests.support.storage.keyed_logs import (
     SEED,
     Found,
     append,
@@ -22,8 +22,8 @@ from tests.support.keyed_logs import (
     read_records,
     stored_bytes,
 )
-from tests.support.logs import open_log, read_slice
-from tests.support.memory_file_system import Inode, MemoryFileSystem
+from tests.support.storage.logs import open_log, read_slice
+from tests.support.storage.memory_file_system import Inode, MemoryFileSystem
 
 PATH = "/data/t-0"
 CONFIG = LogConfig(

@@ -32,7 +32,7 @@ from bradbury.storage.segments.transaction_index import (
     encode_transaction_index,
     read_transaction_index,
 )
-from tests.support.keyed_logs import (
+from tests.support.storage.keyed_logs import (
     SEED,
     append,
     clean,
@@ -40,7 +40,7 @@ from tests.support.keyed_logs import (
     read_records,
     stored_bytes,
 )
-from tests.support.logs import open_log
+from tests.support.storage.logs import open_log
 
 CONFIG = LogConfig(cleanup_policy="compact", delete_retention_ms=100)
 ABORT, COMMIT = 0, 1

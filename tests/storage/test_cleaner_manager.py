@@ -13,8 +13,8 @@ from bradbury.storage.disk.throttler import CHECK_INTERVAL_MS, Throttler
 from bradbury.storage.log.cleaner_manager import choose_filthiest, find_cleanable
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from tests.support.keyed_logs import append, clean, keyed_batch, read_records
-from tests.support.logs import open_log
+from tests.support.storage.keyed_logs import append, clean, keyed_batch, read_records
+from tests.support.storage.logs import open_log
 
 TOPIC_ID = UUID(int=7)
 

@@ -11,8 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from bradbury.storage.cleaner import cleaner_loops
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log_config import LogConfig
-from tests.support.keyed_logs import Found, append, clean, keyed_batch, last_values, read_records
-from tests.support.logs import open_log
+from tests.support.storage.keyed_logs import (
+    Found,
+    append,
+    clean,
+    keyed_batch,
+    last_values,
+    read_records,
+)
+from tests.support.storage.logs import open_log
 
 RETENTION_MS = 100
 CONFIG = LogConfig(

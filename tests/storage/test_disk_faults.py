@@ -11,9 +11,9 @@ from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.storage_failure import StorageFailure
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log, read_all
-from bradbury.tests.support.memory_file_system import MemoryFileSystem
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 SMALL = LogConfig(segment_bytes=256, index_interval_bytes=64)
 DIRECTORY = "/data/log-0"

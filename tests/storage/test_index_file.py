@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bradbury.storage.segments import index_file
 from bradbury.storage.segments.index_file import IndexFile
-from bradbury.tests.support.memory_file_system import MemoryFileSystem
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 ENTRY = Struct(">II")
 

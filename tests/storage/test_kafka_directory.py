@@ -23,8 +23,8 @@ from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.batch_scan import walk_headers
-from bradbury.tests.support.kafka_jars import require_kafka
-from bradbury.tests.support.logs import read_all
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka
+from bradbury.tests.support.storage.logs import read_all
 
 pytestmark = pytest.mark.slow
 

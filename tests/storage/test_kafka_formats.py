@@ -7,8 +7,8 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from kio.records.readers import read_batch
 
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2])

@@ -12,8 +12,8 @@ import pytest
 from bradbury.protocol.records.records import encode_records
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.kafka_jars import require_kafka, run_java
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka, run_java
+from bradbury.tests.support.storage.logs import open_log
 
 pytestmark = pytest.mark.slow
 

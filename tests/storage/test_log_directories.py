@@ -17,9 +17,9 @@ from bradbury.storage.disk.storage_failure import (
 )
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import read_all
-from bradbury.tests.support.memory_file_system import MemoryFileSystem
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 CONFIG = LogConfig(segment_bytes=256)
 TOPIC_ID = UUID(int=7)

@@ -19,8 +19,8 @@ from bradbury.storage.directories.partition_directory import (
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_file_count, read_all
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_file_count, read_all
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
 SMALL = LogConfig(segment_bytes=256, file_delete_delay_ms=100)

@@ -10,8 +10,8 @@ from bradbury.storage.log.partition_log import AppendResult, PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from bradbury.storage.producers.producer_state import ProducerState
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 LAST_SEQUENCE = 2**31 - 1
 DAY_MS = 24 * 3_600_000

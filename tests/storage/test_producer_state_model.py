@@ -10,8 +10,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bradbury.protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 MODULUS = 2**31
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from bradbury.protocol.errors import KafkaStorageError, OffsetOutOfRange
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_file_count, open_log, read_all, read_slice
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_file_count, open_log, read_all, read_slice
 
 
 class Stored(NamedTuple):

@@ -7,8 +7,8 @@ import pytest
 
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log, read_all
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log, read_all
 
 SMALL = LogConfig(segment_bytes=256, index_interval_bytes=64)
 INDEXED = LogConfig(index_interval_bytes=64)

@@ -9,8 +9,8 @@ from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.records.record_batch import build_batch
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
-from bradbury.tests.support.batches import make_batch
-from bradbury.tests.support.logs import open_log
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=0)
 

@@ -10,9 +10,9 @@ from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import SegmentDeletion
 from bradbury.storage.log_config import LONG_MAX, LogConfig
-from bradbury.tests.support import batches
-from bradbury.tests.support.logs import open_log, read_all
-from bradbury.tests.support.memory_file_system import MemoryFileSystem
+from bradbury.tests.support.storage import batches
+from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 make_batch = partial(batches.make_batch, key=b"key")  # compacted topics want keys
 SIZE = len(make_batch())

@@ -23,7 +23,7 @@ from bradbury.protocol.errors import (
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest
 from bradbury.protocol.messages.create_topics import CreateTopicsRequest
 from bradbury.protocol.messages.metadata import MetadataRequest
-from bradbury.tests.support.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
+from bradbury.tests.support.wire.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 
 NewTopic = Callable[..., str]
 

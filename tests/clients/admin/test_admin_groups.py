@@ -44,7 +44,7 @@ from bradbury.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from bradbury.tests.support.scripted_broker import HANG_UP, ScriptedBroker
+from bradbury.tests.support.wire.scripted_broker import HANG_UP, ScriptedBroker
 
 NewTopic = Callable[..., str]
 _numbers = count(1)

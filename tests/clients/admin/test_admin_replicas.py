@@ -15,7 +15,7 @@ from bradbury.protocol.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from bradbury.tests.support.three_nodes import until
+from bradbury.tests.support.ray.three_nodes import until
 
 SLOW = {"leader.replication.throttled.rate": "1", "follower.replication.throttled.rate": "1"}
 

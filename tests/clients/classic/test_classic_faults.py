@@ -35,7 +35,7 @@ from bradbury.protocol.errors import (
 from bradbury.protocol.messages import fetch as wire
 from bradbury.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from bradbury.protocol.records.record_batch import stamp
-from bradbury.tests.support.scripted_broker import (
+from bradbury.tests.support.wire.scripted_broker import (
     CUT_OFF,
     GARBAGE,
     HANG_UP,

@@ -28,7 +28,7 @@ from bradbury.protocol.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
-from bradbury.tests.support.batches import make_batch
+from bradbury.tests.support.storage.batches import make_batch
 
 NewTopic = Callable[..., str]
 MEGABYTE = 1_000_000

@@ -11,8 +11,8 @@ import pytest
 
 import bradbury
 from bradbury.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
-from bradbury.tests.support.event_loops import LOOPS, WaitsOf, run_on
-from bradbury.tests.support.group_members import fill
+from bradbury.tests.support.groups.group_members import fill
+from bradbury.tests.support.ray.event_loops import LOOPS, WaitsOf, run_on
 
 NewTopic = Callable[..., str]
 Run = Callable[[Coroutine[Any, Any, None]], None]

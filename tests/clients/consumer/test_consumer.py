@@ -20,7 +20,7 @@ from bradbury.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
-from bradbury.tests.support.scripted_broker import ScriptedBroker
+from bradbury.tests.support.wire.scripted_broker import ScriptedBroker
 
 NewTopic = Callable[..., str]
 

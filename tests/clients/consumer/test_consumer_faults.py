@@ -22,8 +22,8 @@ from bradbury.protocol.messages.list_offsets import (
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
 from bradbury.protocol.records.record_batch import stamp
-from bradbury.tests.support.fault_proxy import FaultProxy
-from bradbury.tests.support.scripted_broker import (
+from bradbury.tests.support.wire.fault_proxy import FaultProxy
+from bradbury.tests.support.wire.scripted_broker import (
     CUT_OFF,
     GARBAGE,
     HANG_UP,

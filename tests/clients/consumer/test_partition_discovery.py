@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import bradbury
-from bradbury.tests.support.group_members import fill
+from bradbury.tests.support.groups.group_members import fill
 
 NewTopic = Callable[..., str]
 

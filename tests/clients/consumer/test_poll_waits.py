@@ -10,7 +10,7 @@ import pytest
 
 import bradbury
 from bradbury.protocol.errors import OffsetOutOfRange
-from bradbury.tests.support.group_members import fill
+from bradbury.tests.support.groups.group_members import fill
 
 NewTopic = Callable[..., str]
 

@@ -10,7 +10,7 @@ import bradbury
 from bradbury.classic import ConsumerConnector, Producer, ProducerData
 from bradbury.protocol.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
 from bradbury.protocol.messages.metadata import MetadataRequest
-from bradbury.tests.support.scripted_broker import SILENCE, ScriptedBroker
+from bradbury.tests.support.wire.scripted_broker import SILENCE, ScriptedBroker
 
 Use = Callable[[str, str, bool], object]
 

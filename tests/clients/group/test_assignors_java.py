@@ -20,7 +20,7 @@ from bradbury.clients.group.consumer_protocol import (
     encode_subscription,
 )
 from bradbury.clients.wire.topic_partition import TopicPartition
-from bradbury.tests.support.kafka_jars import require_kafka, run_java
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka, run_java
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 import bradbury
 from bradbury.clients.group.consumer_protocol import Member
 from bradbury.protocol.errors import InvalidConfig, OffsetOutOfRange
-from bradbury.tests.support.group_members import (
+from bradbury.tests.support.groups.group_members import (
     SECONDS,
     Make,
     Told,

@@ -14,7 +14,7 @@ from bradbury.protocol.errors import (
     OffsetMetadataTooLarge,
     UnknownMemberId,
 )
-from bradbury.tests.support.group_members import (
+from bradbury.tests.support.groups.group_members import (
     SECONDS,
     Make,
     Told,

@@ -41,9 +41,9 @@ from bradbury.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from bradbury.tests.support.group_members import Told
-from bradbury.tests.support.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from bradbury.tests.support.scripted_group import ScriptedGroup
+from bradbury.tests.support.groups.group_members import Told
+from bradbury.tests.support.groups.scripted_group import ScriptedGroup
+from bradbury.tests.support.wire.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS = 25, 22, 27
 FENCED_INSTANCE_ID, NOT_COORDINATOR, LOADING, NOT_AVAILABLE = 82, 16, 14, 15

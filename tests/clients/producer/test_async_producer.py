@@ -16,8 +16,8 @@ from bradbury.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
-from bradbury.tests.support.event_loops import LOOPS, WaitsOf, run_on
-from bradbury.tests.support.scripted_broker import SILENCE, ScriptedBroker, answer
+from bradbury.tests.support.ray.event_loops import LOOPS, WaitsOf, run_on
+from bradbury.tests.support.wire.scripted_broker import SILENCE, ScriptedBroker, answer
 
 NewTopic = Callable[..., str]
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -11,7 +11,7 @@ import bradbury
 from bradbury.clients.producer.deliveries import RecordFuture
 from bradbury.protocol.errors import MessageTooLarge
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
-from bradbury.tests.support.scripted_broker import ScriptedBroker, answer
+from bradbury.tests.support.wire.scripted_broker import ScriptedBroker, answer
 
 NewTopic = Callable[..., str]
 

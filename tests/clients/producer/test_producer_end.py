@@ -14,7 +14,7 @@ import pytest
 
 import bradbury
 from bradbury.protocol.messages.produce import ProduceRequest
-from bradbury.tests.support.scripted_broker import SILENCE, ScriptedBroker
+from bradbury.tests.support.wire.scripted_broker import SILENCE, ScriptedBroker
 
 NewTopic = Callable[..., str]
 

@@ -33,8 +33,8 @@ from bradbury.protocol.messages.init_producer_id import (
 from bradbury.protocol.messages.metadata import MetadataRequest
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
 from bradbury.protocol.records.record_batch import read_header
-from bradbury.tests.support.fault_proxy import FaultProxy
-from bradbury.tests.support.scripted_broker import (
+from bradbury.tests.support.wire.fault_proxy import FaultProxy
+from bradbury.tests.support.wire.scripted_broker import (
     CUT_OFF,
     GARBAGE,
     HANG_UP,

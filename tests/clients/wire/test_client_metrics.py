@@ -9,8 +9,8 @@ import pytest
 import bradbury
 from bradbury.protocol.errors import MessageTooLarge, RequestTimedOut
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
-from bradbury.tests.support.group_members import fill
-from bradbury.tests.support.scripted_broker import HANG_UP, ScriptedBroker, answer
+from bradbury.tests.support.groups.group_members import fill
+from bradbury.tests.support.wire.scripted_broker import HANG_UP, ScriptedBroker, answer
 
 NewTopic = Callable[..., str]
 

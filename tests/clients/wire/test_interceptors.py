@@ -10,7 +10,7 @@ import pytest
 import bradbury
 from bradbury.clients.wire.topic_partition import OffsetRange
 from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
-from bradbury.tests.support.group_members import fill
+from bradbury.tests.support.groups.group_members import fill
 
 NewTopic = Callable[..., str]
 Acknowledged = tuple[bradbury.BatchMetadata, Exception | None]

@@ -1,4 +1,4 @@
-// What kafka-go does against a cluster, one command at a time; see tests/support/programs.py.
+// What kafka-go does against a cluster, one command at a time; see tests/compatibility/support/programs.py.
 package main
 
 import (

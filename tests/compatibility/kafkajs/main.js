@@ -1,4 +1,4 @@
-// What kafkajs does against a cluster, one command at a time; see tests/support/programs.py.
+// What kafkajs does against a cluster, one command at a time; see tests/compatibility/support/programs.py.
 'use strict'
 
 const { CompressionTypes, ConfigResourceTypes, Kafka, Partitioners, logLevel } = require('kafkajs')

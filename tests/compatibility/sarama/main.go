@@ -1,4 +1,4 @@
-// What sarama does against a cluster, one command at a time; see tests/support/programs.py.
+// What sarama does against a cluster, one command at a time; see tests/compatibility/support/programs.py.
 package main
 
 import (

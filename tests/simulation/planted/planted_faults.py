@@ -1,0 +1,46 @@
+"""Mistakes that somebody could make, planted one at a time: does the simulation find them?
+
+Each is a function that puts a wrong piece in the place of a right one, in the pure code or in how
+the simulation joins it, and the kind of cluster in which it would show. Nothing of this is in the
+product. `planted` undoes it.
+"""
+
+from dataclasses import replace
+from random import Random
+
+from ..world.simulated_faults import Swarm
+from . import planted_in_controllers, planted_in_groups, planted_in_replicas
+from .fault_registry import FAULTS, planted
+
+__all__ = [
+    "FAULTS",
+    "MASKED",
+    "TOLD",
+    "planted",
+    "planted_in_controllers",
+    "planted_in_groups",
+    "planted_in_replicas",
+    "swarm_for",
+]
+
+# Chance does not find these; tests/simulation/test_known_histories.py does, with the fault planted.
+TOLD = {
+    "an old broker epoch may fetch": (
+        "a fetch must arrive a whole restart late, and just while its node is let in again"
+    ),
+    "entries of former epochs are counted": "Raft's figure 8 takes five voters and five controllers",
+}
+# Nothing in tests/simulation finds this one.
+MASKED = {
+    "any answer is taken": (
+        "a fetcher asks one question at a time, and the position changes in between only with a new "
+        "leader epoch or one that was on its way to the disk, which an answer of the old one survives"
+    ),
+}
+
+
+def swarm_for(name: str, seed: int) -> Swarm:
+    """The seed's own, but for what the fault needs; without what makes others harder to see."""
+    drawn = Swarm.draw(Random(f"swarm {seed}"))
+    calm = {"groups": 0, "producers": 3, "voter_changes": 0.0, "snapshots": 0.0}
+    return replace(drawn, **{**calm, **FAULTS[name].seen_by})

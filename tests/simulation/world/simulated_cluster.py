@@ -1,0 +1,417 @@
+"""The whole replicated cluster in one thread under a virtual clock; a seed says all that happens.
+
+    run()      faults for a while, then calm: whatever was broken is mended, and everything must
+               come to rest: partitions led, ISR full, high watermark = log end, replicas the same
+    swarm      what this seed's cluster is like and which faults it meets (simulated_faults)
+    oracle     what must always hold (simulated_oracle)
+
+The decisions are cluster/'s and storage/'s; the simulated parts only join them, as actors/ does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
+    ClusterRecord,
+    ConfigRecord,
+    EpochRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RegisterNodeRecord,
+    TopicRecord,
+    encode_metadata_record,
+)
+from bradbury.cluster.quorum.voter import LogEnd, Promise
+from bradbury.cluster.topic_name import OFFSETS_TOPIC
+from bradbury.controller.voter_requests import AppendEntries, FormatVoter
+from bradbury.groups.classic.group_state import GroupState
+from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import encode_records
+from bradbury.storage.log_config import LogConfig
+
+from ..clients.simulated_clients import Producer, Reader
+from ..clients.simulated_group_operator import GroupOperator
+from ..clients.simulated_group_oracle import GroupOracle
+from ..clients.simulated_members import SHARED_PARTITIONS, Member
+from ..clients.simulated_oracle import Oracle, Violation
+from .simulated_controller import FIRST_PORT, SimulatedController
+from .simulated_faults import Faults, Swarm
+from .simulated_network import Network, VirtualClock
+from .simulated_node import SimulatedNode
+from .simulated_replica import PartitionId, SimulatedReplica
+from .simulated_voter import ask_at_once, open_voter
+
+TOPIC = "t"
+TOPIC_ID = UUID(int=7)
+FORMED = (EpochRecord, ClusterRecord)
+"""Records that the first controller of a new cluster writes."""
+OFFSETS_ID = UUID(int=8)
+SETTLE_MS = 20_000
+FIRST_CLIENT = 100
+OPERATOR = 1_000
+FETCH_BYTES = 2_000
+
+
+class SimulatedCluster:
+    """One seed. Raises Violation."""
+
+    def __init__(self, seed: object, swarm: Swarm | None = None) -> None:
+        self.seed = seed
+        self.random = Random(f"cluster {seed}")
+        self.swarm = swarm or Swarm.draw(Random(f"swarm {seed}"))
+        swarm = self.swarm
+        self.clock = VirtualClock()
+        self.network = Network(self.clock, self.random, swarm.weather())
+        self.log_config = LogConfig(
+            min_insync_replicas=swarm.min_insync,
+            flush_messages=1 if swarm.flushes else 2**63 - 1,
+            segment_bytes=swarm.segment_bytes,
+        )
+        self.broker_config = BrokerConfig(
+            replica_lag_time_max_ms=swarm.lag_ms,
+            replica_fetch_wait_max_ms=swarm.fetch_wait_ms,
+            replica_fetch_max_bytes=FETCH_BYTES,
+            replica_fetch_response_max_bytes=FETCH_BYTES,
+        )
+        self.partitions: list[PartitionId] = [(TOPIC, n) for n in range(swarm.partitions)]
+        """That are written to and read."""
+        self.all_partitions = list(self.partitions)
+        if swarm.groups:
+            self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
+        self._first_replicas = {
+            partition_id: tuple(
+                1 + (partition_id[1] + n) % swarm.nodes for n in range(swarm.replication_factor)
+            )
+            for partition_id in self.all_partitions
+        }
+        self.oracle = Oracle(self, self.all_partitions)
+        self.group_oracle = GroupOracle(self)
+        self.nodes = {n: SimulatedNode(self, n) for n in range(1, swarm.nodes + 1)}
+        self.known_nodes = set(self.nodes)
+        self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
+        self.controllers: list[SimulatedController] = []
+        self.current: SimulatedController | None = None
+        self.is_calm = False
+        self._format()
+        self.start_controller()
+        for node in self.nodes.values():
+            node.start()
+        self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
+        self.members: list[Member] = []
+        self.operator: GroupOperator | None = None
+        self._start_clients()
+        self.faults = Faults(self)
+
+    def _format(self) -> None:
+        """The first entry of the metadata log, at every voter: nodes and topic are there."""
+        records: list[MetadataRecord] = [
+            EpochRecord(epoch=0, owner="format"),
+            ClusterRecord(cluster_id="simulated", voters=self.voter_ids),
+        ]
+        records += [
+            RegisterNodeRecord(
+                node_id=node_id,
+                directory_id=node.metadata_directory_id,
+                metadata_directory_id=node.metadata_directory_id,
+                incarnation="",
+                roles=("broker", "partition"),
+                host="",
+                port=0,
+                rack=None,
+                epoch=0,
+            )
+            for node_id, node in self.nodes.items()
+        ]
+        for name, topic_id in self.topics().items():
+            records.append(TopicRecord(topic_id=str(topic_id), name=name))
+            records.append(
+                ConfigRecord(
+                    resource="topic",
+                    name=name,
+                    key="min.insync.replicas",
+                    value=str(self.swarm.min_insync),
+                )
+            )
+            records.append(
+                ConfigRecord(
+                    resource="topic", name=name, key="unclean.leader.election.enable", value="false"
+                )
+            )
+        if self.swarm.groups:
+            records.append(
+                ConfigRecord(resource="topic", name=OFFSETS_TOPIC, key="flush.messages", value="1")
+            )
+        records += [
+            PartitionRecord(
+                topic_id=str(self.topics()[name]),
+                partition=index,
+                replicas=replicas,
+                isr=replicas,
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+            for (name, index), replicas in self._first_replicas.items()
+        ]
+        self._first_records = records
+        if self.swarm.is_new:
+            return  # on_controller writes them
+        values = [encode_metadata_record(record) for record in records]
+        batch = encode_records([(0, None, value, ()) for value in values])
+        stamp(batch, base_offset=0, leader_epoch=0)
+        me = Promise(epoch=0, owner="format")
+        for node in self.nodes.values():
+            if node.metadata_directory_id in self.voter_ids:
+                voter, effects = open_voter(node.disk, "", node.metadata_directory_id)
+                for request in (
+                    FormatVoter("simulated", self.voter_ids),
+                    AppendEntries(me, LogEnd(-1, 0), bytes(batch), 0),
+                ):
+                    ask_at_once(voter, effects, request)
+                node.disk.after_death()
+
+    def _start_clients(self) -> None:
+        swarm = self.swarm
+        for number in range(swarm.producers + swarm.careless_producers):
+            partition_id = self.partitions[number % len(self.partitions)]
+            producer_id = number if number < swarm.producers else -1
+            machine = FIRST_CLIENT + number
+            self.producers.append(Producer(self, machine, partition_id, producer_id))
+        for number in range(swarm.readers):
+            partition_id = self.partitions[number % len(self.partitions)]
+            machine = FIRST_CLIENT + len(self.producers) + number
+            reads_anywhere = swarm.follower_reads and number % 2 == 1
+            self.readers.append(Reader(self, machine, partition_id, reads_anywhere=reads_anywhere))
+        for group in range(swarm.groups):
+            for number in range(swarm.group_members):
+                instance_id = f"i{number}" if number < swarm.static_members else None
+                self.add_member(f"g{group}", instance_id)
+        if swarm.groups:
+            self.operator = GroupOperator(self, OPERATOR)
+
+    def add_member(self, group_id: str, instance_id: str | None) -> None:
+        machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
+        self.members.append(Member(self, machine, group_id, instance_id))
+
+    def topics(self) -> dict[str, UUID]:
+        return {TOPIC: TOPIC_ID} | ({OFFSETS_TOPIC: OFFSETS_ID} if self.swarm.groups else {})
+
+    def replicas_of(self, partition_id: PartitionId) -> tuple[int, ...]:
+        """By the newest committed metadata."""
+        state = self.oracle.image.partition(*partition_id)
+        return self._first_replicas[partition_id] if state is None else state.replicas
+
+    # --- controllers, as Ray has them ------------------------------------------------------------
+
+    def start_controller(self) -> None:
+        """The one that Ray knows from now on; a former one may live on."""
+        up = [node.node_id for node in self.nodes.values() if node.process.is_up]
+        machine = self.random.choice(up or list(self.nodes))
+        self.current = SimulatedController(self, len(self.controllers), machine)
+        self.controllers.append(self.current)
+        self.oracle.note(None, f"controller {self.current.name} starts on machine {machine}")
+
+    def _restart_controller(self, ended: SimulatedController) -> None:
+        if ended is not self.current:
+            return
+        delay = 20 + self.random.randrange(self.swarm.controller_restart_ms)
+
+        def start() -> None:
+            if self.current is ended:
+                self.start_controller()
+
+        self.clock.after(delay, start)
+
+    def kill_controller(self, controller: SimulatedController) -> None:
+        if controller.process.is_up:
+            self.oracle.note(None, f"controller {controller.name} dies")
+            controller.kill()
+            self._restart_controller(controller)
+
+    def on_controller_end(self, controller: SimulatedController, reason: str) -> None:
+        self.oracle.note(None, f"controller {controller.name} ends: {reason}")
+        controller.process.end_life()
+        self._restart_controller(controller)
+
+    def on_controller(self, controller: SimulatedController) -> None:
+        self.oracle.note(
+            None, f"controller {controller.name} is active in epoch {controller.me.epoch}"
+        )
+        if self.current is None or self.current.me.epoch < controller.me.epoch:
+            # Whoever has lost the former one finds this one by the voters' promise.
+            self.current = controller
+        if not controller.image.topics:
+            first = [each for each in self._first_records if not isinstance(each, FORMED)]
+            controller.write(lambda image: [] if image.topics else first)
+
+    def is_port_closed(self, port: int) -> bool:
+        """Whether the machine is there and nobody listens; not if nobody ever was registered."""
+        node = self.nodes.get(port - FIRST_PORT)
+        return node is not None and not node.process.is_up
+
+    def start_standby(
+        self, node: SimulatedNode, on_started: Callable[[Exception | None], None]
+    ) -> SimulatedController:
+        """One that stands in for the one that Ray knows, in a broker's process."""
+        made = SimulatedController(
+            self, len(self.controllers), node.process.machine, on_started=on_started
+        )
+        self.controllers.append(made)
+        self.oracle.note(None, f"controller {made.name} stands in on machine {node.node_id}")
+        return made
+
+    def controller_for(self, node: SimulatedNode) -> SimulatedController:
+        """Whom this node takes for the controller now."""
+        assert self.current is not None
+        stale = self.swarm.stale_controller
+        if stale and not self.is_calm and self.random.random() < stale:
+            alive = [each for each in self.controllers[-4:] if each.process.is_up]
+            if alive:
+                return self.random.choice(alive)
+        return self.current
+
+    def holder_of(self, directory_id: str) -> SimulatedNode | None:
+        for node in self.nodes.values():
+            if node.metadata_directory_id == directory_id:
+                return node
+        return None
+
+    def voter_sets(self) -> set[tuple[str, ...]]:
+        """Those who vote, as anybody's log says: a change may be under way."""
+        return {node.voter.voters for node in self.nodes.values() if node.voter} - {()}
+
+    @property
+    def is_changing_voters(self) -> bool:
+        return any(each.is_changing_voters for each in self.controllers if each.process.is_up)
+
+    # --- moments at which faults may come --------------------------------------------------------
+
+    def on_promises(self, controller: SimulatedController) -> None:
+        self.faults.on_promises(controller)
+
+    def on_proposal(self, replica: SimulatedReplica, isr: tuple[tuple[int, int], ...]) -> None:
+        assert replica.leader is not None
+        self.oracle.note(replica.partition_id, f"node {replica.node.node_id} proposes ISR {isr}")
+        self.faults.on_proposal(replica, {node_id for node_id, _ in isr} - replica.leader.isr)
+
+    def on_truncated(self, node: SimulatedNode) -> None:
+        self.faults.on_truncated(node)
+
+    def on_committed(self, replica: SimulatedReplica) -> None:
+        self.faults.on_committed(replica)
+
+    def on_fenced(self, node: SimulatedNode) -> None:
+        """It was told that a newer life of it is registered: it ends, and Ray starts another."""
+        self.faults.kill(node)
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All of it. Raises Violation."""
+        self.faults.start()
+        for until in range(1_000, self.swarm.duration_ms + 1, 1_000):
+            self.clock.run(until)
+            self.oracle.check_all()
+            self.group_oracle.check_all()
+        self.settle()
+
+    def settle(self) -> None:
+        """No more faults: does everything come to rest, and is it all there?"""
+        self.is_calm = True
+        self.oracle.note(None, "calm")
+        self.faults.heal()
+        for producer in self.producers:
+            producer.is_stopped = True
+        deadline_ms = self.clock.now_ms + SETTLE_MS
+        while reason := self.unsettled():
+            if self.clock.now_ms >= deadline_ms:
+                raise Violation("liveness", *reason)
+            self.clock.run(deadline_ms, is_done=lambda: not self.unsettled())
+            # And it stays so: a node may have been about to stop.
+            self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
+        self.oracle.check_end()
+        self.group_oracle.check_all()
+        for ledger in self.oracle.ledgers.values():
+            self.clock.note(ledger.committed_end)
+
+    def unsettled(self) -> tuple[str, PartitionId | None] | None:
+        """What is not as it should be at rest."""
+        if self.current is None or not self.current.is_active:
+            return "there is no controller", None
+        image = self.current.image
+        for partition_id in self.all_partitions:
+            state = image.partition(*partition_id)
+            if state is None:
+                return "there is no topic", partition_id
+            replicas = state.replicas
+            if (
+                state.is_reassigned
+                or set(state.isr) != set(replicas)
+                or state.leader not in replicas
+            ):
+                return f"{state}", partition_id
+            leader = self.nodes[state.leader].replicas.get(partition_id)
+            if leader is None or leader.leader is None:
+                return f"node {state.leader} does not lead", partition_id
+            end = leader.log.log_end_offset
+            for node_id in replicas:
+                replica = self.nodes[node_id].replicas.get(partition_id)
+                if replica is None:
+                    return f"node {node_id} has no replica", partition_id
+                log = replica.log
+                if log.log_end_offset != end or log.high_watermark != end:
+                    return (
+                        f"node {node_id} ends at {log.log_end_offset}, high watermark "
+                        f"{log.high_watermark}; the leader ends at {end}"
+                    ), partition_id
+            for node_id in self.nodes.keys() - {*replicas}:
+                if partition_id in self.nodes[node_id].replicas:
+                    return f"node {node_id} still has a replica", partition_id
+        for producer in self.producers:
+            ledger = self.oracle.ledgers[producer.partition_id]
+            if producer.acks_all and producer.waiting and not ledger.is_damaged:
+                return (
+                    f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
+                ), producer.partition_id
+        if self.operator is not None and (reason := self.operator.unsettled):
+            return reason, self.operator.partition_id
+        for number in range(self.swarm.groups):
+            if reason := self._unsettled_group(f"g{number}", image):
+                return reason
+        return None
+
+    def _unsettled_group(
+        self, group_id: str, image: MetadataImage
+    ) -> tuple[str, PartitionId | None] | None:
+        """A group at rest is stable, all its members work, and everything has an owner."""
+        members = [each for each in self.members if each.group_id == group_id and not each.is_over]
+        partition_id = members[0].partition_id
+        state = image.partition(*partition_id)
+        assert state is not None
+        try:
+            shard = self.nodes[state.leader].groups.shard_of(group_id)
+        except KafkaError as error:
+            return f"{error!r} for {group_id}", partition_id
+        group = shard.coordinator.groups.get(group_id)
+        if group is None or group.metadata.state is not GroupState.STABLE:
+            return f"{group_id} is {None if group is None else group.metadata.state}", partition_id
+        names = {each.member_id for each in group.metadata.members}
+        if names != {each.member_id for each in members}:
+            return f"{group_id} has the members {sorted(names)}", partition_id
+        owned = sorted(partition for each in members for partition in each.owned or ())
+        if owned != list(range(SHARED_PARTITIONS)):
+            return f"of {group_id} {owned} have owners", partition_id
+        if not shard.is_idle:
+            return f"{group_id} has commits on their way", partition_id
+        return None
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(ledger.acknowledged for ledger in self.oracle.ledgers.values())
