@@ -1,5 +1,6 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
 # make test      linters, types, import rules, all tests
+# make test-deep what make test leaves out: the same in more settings, programs of others at length
 # make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: forty minutes on two cores)
 # make mutants   lines of the core made wrong one at a time: what notices it (an hour on two cores)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
+.PHONY: demo test test-fast test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -31,6 +32,10 @@ test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder \
 		-m "not slow and not ray and not spark" \
 		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/test_house_rules.py
+
+# What make test leaves out: the same in other settings (tokens, seeds), programs of others at length.
+test-deep: $(VENV)/.test java
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m deep
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

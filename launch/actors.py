@@ -28,6 +28,7 @@ from ..discovery.ray_connection import UpError
 READY_SECONDS = 60.0
 # A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
 PATIENCE_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 STOP_SECONDS = 30.0
 HAND_OVER_SECONDS = 2.0
 
@@ -92,6 +93,34 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
                 f"an actor of the cluster does not answer ({type(error).__name__}); "
                 "`bradbury down` and `bradbury up` start it again, data kept"
             ) from None
+
+
+def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """The answers of actors of ours, by the names given here; all are asked at once.
+
+    One that is being restarted is asked again. Where an answer did not come within `timeout`
+    seconds of the call, an UpError stands in its place: a node that is gone costs its wait once,
+    however many actors it had.
+    """
+    deadline = time.monotonic() + timeout
+    answers: dict[str, Any] = {}
+    asked = {method.remote(): name for name, method in methods.items()}
+    while asked and (left := deadline - time.monotonic()) > 0:
+        ready, _ = ray.wait(list(asked), timeout=left)
+        restarting = []
+        for answer in ready:
+            name = asked.pop(answer)
+            try:
+                answers[name] = ray.get(answer)
+            except ActorUnavailableError:
+                restarting.append(name)
+            except RayActorError as error:
+                answers[name] = UpError(f"the actor is gone ({type(error).__name__})")
+        if restarting:
+            time.sleep(0.1)
+            asked |= {methods[name].remote(): name for name in restarting}
+    silent = UpError(f"no answer within {timeout:g} s: it is being restarted, or its node is gone")
+    return {name: answers.get(name, silent) for name in methods}
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
@@ -201,17 +230,24 @@ def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
         time.sleep(0.1)
 
 
+def _handles(namespace: str) -> dict[str, ActorHandle[Any]]:
+    """The actors of a cluster's nodes, by name: brokers and their siblings."""
+    return {
+        name: handle
+        for name in named_actors(namespace)
+        if name != CONTROLLER and (handle := find_actor(name, namespace)) is not None
+    }
+
+
 def _standing_in(namespace: str) -> dict[str, Any]:
     """What a broker says that stands in for the controller; empty if none does."""
-    for name in named_actors(namespace):
-        handle = find_actor(name, namespace) if name.startswith(BROKER_PREFIX) else None
-        if handle is None:
-            continue
-        try:
-            described: dict[str, Any] | None = ask(handle.describe_standby, 5)
-        except UpError:
-            continue
-        if described is not None:
+    brokers = {
+        name: handle.describe_standby
+        for name, handle in _handles(namespace).items()
+        if name.startswith(BROKER_PREFIX)
+    }
+    for described in ask_all(brokers, ANSWER_SECONDS).values():
+        if isinstance(described, dict):
             return described
     return {}
 
@@ -222,14 +258,9 @@ def status(namespace: str) -> dict[str, Any]:
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
     described = _describe(controller, namespace)
-    described["actors"] = []
-    for name in named_actors(namespace):
-        handle = find_actor(name, namespace)
-        if name == CONTROLLER or handle is None:
-            continue
-        try:
-            entry = ask(handle.status, 5)
-        except UpError as error:
-            entry = {"problem": str(error)}
-        described["actors"].append({"actor": name, **entry})
+    methods = {name: handle.status for name, handle in _handles(namespace).items()}
+    described["actors"] = [
+        {"actor": name, **({"problem": str(entry)} if isinstance(entry, UpError) else entry)}
+        for name, entry in ask_all(methods, ANSWER_SECONDS).items()
+    ]
     return described

@@ -56,12 +56,12 @@ def with_tokens_switched_off(environment: dict[str, str]) -> None:
     environment["RAY_AUTH_MODE"] = "disabled"
 
 
-WAYS = (
+DEEP = (with_a_token_of_the_environment, with_tokens_switched_off)
+WAYS = [
     before_there_was_a_token,
     with_the_token_of_the_home,
-    with_a_token_of_the_environment,
-    with_tokens_switched_off,
-)
+    *(pytest.param(way, marks=pytest.mark.deep) for way in DEEP),
+]
 
 
 Way = Callable[[dict[str, str]], None]
@@ -156,7 +156,13 @@ def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray)
     assert process("down").code == 0
 
 
-@pytest.mark.parametrize("token", [None, "f" * 64], ids=["no token", "another token"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param(None, id="no token"),
+        pytest.param("f" * 64, id="another token", marks=pytest.mark.deep),
+    ],
+)
 def test_who_lacks_the_token_is_told_in_one_line_and_nothing_is_forgotten(
     process: Command, environment: dict[str, str], token: str | None
 ) -> None:

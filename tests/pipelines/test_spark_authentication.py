@@ -95,6 +95,7 @@ def test_in_a_ray_that_is_joined_by_its_address_and_wants_the_token_of_the_home(
         assert "read in mode token" in run(environment, READ)
 
 
+@pytest.mark.deep
 def test_in_a_ray_whose_token_is_in_the_environment(environment: dict[str, str]) -> None:
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     with hand_started_ray(environment) as address:
@@ -102,6 +103,7 @@ def test_in_a_ray_whose_token_is_in_the_environment(environment: dict[str, str])
     assert "read in mode token" in said
 
 
+@pytest.mark.deep
 def test_in_a_ray_without_tokens_although_the_home_has_one(environment: dict[str, str]) -> None:
     with hand_started_ray(environment) as address:
         write_token(environment)

@@ -111,6 +111,8 @@ def test_topics_are_made_while_a_node_with_the_metadata_is_away_and_it_catches_u
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         third.kill()
         wait_for(lambda: sum(node["fenced"] for node in cluster.status()["nodes"]) > 0)
+        silent = {a["actor"] for a in cluster.status()["actors"] if a["problem"]}
+        assert silent and all("/n3" in name for name in silent)
         admin.create_topics([NewTopic("meanwhile", 4, 1)])["meanwhile"].result(60)
         two_nodes[2] = RayNode(ray_cluster, "n3", "many")
         two_nodes[2].wait_until_alive()

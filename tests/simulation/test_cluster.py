@@ -24,8 +24,9 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
         outcome = run_seed(seed)
         if outcome.failure is not None:
             pytest.fail("\n".join(outcome.transcript))
-        again = run_seed(seed)
-        assert (again.digest, again.steps) == (outcome.digest, outcome.steps), "another run"
+        if seed % 5 == 0:
+            again = run_seed(seed)
+            assert (again.digest, again.steps) == (outcome.digest, outcome.steps), "another run"
         totals.add(outcome)
     assert totals.acknowledged > 50 * AT_A_TIME, "too little was written to have tried anything"
     assert totals.elections > AT_A_TIME
