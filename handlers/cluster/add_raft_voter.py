@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .voter_request import change_voter
 
@@ -28,3 +29,6 @@ async def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRa
     except KafkaError as error:
         return AddRaftVoterResponse(error_code=error.code, error_message=str(error))
     return AddRaftVoterResponse(error_message=None)
+
+
+API = api(0, 0, AddRaftVoterRequest, handle)

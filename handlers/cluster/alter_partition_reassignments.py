@@ -13,6 +13,7 @@ from ...protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -61,3 +62,6 @@ async def handle(
             for topic, partitions in answer
         ],
     )
+
+
+API = api(0, 1, AlterPartitionReassignmentsRequest, handle)

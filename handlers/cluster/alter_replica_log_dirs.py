@@ -15,6 +15,7 @@ from ...protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -43,3 +44,6 @@ async def handle(
             AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
         )
     return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+API = api(1, 2, AlterReplicaLogDirsRequest, handle)

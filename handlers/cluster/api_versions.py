@@ -8,7 +8,7 @@ Features are in every answer, as tagged fields, with the metadata offset that th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...cluster.metadata.features import FEATURES
 from ...protocol.codec import write_message
@@ -20,15 +20,19 @@ from ...protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from ..ports.api import Api, api
 from ..ports.context import RequestContext
+
+Ranges = Sequence[tuple[int, int, int]]
+"""Key, lowest and highest version of each API."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def respond(
-    request: ApiVersionsRequest, context: RequestContext, ranges: Sequence[tuple[int, int, int]]
+    request: ApiVersionsRequest, context: RequestContext, ranges: Ranges
 ) -> ApiVersionsResponse:
-    """`ranges`: (api key, lowest, highest) of the whole table."""
+    """`ranges`: those of the whole table."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -59,3 +63,12 @@ def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
         ),
         0,
     )
+
+
+def api_of(ranges: Callable[[], Ranges]) -> Api:
+    """`ranges`: those of the whole table, which this API is a part of."""
+
+    def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+        return respond(request, context, ranges())
+
+    return api(0, 4, ApiVersionsRequest, handle)

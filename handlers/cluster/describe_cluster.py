@@ -12,6 +12,7 @@ from ...protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ..ports.api import api
 from ..ports.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from ..ports.context import RequestContext
 
@@ -52,3 +53,6 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+API = api(0, 2, DescribeClusterRequest, handle)

@@ -14,6 +14,7 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.log_dirs_port import LogDirState
 
@@ -54,3 +55,6 @@ def _result(state: LogDirState, wanted: Wanted | None) -> DescribeLogDirsResult:
         total_bytes=state.total_bytes,
         usable_bytes=state.usable_bytes,
     )
+
+
+API = api(1, 4, DescribeLogDirsRequest, handle)

@@ -26,6 +26,7 @@ from ...protocol.messages.describe_quorum import (
     TopicDataResponse,
 )
 from ...protocol.schema import ZERO_UUID
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 LISTENER = "PLAINTEXT"
@@ -132,3 +133,6 @@ def _uuid(directory_id: str) -> UUID:
         return UUID(directory_id)
     except ValueError:
         return ZERO_UUID
+
+
+API = api(0, 2, DescribeQuorumRequest, handle)

@@ -13,6 +13,7 @@ from ...protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -58,3 +59,6 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             for topic, partitions in answer
         ]
     )
+
+
+API = api(0, 2, ElectLeadersRequest, handle)

@@ -13,6 +13,7 @@ from ...protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -40,3 +41,6 @@ async def handle(
             )
         )
     return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+
+
+API = api(0, 0, ListPartitionReassignmentsRequest, handle)

@@ -10,6 +10,7 @@ from ...protocol.messages.remove_raft_voter import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .voter_request import change_voter
 
@@ -31,3 +32,6 @@ async def handle(
     except KafkaError as error:
         return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
     return RemoveRaftVoterResponse(error_message=None)
+
+
+API = api(0, 0, RemoveRaftVoterRequest, handle)

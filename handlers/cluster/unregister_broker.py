@@ -12,6 +12,7 @@ from ...protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 TIMEOUT_MS = 5_000
@@ -27,3 +28,6 @@ async def handle(
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
     return UnregisterBrokerResponse(error_message=None)
+
+
+API = api(0, 0, UnregisterBrokerRequest, handle)

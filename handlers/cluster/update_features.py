@@ -15,6 +15,7 @@ from ...protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -38,3 +39,6 @@ def _why(asked: FeatureUpdateKey) -> str:
     if level is None:
         return f"there is no feature {asked.feature!r} whose level can be changed"
     return f"{asked.feature} is at level {level} and cannot be changed"
+
+
+API = api(0, 2, UpdateFeaturesRequest, handle)

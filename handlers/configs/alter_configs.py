@@ -24,6 +24,7 @@ from ...protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .broker_loggers import alter_levels
 from .describe_configs import check_this_node
@@ -115,3 +116,6 @@ def _refusal(
     except KafkaError as error:
         return Outcome.of(error)
     return None
+
+
+API = api(0, 2, AlterConfigsRequest, handle)

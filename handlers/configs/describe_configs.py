@@ -25,6 +25,7 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ..ports.api import Parts, api
 from ..ports.context import Node, RequestContext
 from .broker_loggers import levels
 from .config_description import (
@@ -126,3 +127,6 @@ def _entry(
         config_type=config.key.type,
         documentation=config.key.documentation if request.include_documentation else None,
     )
+
+
+API = api(1, 4, DescribeConfigsRequest, handle, Parts("resources", "results", 5))

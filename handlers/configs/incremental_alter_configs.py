@@ -11,6 +11,7 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .alter_configs import alter
 
@@ -41,3 +42,6 @@ async def handle(
             for resource, outcome in zip(request.resources, outcomes, strict=True)
         ]
     )
+
+
+API = api(0, 1, IncrementalAlterConfigsRequest, handle)

@@ -19,6 +19,7 @@ from ...protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 SUPPORTED = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
@@ -47,3 +48,6 @@ def handle(
             ConfigResource(resource_name=name, resource_type=kind) for name, kind in resources
         ]
     )
+
+
+API = api(0, 1, ListConfigResourcesRequest, handle)

@@ -11,6 +11,7 @@ from ...protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.group_port import GroupShard
 from .group_request import answer_or, shard_of
@@ -46,3 +47,6 @@ def _refused(group_ids: list[str], error: KafkaError) -> DeleteGroupsResponse:
             DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
         ]
     )
+
+
+API = api(0, 2, DeleteGroupsRequest, handle)

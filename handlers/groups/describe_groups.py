@@ -14,6 +14,7 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from ..ports.api import Parts, api
 from ..ports.authorized_operations import GROUP_OPERATIONS
 from ..ports.context import RequestContext
 from .group_request import shard_of
@@ -43,3 +44,6 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         group.error_message = f"Group {group_id} not found."
     return group
+
+
+API = api(0, 6, DescribeGroupsRequest, handle, Parts("groups", "groups"))

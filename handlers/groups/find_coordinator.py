@@ -26,6 +26,7 @@ from ...protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from ...protocol.partitioner import partition_for_group
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from . import offsets_topic
 
@@ -100,3 +101,6 @@ def _coordinator(key: str, key_type: int, image: MetadataImage) -> NodeImage:
     if partition.leader == NO_LEADER or node is None or node.fenced:
         raise CoordinatorNotAvailable(f"the coordinator of group {key!r} is not running")
     return node
+
+
+API = api(0, 6, FindCoordinatorRequest, handle, Parts("coordinator_keys", "coordinators"))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import CoordinatorLoadInProgress, KafkaError
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import answer_or, shard_of
 
@@ -28,3 +29,6 @@ def _refuse(error: KafkaError) -> HeartbeatResponse:
     if isinstance(error, CoordinatorLoadInProgress):
         return HeartbeatResponse()
     return HeartbeatResponse(error_code=error.code)
+
+
+API = api(0, 4, HeartbeatRequest, handle)

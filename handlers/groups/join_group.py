@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import answer_or, client_host, shard_of
 
@@ -40,3 +41,6 @@ def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
     if response.protocol_name is None:
         response.protocol_name = ""
     return response
+
+
+API = api(0, 9, JoinGroupRequest, handle)

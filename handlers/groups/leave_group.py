@@ -14,6 +14,7 @@ from ...protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import answer_or, shard_of
 
@@ -40,3 +41,6 @@ def _as_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
 
 def _refuse(error: KafkaError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error.code)
+
+
+API = api(0, 5, LeaveGroupRequest, handle)

@@ -10,6 +10,7 @@ import asyncio
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -34,3 +35,6 @@ def _passes(group: ListedGroup, states: set[str], types: set[str]) -> bool:
     return (not states or group.group_state.lower() in states) and (
         not types or group.group_type.lower() in types
     )
+
+
+API = api(0, 5, ListGroupsRequest, handle)

@@ -18,6 +18,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from .group_request import answer_or, shard_of
 
@@ -52,3 +53,8 @@ def handle(
         )
 
     return answer_or(ask, refuse)
+
+
+API = api(
+    1, 9, OffsetCommitRequest, handle, Parts("topics", "topics", 500, "partitions", "partitions")
+)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import answer_or, shard_of
 
@@ -30,3 +31,6 @@ def handle(
 
 def _refuse(error: KafkaError) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error.code)
+
+
+API = api(0, 0, OffsetDeleteRequest, handle)

@@ -23,6 +23,7 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import shard_of
 
@@ -97,3 +98,6 @@ def _folded(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:
         )
         for topic in found.topics
     ]
+
+
+API = api(1, 9, OffsetFetchRequest, handle)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import answer_or, shard_of
 
@@ -33,3 +34,6 @@ def handle(
 
 def _refuse(error: KafkaError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code)
+
+
+API = api(0, 5, SyncGroupRequest, handle)

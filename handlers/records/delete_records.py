@@ -20,6 +20,7 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -78,3 +79,6 @@ async def _await_replicas(
         result.error_code = error.code
     if result.error_code:
         result.low_watermark = -1
+
+
+API = api(0, 2, DeleteRecordsRequest, handle)

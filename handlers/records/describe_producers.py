@@ -11,6 +11,7 @@ from ...protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 
 NO_COORDINATOR = -1
@@ -51,3 +52,12 @@ def _describe(topic: str, partition: int, context: RequestContext) -> PartitionR
         for each in producers
     ]
     return answer
+
+
+API = api(
+    0,
+    0,
+    DescribeProducersRequest,
+    handle,
+    Parts("topics", "topics", 100, "partition_indexes", "partitions"),
+)

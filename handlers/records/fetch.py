@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from ...protocol.messages.fetch import FetchRequest
+from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from .fetch_down_conversion import FIRST_WITH_BATCHES, as_message_sets
@@ -67,3 +68,6 @@ async def _convert(
     found = answer if isinstance(answer, FetchAnswer) else await answer
     found.topics = await as_message_sets(found.topics, request, context)
     return found
+
+
+API = api(0, 18, FetchRequest, handle)

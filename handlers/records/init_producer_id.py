@@ -10,6 +10,7 @@ from __future__ import annotations
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -31,3 +32,6 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
         refused.error_code = error.code
         return refused
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+API = api(0, 5, InitProducerIdRequest, handle)

@@ -34,6 +34,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import FoundOffset, LeaderReplica
 
@@ -181,3 +182,8 @@ def _refuse_for_now(version: int) -> None:
     if version >= FIRST_WITH_OFFSET_NOT_AVAILABLE:
         raise OffsetNotAvailable(text)
     raise LeaderNotAvailable(text)
+
+
+API = api(
+    0, 10, ListOffsetsRequest, handle, Parts("topics", "topics", 50, "partitions", "partitions")
+)

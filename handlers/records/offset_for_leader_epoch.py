@@ -11,6 +11,7 @@ from ...protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 
 
@@ -46,3 +47,12 @@ def _end_offset(
         leader_epoch=epoch,
         end_offset=end_offset,
     )
+
+
+API = api(
+    2,
+    4,
+    OffsetForLeaderEpochRequest,
+    handle,
+    Parts("topics", "topics", 200, "partitions", "partitions"),
+)

@@ -46,6 +46,7 @@ from ...protocol.messages.produce import (
 )
 from ...protocol.records.message_set import MAGIC_POSITION
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_size
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import Appended
 from .produce_response import FIRST_WITH_TOPIC_IDS, StoredBatch
@@ -334,3 +335,12 @@ def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
             for topic in request.topic_data
         ]
     )
+
+
+API = api(
+    0,
+    13,
+    ProduceRequest,
+    handle,
+    Parts("topic_data", "responses", 100, "partition_data", "partition_responses"),
+)

@@ -8,6 +8,7 @@ from ...protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .describe_acls import NO_AUTHORIZER
 
@@ -15,3 +16,6 @@ from .describe_acls import NO_AUTHORIZER
 def handle(request: CreateAclsRequest, _context: RequestContext) -> CreateAclsResponse:
     refusal = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     return CreateAclsResponse(results=[refusal] * len(request.creations))
+
+
+API = api(1, 3, CreateAclsRequest, handle)

@@ -8,6 +8,7 @@ from ...protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 from .describe_acls import NO_AUTHORIZER
 
@@ -17,3 +18,6 @@ def handle(request: DeleteAclsRequest, _context: RequestContext) -> DeleteAclsRe
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )
     return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
+
+
+API = api(1, 3, DeleteAclsRequest, handle)

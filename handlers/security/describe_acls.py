@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 NO_AUTHORIZER = "No Authorizer is configured."
@@ -16,3 +17,6 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 def handle(_request: DescribeAclsRequest, _context: RequestContext) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+
+
+API = api(1, 3, DescribeAclsRequest, handle)

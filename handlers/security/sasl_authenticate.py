@@ -7,6 +7,7 @@ from ...protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -15,3 +16,6 @@ def handle(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslA
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="this listener is in plain text; connect without SASL",
     )
+
+
+API = api(0, 2, SaslAuthenticateRequest, handle)

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
 def handle(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+
+API = api(0, 1, SaslHandshakeRequest, handle)

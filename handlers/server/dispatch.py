@@ -34,13 +34,14 @@ from ...protocol.messages.produce import ProduceResponse
 from ...protocol.records.fetch_response import Chunk, write_fetch_response
 from ...protocol.schema import Message, Struct
 from ..cluster.api_versions import respond_to_unknown_version
+from ..ports.api import Api, Parts
 from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
 from ..records.produce import CloseConnection, as_response, without_repeats
 from ..records.produce_response import StoredBatch, write_stored_batch
-from .request_parts import PARTS, is_long, join, split
-from .table import APIS, Api
+from .request_parts import is_long, join, split
+from .table import APIS
 
 Chunks = list[Chunk]
 Result = Awaitable[Chunks | None] | Chunks | None
@@ -132,7 +133,7 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
         )
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
-    if is_long(api.key, request):
+    if api.parts is not None and is_long(api.parts, request):
         trace.is_begun = False
         if api.key == PRODUCE_KEY:
             if not may_keep:
@@ -142,7 +143,7 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
                 )
             trace.keeps_frame = True
             trace.held_bytes = len(frame)
-        return _in_parts(request, api, context, trace)
+        return _in_parts(request, api, api.parts, context, trace)
     response = _call(api, request, context)
     if response is None or isinstance(response, _ANSWERS):
         return _frame(response, api, context, trace)
@@ -150,7 +151,7 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
 
 
 async def _in_parts(
-    request: Any, api: Api, context: RequestContext, trace: RequestTrace
+    request: Any, api: Api, parts: Parts, context: RequestContext, trace: RequestTrace
 ) -> Chunks | None:
     """Handle a long request bit by bit; between two bits the other connections have their turn.
 
@@ -160,7 +161,7 @@ async def _in_parts(
     if api.key == PRODUCE_KEY:
         request = without_repeats(request)
     answers = []
-    for part in split(api.key, request):
+    for part in split(parts, request):
         answer = _call(api, part, context)
         if inspect.isawaitable(answer):
             # What is appended already waits for the disk: all parts together.
@@ -175,7 +176,7 @@ async def _in_parts(
         if isinstance(answer, asyncio.Future):
             answer = await answer
         if answer is not None:
-            whole = join(api.key, whole, answer)
+            whole = join(parts, whole, answer)
     framed = _frame(whole, api, context, trace)
     return framed if framed is None or isinstance(framed, list) else await framed
 
@@ -189,14 +190,14 @@ async def _dispatch_long(
         context.api_version,
         frame,
         position,
-        max_elements=MAX_ELEMENTS if api.key in PARTS else MAX_WHOLE_ELEMENTS,
+        max_elements=MAX_ELEMENTS if api.parts is not None else MAX_WHOLE_ELEMENTS,
     )
     try:
         request = await context.node.run_aside(read)
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
-    if is_long(api.key, request):
-        return await _in_parts(request, api, context, trace)
+    if api.parts is not None and is_long(api.parts, request):
+        return await _in_parts(request, api, api.parts, context, trace)
     response = _call(api, request, context)
     trace.begin()
     if inspect.isawaitable(response):

@@ -15,45 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.schema import Message
+from ..ports.api import Parts
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Where the list is: `asked` in the request, `answered` in the response.
-
-    Fields below are given where the things are one level deeper, in a list of topics. `size` things
-    are handled at a time: about 2 ms of work.
-    """
-
-    asked: str
-    answered: str
-    size: int = 200
-    asked_below: str | None = None
-    answered_below: str | None = None
-
-
-PARTS: dict[int, Parts] = {
-    0: Parts("topic_data", "responses", 100, "partition_data", "partition_responses"),
-    2: Parts("topics", "topics", 50, "partitions", "partitions"),
-    3: Parts("topics", "topics"),
-    8: Parts("topics", "topics", 500, "partitions", "partitions"),
-    10: Parts("coordinator_keys", "coordinators"),
-    15: Parts("groups", "groups"),
-    23: Parts("topics", "topics", 200, "partitions", "partitions"),
-    32: Parts("resources", "results", 5),
-    61: Parts("topics", "topics", 100, "partition_indexes", "partitions"),
-}
-
-
-def is_long(api_key: int, request: Message) -> bool:
+def is_long(parts: Parts, request: Message) -> bool:
     """Whether `request` is to be handled in parts."""
-    parts = PARTS.get(api_key)
-    if parts is None:
-        return False
     things = getattr(request, parts.asked)
     if not things:
         return False
@@ -68,9 +37,8 @@ def is_long(api_key: int, request: Message) -> bool:
     return count > parts.size
 
 
-def split(api_key: int, request: Message) -> Iterator[Message]:
+def split(parts: Parts, request: Message) -> Iterator[Message]:
     """Requests of at most `size` things each, in order."""
-    parts = PARTS[api_key]
     things = getattr(request, parts.asked)
     chunks = _chunks(things, parts.size)
     if parts.asked_below is not None:
@@ -109,11 +77,10 @@ def _chunks_below(topics: list[Any], below: str, size: int) -> Iterator[list[Any
         yield chunk
 
 
-def join(api_key: int, whole: Any, response: Any) -> Any:
+def join(parts: Parts, whole: Any, response: Any) -> Any:
     """`whole` (None at first) with the answers of `response` added. Both may be changed."""
     if whole is None:
         return response
-    parts = PARTS[api_key]
     answers = getattr(whole, parts.answered)
     added = getattr(response, parts.answered)
     below = parts.answered_below

@@ -13,6 +13,7 @@ from ...protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 
@@ -53,3 +54,6 @@ def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
     if topic.assignments is not None:
         assignments = tuple(tuple(each.broker_ids) for each in topic.assignments)
     return NewPartitions(topic.name, topic.count, assignments)
+
+
+API = api(0, 3, CreatePartitionsRequest, handle)

@@ -24,6 +24,7 @@ from ...protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ..configs.config_description import describe_topic
+from ..ports.api import api
 from ..ports.context import Node, RequestContext
 
 
@@ -117,3 +118,6 @@ def _result(
             for each in describe_topic(topic.configs, node.server_config)
         ]
     return result
+
+
+API = api(2, 7, CreateTopicsRequest, handle)

@@ -17,6 +17,7 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from ...protocol.schema import ZERO_UUID
+from ..ports.api import api
 from ..ports.context import RequestContext
 
 FIRST_WITH_DISABLED = 3
@@ -76,3 +77,6 @@ def _check(key: TopicKey, count: int, context: RequestContext) -> None:
 def _shown_name(outcome: TopicOutcome, context: RequestContext) -> str | None:
     """Null is allowed only where ids are, for an id that nobody knows."""
     return outcome.name if context.api_version >= 6 or outcome.name is not None else ""
+
+
+API = api(1, 6, DeleteTopicsRequest, handle)

@@ -19,6 +19,7 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ..ports.api import api
 from ..ports.authorized_operations import TOPIC_OPERATIONS
 from ..ports.context import RequestContext
 
@@ -108,3 +109,6 @@ def _describe(
             for index, partition in enumerate(topic.partitions[first:end], first)
         ],
     )
+
+
+API = api(0, 0, DescribeTopicPartitionsRequest, handle)

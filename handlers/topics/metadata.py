@@ -26,6 +26,7 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import ZERO_UUID
+from ..ports.api import Parts, api
 from ..ports.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ..ports.context import RequestContext
 
@@ -172,3 +173,6 @@ def _describe_topic(topic: TopicImage, image: MetadataImage) -> MetadataResponse
             for index, partition in enumerate(topic.partitions)
         ],
     )
+
+
+API = api(0, 13, MetadataRequest, handle, Parts("topics", "topics"))

@@ -4,8 +4,10 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from bradbury.handlers.server.request_parts import PARTS, is_long, join, split
+from bradbury.handlers.records import list_offsets
+from bradbury.handlers.server.request_parts import is_long, join, split
 from bradbury.handlers.server.table import APIS
+from bradbury.handlers.topics import metadata
 from bradbury.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -17,8 +19,9 @@ from bradbury.protocol.messages.list_offsets import (
 from bradbury.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.wire.sample_requests import Sample, sample_request
 
-LIST_OFFSETS = 2
-METADATA = 3
+LIST_OFFSETS = list_offsets.API.parts
+METADATA = metadata.API.parts
+assert LIST_OFFSETS is not None and METADATA is not None
 
 
 def asked(request: Any) -> list[tuple[str, int]]:
@@ -44,10 +47,10 @@ def test_parts_are_the_request_in_order_none_too_large(counts: list[int]) -> Non
     parts = list(split(LIST_OFFSETS, request))
     assert [each for part in parts for each in asked(part)] == before
     assert asked(request) == before
-    assert all(len(asked(part)) <= PARTS[LIST_OFFSETS].size for part in parts)
+    assert all(len(asked(part)) <= LIST_OFFSETS.size for part in parts)
     assert all(part.isolation_level == 1 for part in parts)
     assert is_long(LIST_OFFSETS, request) == (
-        sum(counts) > PARTS[LIST_OFFSETS].size or len(counts) > PARTS[LIST_OFFSETS].size
+        sum(counts) > LIST_OFFSETS.size or len(counts) > LIST_OFFSETS.size
     )
     whole = None
     for part in parts:
@@ -78,7 +81,10 @@ def test_lists_without_topics_are_cut_anywhere() -> None:
 
 
 def test_the_fields_named_in_the_table_exist_in_the_messages() -> None:
-    for key, parts in PARTS.items():
+    for key, api in APIS.items():
+        parts = api.parts
+        if parts is None:
+            continue
         request = sample_request(key, APIS[key].highest, Sample())
         things = getattr(request, parts.asked)
         if parts.asked_below is not None:
