@@ -39,6 +39,7 @@ BASE = "/var/tmp"  # not /tmp: each machine has another one
 DISK = Path("/var/lib/bradbury")
 PACKAGES = {"sshd": "openssh-server", "rsync": "rsync", "ssh": "openssh-client"}
 UNSHARE = ("unshare", "--pid", "--mount", "--uts", "--ipc", "--fork", "--mount-proc")
+PRIVATE = ("/tmp", "/run")
 START_SECONDS = 20
 NO_DAEMON = Path("/usr/sbin/policy-rc.d")
 
@@ -260,6 +261,11 @@ class Machine:
 def _check() -> None:
     if sys.platform != "linux" or os.geteuid() != 0:
         raise NotHere("machines in one need root on Linux (namespaces, sshd)")
+    if private := next((path for path in PRIVATE if ROOT.is_relative_to(path)), None):
+        raise NotHere(
+            f"each machine has a {private} of its own, and this checkout is in it: {ROOT}; "
+            "take one elsewhere"
+        )
     try:
         subprocess.run(
             [*UNSHARE, "true"],
