@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, ClassVar, Self
 
@@ -327,11 +328,13 @@ class Config:
 
     @classmethod
     def why_refused(cls, name: str) -> str:
-        """Why `name`, which is none of ours, is not taken."""
+        """The text for people when `name` is not a setting of this class."""
         for prefix, reason in cls.refused.items():
             if name == prefix or (prefix.endswith("*") and name.startswith(prefix[:-1])):
                 return f"{cls.kind} config {name} is not available: {reason}"
-        return f"unknown {cls.kind} config {name!r}"
+        closest = get_close_matches(name, keys_of(cls), 1)
+        hint = f"; did you mean {closest[0]}?" if closest else ""
+        return f"unknown {cls.kind} config {name!r}{hint}"
 
     def to_kafka(self) -> dict[str, str]:
         """Every setting by its Kafka name, as text."""

@@ -47,7 +47,7 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
         name = ErrorCode._value2member_map_[code].name
     except KeyError:
         name = f"error code {code}"
-    return KafkaError(f"{name}: {message}" if message else name)
+    return KafkaError(f"{name}: {message}" if message and name not in message else message or name)
 
 
 class ConnectionFailed(Exception):

@@ -48,7 +48,12 @@ def create(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Create a topic."""
-    from ...protocol.errors import InvalidPartitions, PolicyViolation, TopicAlreadyExists
+    from ...protocol.errors import (
+        InvalidConfig,
+        InvalidPartitions,
+        PolicyViolation,
+        TopicAlreadyExists,
+    )
 
     configs = parse_pairs(config, "--config")
     with _admin(bootstrap) as admin:
@@ -66,6 +71,11 @@ def create(
             ) from None
         except (InvalidPartitions, PolicyViolation) as error:
             raise CommandFailed(f"{error}; say another --partitions") from None
+        except InvalidConfig as error:
+            raise UsageError(
+                f"{error} No topic was created. `bradbury topics configs TOPIC --all` shows every "
+                "setting, with any topic that exists"
+            ) from None
     if as_json:
         print_json(_summary(description))
     else:

@@ -103,4 +103,5 @@ def create_partitions(
 
 
 def _text(name: str, message: str | None) -> str | None:
-    return f"{name}: {message}" if message else None
+    """What the broker says, and of which topic: once, where its message names the topic already."""
+    return f"topic {name!r}: {message}" if message and repr(name) not in message else message

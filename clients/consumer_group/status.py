@@ -1,12 +1,20 @@
-"""How a group is doing: its members, their partitions, how far behind it is; as a table, too."""
+"""The state of a group: its members, their partitions, how far behind it is; as a table, too."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from ..wire.topic_partition import TopicPartition
+
+UNLIMITED = 100_000
+FOLDED = 24
+"""Characters of a column of partitions at least; what is longer is folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The members in order. `print` with rich shows a table."""
+    """The members in order. `rich.print` shows a table."""
 
     group: str
     members: tuple[MemberStatus, ...] = field(default=())
@@ -93,14 +101,27 @@ class GroupStatus:
             ),
         )
 
-    def __rich__(self) -> Table:
-        table = Table(
-            title=f"group {self.group}: {self.records_per_second:,.0f} records/s, lag {self.lag:,}"
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """A table, or, where no row of it can be read in the width there is, a paragraph each."""
+        yield Text(
+            f"group {self.group}: {self.records_per_second:,.0f} records/s, lag {self.lag:,}",
+            style="bold",
         )
-        for name in ("member", "state", "partitions"):
-            table.add_column(name)
-        for name in ("records", "records/s", "lag", "workers", "batches", "failed", "restarts"):
-            table.add_column(name, justify="right")
+        table = self._table()
+        unlimited = options.update(width=UNLIMITED)  # else a measure says what it is cut to
+        if Measurement.get(console, unlimited, table).minimum <= options.max_width:
+            yield table
+        else:
+            yield from map(_paragraph, self.members)
+
+    def _table(self) -> Table:
+        table = Table()
+        table.add_column("member", no_wrap=True)
+        table.add_column("state", no_wrap=True)
+        table.add_column("partitions", min_width=FOLDED)
+        for name in ("records", "records/s", "lag", "workers", "running", "waiting", "failed"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("restarts", justify="right", no_wrap=True)
         for member in self.members:
             table.add_row(
                 member.instance_id,
@@ -110,15 +131,27 @@ class GroupStatus:
                 f"{member.records_per_second:,.0f}",
                 f"{member.lag:,}",
                 str(member.workers or "-"),
-                f"{member.running} running, {member.waiting + member.to_be_taken} waiting",
+                str(member.running),
+                str(member.waiting + member.to_be_taken),
                 str(member.failed),
                 str(member.restarts),
             )
         return table
 
 
+def _paragraph(member: MemberStatus) -> Padding:
+    """The same as a row of the table, for a terminal that is too narrow for one."""
+    workers = f"{member.workers} workers; " if member.workers else ""
+    text = Text(f"{member.instance_id}: {member.state}, ")
+    text.append(f"{member.records:,} records, {member.records_per_second:,.0f} records/s, ")
+    text.append(f"lag {member.lag:,}\n{workers}batches: {member.running} running, ")
+    text.append(f"{member.waiting + member.to_be_taken} waiting, {member.failed} failed; ")
+    text.append(f"{member.restarts} restarts\n{_partitions_text(member.partitions) or 'no partitions'}")
+    return Padding(text, (0, 0, 0, 2))
+
+
 def _partitions_text(partitions: tuple[PartitionStatus, ...]) -> str:
-    """Such as: flights 0 1 2, gates 0."""
+    """The partitions by topic, such as "flights 0 1 2, gates 0"."""
     by_topic: dict[str, list[str]] = {}
     for one in partitions:
         by_topic.setdefault(one.topic_partition.topic, []).append(

@@ -93,7 +93,11 @@ def test_a_bad_partition_count_is_refused(command: Command, count: str, code: in
 
 def test_bad_names_and_settings_are_refused(command: Command) -> None:
     assert "bad/name" in command("topics", "create", "bad/name").usage
-    assert "no.such.config" in command("topics", "create", "t", "-c", "no.such.config=1").usage
+    error = command("topics", "create", "t", "-c", "no.such.config=1").usage
+    assert "topic 't': unknown topic config 'no.such.config'" in error
+    assert "`bradbury topics configs TOPIC --all`" in error
+    error = command("topics", "create", "t", "-c", "retension.ms=1").usage
+    assert "unknown topic config 'retension.ms'; did you mean retention.ms?" in error
     assert "--config name=value" in command("topics", "create", "t", "-c", "segment.bytes").usage
     assert "replication" in command("topics", "create", "t", "--replication-factor", "3").error
 
