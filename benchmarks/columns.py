@@ -1,6 +1,6 @@
 """How many records a second go through the column codec, and how many one at a time?
 
-    python benchmarks/columns.py [--records 500000] [--batch-bytes 16384 1048576]
+    python -m bradbury.benchmarks.columns [--records 500000] [--batch-bytes 16384 1048576]
 
 Values are pieces of JSON-like text, half of them unlike any other, keys are 12 bytes. One thread;
 the best of five runs. The one-by-one columns decode and encode a tenth of the records, with

@@ -15,16 +15,16 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ..protocol.records.compression import compress
-from ..protocol.records.record_batch import build_batch
-from ..protocol.varint import encode_varint
-from ..storage.cleaner import cleaner_loops
-from ..storage.cleaner.cleaner_config import CleanerConfig
-from ..storage.cleaner.cleaner_rows import SEED_BYTES
-from ..storage.disk.file_system import OsFileSystem
-from ..storage.log.cleaner_manager import find_cleanable
-from ..storage.log.partition_log import PartitionLog
-from ..storage.log_config import LogConfig
+from bradbury.protocol.records.compression import compress
+from bradbury.protocol.records.record_batch import build_batch
+from bradbury.protocol.varint import encode_varint
+from bradbury.storage.cleaner import cleaner_loops
+from bradbury.storage.cleaner.cleaner_config import CleanerConfig
+from bradbury.storage.cleaner.cleaner_rows import SEED_BYTES
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.cleaner_manager import find_cleanable
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log_config import LogConfig
 
 RECORDS = 140
 VARIANTS = 64

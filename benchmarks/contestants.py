@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Self
 
 import psutil
-from kafka_broker import KafkaBroker
+
+from .kafka_broker import KafkaBroker
 
 KAFKA_HEAP = "1g"
 GIVE_PAGES_BACK = {"log.segment.delete.delay.ms": "100"}

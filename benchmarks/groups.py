@@ -22,30 +22,30 @@ from typing import TypeVar
 
 import uvloop
 
-from ..groups.classic.join import Join
-from ..groups.coordinator.coordinator import GroupCoordinator
-from ..groups.effects import Append, Effect, Reply, TimerKey, TimerKind
-from ..groups.group_config import GroupCoordinatorConfig
-from ..protocol.codec import read_message, write_message
-from ..protocol.header import close_frame, has_flexible_response_header, write_request_header
-from ..protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ..protocol.messages.join_group import (
+from bradbury.groups.classic.join import Join
+from bradbury.groups.coordinator.coordinator import GroupCoordinator
+from bradbury.groups.effects import Append, Effect, Reply, TimerKey, TimerKind
+from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.protocol.codec import read_message, write_message
+from bradbury.protocol.header import close_frame, has_flexible_response_header, write_request_header
+from bradbury.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from bradbury.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from ..protocol.messages.offset_commit import (
+from bradbury.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ..protocol.messages.sync_group import (
+from bradbury.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from ..protocol.schema import Message
+from bradbury.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
 METADATA = bytes(100)

@@ -18,8 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from contestants import Contestant
-from librdkafka import CONSUMER, PRODUCER, Client
+
+from bradbury.cli.bench.bench_figures import percentiles
+from bradbury.cli.bench.bench_runs import Pace
+
+from .contestants import Contestant
+from .librdkafka import CONSUMER, PRODUCER, Client
 
 BIG_BATCHES = {
     "acks": "1",
@@ -181,14 +185,14 @@ def round_trip(broker: Contestant, topic: str, seconds: float) -> Latency:
             receiver.kill()
 
 
-def _receive(address: str, topic: str, total: int, told: Connection) -> None:
-    """Tell that the consumer is there, then how old each record was. The clock is the machine's."""
+def _receive(address: str, topic: str, total: int, answers: Connection) -> None:
+    """Send None once the consumer is ready, then the age of each record, by the same clock."""
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": "versus", "fetch.wait.max.ms": 500}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     consumer.poll(0.5)
-    told.send(None)
+    answers.send(None)
     times: list[float] = []
     deadline = time.perf_counter() + WAIT_SECONDS
     while len(times) < total and time.perf_counter() < deadline:
@@ -199,7 +203,7 @@ def _receive(address: str, topic: str, total: int, told: Connection) -> None:
     consumer.close()
     if len(times) < total:
         raise RuntimeError(f"{len(times)} of {total} records came back")
-    told.send(times)
+    answers.send(times)
 
 
 def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
@@ -224,11 +228,9 @@ def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
     waiting = threading.Thread(target=wait_for_answers)
     waiting.start()
     try:
-        began = time.perf_counter()
+        pace = Pace(LATENCY_RATE)
         for number in range(int(LATENCY_RATE * seconds) + WARM_UP):
-            due = began + number / LATENCY_RATE
-            if (left := due - time.perf_counter()) > 0:
-                time.sleep(left)
+            pace.wait_for(number)
             now = b"%.9f" % time.perf_counter()
             producer.produce(topic, now, partition=0, on_delivery=on_delivery)
     finally:
@@ -239,8 +241,8 @@ def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
 
 
 def _percentiles(times: list[float]) -> Latency:
-    p50, p99 = np.percentile(np.array(times) * 1000, (50, 99))
-    return Latency(float(p50), float(p99))
+    found = percentiles(np.array(times) * 1000)
+    return Latency(found["p50"], found["p99"])
 
 
 # --- several clients, several nodes --------------------------------------------------------------

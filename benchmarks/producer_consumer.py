@@ -1,32 +1,30 @@
-"""How fast are the Ray-native clients against one partition of one broker process?
+"""Throughput of the Ray-native clients against one broker process.
 
     python -m bradbury.benchmarks.producer_consumer [--records 2000000] [--size 100]
         [--bootstrap host:port] [--partitions 1] [--codec none]
 
 Without --bootstrap a broker runs in a process of its own on this machine, so producer or consumer
 and broker share its cores. Each figure is the best and the median of five rounds, from the first
-call to the last acknowledgement or record.
+call to the last acknowledgement or record: the measurements of `bradbury bench`, and iteration.
 """
 
 import argparse
 import contextlib
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator
 
-import pyarrow as pa
-
 import bradbury
+from bradbury.cli.bench.bench_runs import consume_run, no_progress, produce_run
 from bradbury.protocol.columns.columns import warm_up
 
+from .contestants import Arena, Bradbury
+
 ROUNDS = 5
-
-
-def serve(pipe: "multiprocessing.connection.Connection") -> None:
-    with bradbury.local() as cluster:
-        pipe.send(cluster.bootstrap_servers)
-        pipe.recv()
+KEYS = 1_000
+SINGLE = 500_000
+"""Records that are sent or read one by one, at most."""
+TIMEOUT_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -34,21 +32,13 @@ def broker(bootstrap: str | None) -> Iterator[str]:
     if bootstrap is not None:
         yield bootstrap
         return
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,))
-    process.start()
-    yield ours.recv()
-    ours.send(None)
-    process.join()
+    with Arena(None) as folder, Bradbury(folder) as started:
+        yield started.bootstrap_servers
 
 
-def measure(name: str, records: int, size: int, work: Callable[[], None]) -> None:
-    seconds = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
+def report(name: str, records: int, size: int, run: Callable[[], float]) -> None:
+    """run: one round; returns its seconds."""
+    seconds = [run() for _ in range(ROUNDS)]
     best, median = records / min(seconds), records / statistics.median(seconds)
     print(
         f"{name:<32} {best / 1e6:6.2f} M records/s best, {median / 1e6:6.2f} median, "
@@ -71,44 +61,48 @@ def main() -> None:
 
 def run(bootstrap: str, admin: bradbury.Admin, options: argparse.Namespace) -> None:
     count, size = options.records, options.size
+    single = min(count, SINGLE)
     topic = f"benchmark-{time.time_ns()}"
     admin.create_topic(topic, options.partitions)
-    values = pa.array([b"x" * size]).take(pa.array([0] * count))
-    keys = pa.array([b"%d" % (number % 1000) for number in range(count)])
-    plain, keyed = pa.table({"value": values}), pa.table({"key": keys, "value": values})
     with bradbury.Producer(bootstrap, compression_type=options.codec) as producer:
 
-        def send_all(records: int, key: bytes | None) -> None:
-            value = b"x" * size
-            for _ in range(records):
-                producer.send(topic, value, key)
-            producer.flush()
+        def produce(records: int, columns: bool, key_count: int) -> float:
+            return produce_run(
+                producer,
+                topic,
+                records=records,
+                size=size,
+                throughput=None,
+                columns=columns,
+                advance=no_progress,
+                key_count=key_count,
+            ).seconds
 
-        single = min(count, 500_000)
-        producer.send_batch(topic, plain.slice(0, 10_000)).result()
-        measure("send_batch", count, size, lambda: producer.send_batch(topic, plain).result())
-        measure("send_batch, keys", count, size, lambda: producer.send_batch(topic, keyed).result())
-        measure("send", single, size, lambda: send_all(single, None))
-        measure("send, key", single, size, lambda: send_all(single, b"key"))
+        produce(min(count, 10_000), True, 0)
+        report("send_batch", count, size, lambda: produce(count, True, 0))
+        report("send_batch, keys", count, size, lambda: produce(count, True, KEYS))
+        report("send", single, size, lambda: produce(single, False, 0))
+        report("send, keys", single, size, lambda: produce(single, False, KEYS))
 
-    def poll_all() -> None:
-        with bradbury.Consumer(
-            topic, bootstrap=bootstrap, auto_offset_reset="earliest"
-        ) as consumer:
-            rows = 0
-            while rows < count:
-                rows += consumer.poll(10_000).num_rows
+    def consumer() -> bradbury.Consumer:
+        return bradbury.Consumer(topic, bootstrap=bootstrap, auto_offset_reset="earliest")
 
-    def iterate() -> None:
-        with bradbury.Consumer(
-            topic, bootstrap=bootstrap, auto_offset_reset="earliest"
-        ) as consumer:
-            for number, _ in enumerate(consumer, 1):
+    def poll() -> float:
+        with consumer() as polled:
+            return consume_run(
+                polled, topic, records=count, timeout=TIMEOUT_SECONDS, advance=no_progress
+            ).seconds
+
+    def iterate() -> float:
+        began = time.perf_counter()
+        with consumer() as iterated:
+            for number, _ in enumerate(iterated, 1):
                 if number == single:
-                    return
+                    break
+        return time.perf_counter() - began
 
-    measure("poll", count, size, poll_all)
-    measure("iterate", single, size, iterate)
+    report("poll", count, size, poll)
+    report("iterate", single, size, iterate)
     admin.delete_topic(topic)
 
 

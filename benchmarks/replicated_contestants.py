@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from contestants import GIVE_PAGES_BACK, Contestant
-from kafka_broker import KafkaBroker
+
+from .contestants import GIVE_PAGES_BACK, Contestant
+from .kafka_broker import KafkaBroker
 
 NODES = 3
 KAFKA_HEAP = "512m"

@@ -1,6 +1,6 @@
 """Spark batch read, rows per second, beside the most that Spark takes from any Python source.
 
-    python benchmarks/spark_read.py --rows 2000000 --value-bytes 100 --runs 5
+    python -m bradbury.benchmarks.spark_read --rows 2000000 --value-bytes 100 --runs 5
 
 One process holds the broker, Spark runs on local[2]; both share the machine's cores. In each round
 two queries run in turn: ours over a topic, and a source that yields one Arrow batch of the same

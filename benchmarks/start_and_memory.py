@@ -1,6 +1,6 @@
-"""How long a start takes, and what a partition actor weighs under load. Run by hand:
+"""Duration of a start, and memory of a partition actor under load.
 
-    python benchmarks/start_and_memory.py
+    python -m bradbury.benchmarks.start_and_memory
 
 Starts `local()` seven times in fresh processes, then `up` on a fresh embedded Ray, and sends 3 GB
 of records through its one partition actor while its memory is watched.
@@ -8,6 +8,7 @@ of records through its one partition actor while its memory is watched.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -16,10 +17,11 @@ import threading
 import time
 
 import psutil
-from broker import PRODUCER_SETTINGS
-from librdkafka import PRODUCER, Client
 
 import bradbury
+
+from .librdkafka import PRODUCER, Client
+from .measures import BIG_BATCHES
 
 START = """
 import time
@@ -33,8 +35,11 @@ cluster.close()
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--starts", type=int, default=7, help="of local(), each in a new process")
+    starts = parser.parse_args().starts
     times = []
-    for _ in range(7):
+    for _ in range(starts):
         ran = subprocess.run(
             [sys.executable, "-c", START], capture_output=True, text=True, check=True
         )
@@ -63,7 +68,7 @@ def main() -> None:
             watcher = threading.Thread(target=watch)
             watcher.start()
             for size, count in ((100, 10_000_000), (1000, 2_000_000)):
-                client = Client(PRODUCER, cluster.bootstrap_servers, "load", PRODUCER_SETTINGS)
+                client = Client(PRODUCER, cluster.bootstrap_servers, "load", BIG_BATCHES)
                 client.produce(count, size)
                 client.close()
             done.set()

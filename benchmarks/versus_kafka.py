@@ -1,8 +1,9 @@
 """Bradbury and Apache Kafka 4.1.1, side by side on this machine. Run by hand:
 
-    python benchmarks/versus_kafka.py [--quick] [--rounds 5] [--only WORD] [--json figures.json]
-    python benchmarks/versus_kafka.py --partitions 1,100,1000,10000     # beside how many others?
-    python benchmarks/versus_kafka.py --actors 1,2,4                    # Bradbury alone, on Ray
+    python -m bradbury.benchmarks.versus_kafka [--quick] [--rounds 5] [--only WORD]
+        [--json figures.json]
+        [--partitions 1,100,1000,10000]     beside so many other partitions
+        [--actors 1,2,4]                    Bradbury alone, on Ray
 
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
 with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
@@ -23,9 +24,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contestants import Arena, Bradbury, Contestant, Kafka, alone
-from librdkafka import drain_library
-from measures import (
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from .contestants import Arena, Bradbury, Contestant, Kafka, alone
+from .librdkafka import drain_library
+from .measures import (
     BIG_BATCHES,
     SMALL_BATCHES,
     Goal,
@@ -39,9 +44,6 @@ from measures import (
     produce_latency,
     round_trip,
 )
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 CLIENT_IS_FULL = 0.9
 WARM_UP_ROUNDS = 2

@@ -1,7 +1,7 @@
 """Three replicas, three nodes: Bradbury and Apache Kafka 4.1.1, side by side. Run by hand:
 
-    python benchmarks/versus_kafka_replicated.py [--blocks 2] [--rounds 3] [--moves 10] [--kills 5]
-        [--json figures.json]
+    python -m bradbury.benchmarks.versus_kafka_replicated [--blocks 2] [--rounds 3]
+        [--moves 10] [--kills 5] [--json figures.json]
 
 Both have three nodes on this machine, with their data on the same disk. Throughput is measured in
 blocks of rounds, in which each has the machine for itself: three other nodes that do nothing but
@@ -25,13 +25,14 @@ from pathlib import Path
 
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from contestants import Arena
 from kafka import KafkaAdminClient, TopicPartition as KafkaPartition
-from librdkafka import drain_library
-from measures import BIG_BATCHES, Goal, Turns, consume, new_topic, produce
-from replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
 from rich.console import Console
 from rich.table import Table
+
+from .contestants import Arena
+from .librdkafka import drain_library
+from .measures import BIG_BATCHES, Goal, Turns, consume, new_topic, produce
+from .replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
 
 ALL = {**BIG_BATCHES, "acks": "all"}
 WARM_UP_ROUNDS = 2

@@ -1,7 +1,7 @@
-"""The three measurements of `bradbury bench`: produce, consume, round trip. Our own clients.
+"""The three measurements with our own clients: produce, consume, round trip.
 
-A record's time begins when it should have been sent, not when its turn came: a stall counts for
-every record that waited behind it.
+`bradbury bench` and the programs in benchmarks/ call them. A record's time begins when it should
+have been sent, not when its turn came: a stall counts for every record that waited behind it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ..terminal.failure import CommandFailed
@@ -29,11 +30,16 @@ JOIN_SECONDS: Final = 30.0
 Advance = Callable[[int], None]
 
 
-class _Pace:
+def no_progress(count: int) -> None:
+    """The `advance` of a measurement that shows no progress."""
+
+
+class Pace:
     """When record number n is due: at once, or at so many per second."""
 
     def __init__(self, per_second: float | None) -> None:
         self._per_second = per_second
+        self.is_limited = per_second is not None
         self.began = time.perf_counter()
 
     def wait_for(self, number: int) -> float:
@@ -75,17 +81,22 @@ def produce_run(
     throughput: float | None,
     columns: bool,
     advance: Advance,
+    key_count: int = 0,
 ) -> Measurement:
-    """Send `records` of `size` bytes; from the first call to the last acknowledgement."""
+    """Send `records` of `size` bytes; from the first call to the last acknowledgement.
+
+    key_count: how many different keys they have in turn; 0: none has a key.
+    """
     import numpy as np
 
     times: list[float] = []
     failures: list[Exception] = []
     rates = _Rates()
     send = _send_columns if columns else _send_records
+    keys = [b"%d" % number for number in range(key_count)]
     producer.partitions_for(topic)  # so that no record waits for the first look at the cluster
-    pace = _Pace(throughput)
-    send(producer, topic, records, size, pace, times, failures, rates, advance)
+    pace = Pace(throughput)
+    send(producer, topic, records, size, keys, pace, times, failures, rates, advance)
     producer.flush()
     seconds = time.perf_counter() - pace.began
     if failures:
@@ -105,7 +116,8 @@ def _send_records(
     topic: str,
     records: int,
     size: int,
-    pace: _Pace,
+    keys: list[bytes],
+    pace: Pace,
     times: list[float],
     failures: list[Exception],
     rates: _Rates,
@@ -122,10 +134,13 @@ def _send_records(
             failures.append(error)
         times.append(now - due)
 
-    for number in range(records):
-        due = pace.wait_for(number)
-        future = producer.send(topic, value)
-        if number % step == 0:
+    due = 0.0
+    for number, key in zip(range(records), cycle(keys or [None]), strict=False):
+        is_sample = number % step == 0
+        if is_sample or pace.is_limited:
+            due = pace.wait_for(number)
+        future = producer.send(topic, value, key)
+        if is_sample:
             future.add_done_callback(partial(on_done, due))
         if (number + 1) % shown == 0:
             rates.add(shown)
@@ -139,7 +154,8 @@ def _send_columns(
     topic: str,
     records: int,
     size: int,
-    pace: _Pace,
+    keys: list[bytes],
+    pace: Pace,
     times: list[float],
     failures: list[Exception],
     rates: _Rates,
@@ -147,8 +163,11 @@ def _send_columns(
 ) -> None:
     import pyarrow as pa
 
-    values = pa.array([bytes(size)], pa.binary()).take(pa.array([0] * min(CHUNK, records)))
-    table = pa.table({"value": values})
+    rows = min(CHUNK, records)
+    columns = {"value": pa.array([bytes(size)], pa.binary()).take(pa.array([0] * rows))}
+    if keys:
+        columns["key"] = pa.array(list(islice(cycle(keys), rows)), pa.binary())
+    table = pa.table(columns)
 
     def on_done(due: float, count: int, future: Any) -> None:
         error = future.exception()
@@ -179,15 +198,15 @@ def consume_run(
     polls: list[float] = []
     count = size = 0
     first = 0.0
-    began = heard = time.perf_counter()
-    while count < records and time.perf_counter() - heard < timeout:
+    began = last = time.perf_counter()
+    while count < records and time.perf_counter() - last < timeout:
         before = time.perf_counter()
         table = consumer.poll(POLL_MS)
         now = time.perf_counter()
         if not table.num_rows:
             continue
         first = first or now - began
-        heard = now
+        last = now
         polls.append(now - before)
         count += table.num_rows
         for name in ("key", "value"):
@@ -200,7 +219,7 @@ def consume_run(
         f"consume {topic}",
         count,
         size,
-        heard - began,
+        last - began,
         {"poll": np.array(polls) * 1000},
         rates.points,
         {"first records after": first * 1000},
@@ -219,7 +238,7 @@ def latency_run(
 ) -> Measurement:
     """Records at a steady rate: until each is acknowledged, and until a poll hands it out.
 
-    `consumer` stands at the end of partition 0 of `topic`; nobody else writes there.
+    The position of `consumer` is the end of partition 0 of `topic`; nobody else writes there.
     """
     import numpy as np
 
@@ -237,7 +256,7 @@ def latency_run(
 
     def send_all() -> None:
         try:
-            pace = _Pace(throughput)
+            pace = Pace(throughput)
             for number in range(records):
                 due[number] = pace.wait_for(number)
                 value = b"%0*d" % (size, number)

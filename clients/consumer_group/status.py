@@ -146,7 +146,9 @@ def _paragraph(member: MemberStatus) -> Padding:
     text.append(f"{member.records:,} records, {member.records_per_second:,.0f} records/s, ")
     text.append(f"lag {member.lag:,}\n{workers}batches: {member.running} running, ")
     text.append(f"{member.waiting + member.to_be_taken} waiting, {member.failed} failed; ")
-    text.append(f"{member.restarts} restarts\n{_partitions_text(member.partitions) or 'no partitions'}")
+    text.append(
+        f"{member.restarts} restarts\n{_partitions_text(member.partitions) or 'no partitions'}"
+    )
     return Padding(text, (0, 0, 0, 2))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.console import Console
+
 from bradbury.clients.consumer_group.status import GroupStatus, MemberStatus, PartitionStatus
 from bradbury.clients.wire.topic_partition import TopicPartition
-from rich.console import Console
 
 TOPICS = ("departures", "flights")
 
