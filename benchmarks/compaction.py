@@ -92,9 +92,9 @@ def run(case: Case, directory: str, size: float) -> str:
         batch = bytearray(batches[number % VARIANTS])
         log.append_as_leader(batch, leader_epoch=0, now_ms=1000, opened=True)
     log.high_watermark = log.log_end_offset
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     found = find_cleanable(log, 2000)
-    cleaning = log.begin_cleaning(
+    cleaning = log.compaction.begin_cleaning(
         CleanerConfig(),
         first_dirty_offset=found.first_dirty_offset,
         end_offset=found.end_offset,
@@ -104,9 +104,11 @@ def run(case: Case, directory: str, size: float) -> str:
     started, started_cpu = time.perf_counter(), time.process_time()
     cleaning.build_offset_map(lambda size: None)
     for group in cleaning.groups():
-        log.replace_segments(cleaning, cleaning.clean_group(group, lambda size: None), 2000)
+        log.compaction.replace_segments(
+            cleaning, cleaning.clean_group(group, lambda size: None), 2000
+        )
     seconds, cpu = time.perf_counter() - started, time.process_time() - started_cpu
-    log.complete_cleaning(cleaning)
+    log.compaction.complete_cleaning(cleaning)
     report = cleaning.report
     log.close(clean=False)
     return (

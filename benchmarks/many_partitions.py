@@ -62,7 +62,7 @@ def make(path: str, partitions: int) -> dict[str, float]:
         directory.logs["t", number] = log
     made = time.perf_counter() - begun
     for log in directory.logs.values():
-        log.assign_epoch(0)
+        log.local.assign_epoch(0)
         for number in range(3):
             batch = encode_records(
                 [(1, b"key", b"value", ())], producer_id=1, producer_epoch=0, base_sequence=number

@@ -31,6 +31,7 @@ from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, read_file
 from ..storage.disk.storage_failure import DataDirectoryError, refused_or_failed
 from ..storage.log.partition_log import PartitionLog
+from ..storage.log.retention import apply_retention
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class ReplicatedLog:
         self._voters.append(batches)
 
     def flush(self) -> None:
-        self._log.flush()
+        self._log.flushing.flush()
 
     def install(self, end: LogEnd, data: bytes, *, keeps_log: bool, now_ms: int) -> None:
         """Keep the snapshot, then drop what it stands for.
@@ -178,22 +179,22 @@ class ReplicatedLog:
     def _drop_beginning(self, now_ms: int) -> None:
         """The whole segments that the snapshot stands for go; a new one begins, to go next time."""
         log = self._log
-        log.flush()
-        log.roll(now_ms=now_ms)
+        log.flushing.flush()
+        log.local.roll(now_ms=now_ms)
         log.high_watermark = self.snapshot.offset
         # What is dropped is noted as such first, so a start never looks for a part of it.
         log.advance_log_start_offset(self.snapshot.offset)
         self._directory.checkpoint()
-        log.apply_retention(now_ms)
-        log.delete_old_files(now_ms)
-        log.flush()
+        apply_retention(log, now_ms)
+        log.local.delete_old_files(now_ms)
+        log.flushing.flush()
 
     def _begin_at(self, offset: int, now_ms: int) -> None:
         """What the log has is not what the snapshot stands for, or ends before it."""
         self._log.truncate_fully_and_start_at(offset)
         self._log.high_watermark = offset
         self._directory.checkpoint()
-        self._log.delete_old_files(now_ms)
+        self._log.local.delete_old_files(now_ms)
 
     # --- snapshot files --------------------------------------------------------------------------
 

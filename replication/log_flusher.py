@@ -41,9 +41,10 @@ class LogFlusher:
         due = []
         for replica in list(self._changed):
             log = replica.log
-            if log.needs_flush(wall_ms) or log.recovery_point < log.segments[-1].base_offset:
+            flushing, active = log.flushing, log.segments.active
+            if flushing.needs_flush(wall_ms) or flushing.recovery_point < active.base_offset:
                 due.append(replica)
-            if log.config.flush_ms == FOREVER_MS or log.unflushed_records == 0:
+            if log.config.flush_ms == FOREVER_MS or flushing.unflushed_records == 0:
                 self._changed.pop(replica, None)
         for replica in due:
             try:

@@ -141,7 +141,7 @@ class Replica:
         self._advance()
 
     def reconfigure(self, config: LogConfig) -> None:
-        self.log.reconfigure(config)
+        self.log.local.reconfigure(config)
         if self.leader is not None:
             self.leader.min_insync_replicas = config.min_insync_replicas
 
@@ -269,8 +269,8 @@ class Replica:
         if leader is None:
             return
         durable = log.log_end_offset
-        if durable - log.recovery_point >= log.config.flush_messages:
-            durable = log.recovery_point
+        if durable - log.flushing.recovery_point >= log.config.flush_messages:
+            durable = log.flushing.recovery_point
             self._start_flush()
         if leader.on_local_append(durable):
             self._commit(size)

@@ -467,7 +467,7 @@ class ReplicaFetcher:
             return
         if data.records:
             if log.epochs.latest_epoch < followed.leader_epoch:
-                epochs = log.new_epochs(data.records, up_to=followed.leader_epoch)
+                epochs = log.epochs.new_epochs(data.records, up_to=followed.leader_epoch)
                 if epochs:
                     [failure] = yield [AssignEpochs(log, epochs)]
                     if failure is not None:
@@ -596,4 +596,4 @@ class ReplicaFetcher:
 
 def _must_flush(followed: FollowedPartition) -> bool:
     log = followed.replica.log
-    return log.unflushed_records >= log.config.flush_messages
+    return log.flushing.unflushed_records >= log.config.flush_messages

@@ -457,7 +457,7 @@ class BeginEpochs:
             if log.health in failed:
                 continue
             try:
-                log.assign_epoch(leader_epoch)
+                log.local.assign_epoch(leader_epoch)
             except KafkaStorageError:
                 failed.add(log.health)
 

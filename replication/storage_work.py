@@ -34,12 +34,12 @@ class LogFlush:
 
     def complete(self) -> None:
         """The records count as durable, after `run` has returned without an error."""
-        self.log.complete_flush(self._work)
+        self.log.flushing.complete_flush(self._work)
 
 
 def begin_flush(log: PartitionLog) -> LogFlush | None:
     """None: everything is on the disk. Raises StorageFailure."""
-    work = log.begin_flush()
+    work = log.flushing.begin_flush()
     return None if work is None else LogFlush(log, work)
 
 
@@ -54,4 +54,4 @@ class AssignEpochs:
 
     def run(self) -> None:
         """See Work."""
-        self.log.assign_epochs(self._epochs)
+        self.log.local.assign_epochs(self._epochs)

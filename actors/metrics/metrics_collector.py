@@ -234,7 +234,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
                 replica.bytes_in,
                 replica.records_in,
                 replica.batches_in,
-                log.size_in_bytes,
+                log.segments.size_in_bytes,
                 len(segments),
                 log.log_start_offset,
                 log.log_end_offset,

@@ -20,7 +20,7 @@ from ...protocol.records.record_batch import CODEC_MASK
 from ...replication.replica import FetchWaiter, Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
 from ...storage.log.batch_validation import opens_records
-from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch
+from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch, begin_search
 from ...storage.log_config import LogConfig
 from ..loop.step_driver import StepDriver
 from .conversion_queue import ConversionPool, ConversionQueue
@@ -100,7 +100,7 @@ class HostedReplica:
     def active_producers(self) -> list[ActiveProducer]:
         return [
             ActiveProducer(producer_id, entry.epoch, last.last_sequence, last.timestamp)
-            for producer_id, entry in self.step.log.producers.items()
+            for producer_id, entry in self.step.log.local.producers.entries.items()
             for last in (entry.batches[-1],)
         ]
 
@@ -220,11 +220,11 @@ class HostedReplica:
 
     async def _search(self, question: Callable[[TimestampSearch], T], up_to: int) -> T:
         log = self.step.log
-        search = log.begin_search(up_to=up_to)
+        search = begin_search(log, up_to=up_to)
         try:
             return await self._in_thread(partial(question, search))
         except OSError as error:
-            failure = log.search_failed(error)
+            failure = log.health.fail(f"reading {log.directory}", error)
             self.step.on_storage_failure()
             self._driver.carry_out()
             raise failure from error

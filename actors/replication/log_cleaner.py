@@ -171,17 +171,17 @@ class LogCleaner:
         for log in list(self._logs()):
             if not log.config.is_compacted or log in self._in_progress or log in self.uncleanable:
                 continue
-            if not log.is_online:
+            if log.health.failure is not None:
                 continue
             try:
-                log.roll_if_overdue(now)
+                log.compaction.roll_if_overdue(now)
                 candidates.append(find_cleanable(log, now))
             except StorageFailure:
                 self._on_failure()
             except KafkaStorageError as error:
                 logger.warning("%s cannot be rolled: %s", log.directory, error)
             except OSError as error:
-                log.fail("reading", error)
+                log.health.fail(f"reading {log.directory}", error)
                 self._on_failure()
         self.max_dirty_ratio = max((each.cleanable_ratio for each in candidates), default=0.0)
         return choose_filthiest(candidates)
@@ -189,7 +189,7 @@ class LogCleaner:
     async def _clean(self, found: LogToClean) -> None:
         log = found.log
         started = time.monotonic()
-        cleaning = log.begin_cleaning(
+        cleaning = log.compaction.begin_cleaning(
             self._config,
             first_dirty_offset=found.first_dirty_offset,
             end_offset=found.end_offset,
@@ -202,9 +202,9 @@ class LogCleaner:
         for group in cleaning.groups():
             step = partial(cleaning.clean_group, group, self._progress)
             cleaned = await self._step(log, cleaning, step)
-            log.replace_segments(cleaning, cleaned, self._now_ms())
-        await self._step(log, cleaning, partial(log.sync_names))
-        log.complete_cleaning(cleaning)
+            log.compaction.replace_segments(cleaning, cleaned, self._now_ms())
+        await self._step(log, cleaning, partial(log.compaction.sync_names))
+        log.compaction.complete_cleaning(cleaning)
         self.cleanings += 1
         self.totals.map_bytes_read += cleaning.report.map_bytes_read
         self.totals.bytes_read += cleaning.report.bytes_read
@@ -218,7 +218,7 @@ class LogCleaner:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except (OSError, KafkaError) as error:
-            raise log.explain_cleaning_failure(cleaning, error) from error
+            raise log.compaction.explain_cleaning_failure(cleaning, error) from error
 
     def _progress(self, size: int) -> None:
         """In a cleaner's thread: wait as long as the rate wants, unless the cleaner stops."""

@@ -387,4 +387,4 @@ class PartitionHost:
 
     @property
     def size_in_bytes(self) -> int:
-        return sum(replica.log.size_in_bytes for replica in self.replicas)
+        return sum(replica.log.segments.size_in_bytes for replica in self.replicas)

@@ -31,6 +31,7 @@ from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.disk_guard import DiskGuard
 from ...storage.disk.storage_failure import StorageFailure
+from ...storage.log.retention import apply_retention
 from .deletion_policy import load_deletion_policy
 from .hosted_replica import InThread
 
@@ -169,7 +170,7 @@ class PartitionUpkeep:
         async for replica in self._slowly():
             if replica.log.health is directory.health:
                 self._retain(replica, now)
-                replica.log.delete_old_files(FOREVER_MS)
+                replica.log.local.delete_old_files(FOREVER_MS)
         paths = directory.take_due_directories(FOREVER_MS)
         await self._in_thread(partial(directory.delete_directories, paths))
 
@@ -186,15 +187,15 @@ class PartitionUpkeep:
                 self._on_failure()
 
     def _retain(self, replica: Replica, now_ms: int) -> None:
-        for deletion in replica.log.apply_retention(now_ms, self._deletion_policy):
+        for deletion in apply_retention(replica.log, now_ms, self._deletion_policy):
             logger.info("%s-%d: deleting %s", replica.topic, replica.partition, deletion)
-        replica.log.expire_producers(now_ms)
+        replica.log.local.expire_producers(now_ms)
 
     async def _delete_old_files(self) -> None:
         now = self._now_ms()
         async for replica in self._slowly():
             try:
-                replica.log.delete_old_files(now)
+                replica.log.local.delete_old_files(now)
             except StorageFailure:
                 self._on_failure()
 

@@ -70,7 +70,7 @@ class Move:
         self.replica = replica
         self.future = future
         self.directory = directory
-        self.truncations = replica.log.truncations
+        self.truncations = replica.log.local.truncations
         self.task: asyncio.Task[None] | None = None
 
 
@@ -124,14 +124,14 @@ class ReplicaMover:
 
     def _logs_in(self, directory: LogDirectory) -> tuple[LogInDir, ...]:
         logs = [
-            LogInDir(topic, partition, log.size_in_bytes, 0, False)
+            LogInDir(topic, partition, log.segments.size_in_bytes, 0, False)
             for (topic, partition), log in directory.logs.items()
         ]
         for (topic, partition), future in directory.future_logs.items():
             replica = self._replicas.get((topic, partition))
             end = future.log_end_offset if replica is None else replica.log.log_end_offset
             lag = max(end - future.log_end_offset, 0)
-            logs.append(LogInDir(topic, partition, future.size_in_bytes, lag, True))
+            logs.append(LogInDir(topic, partition, future.segments.size_in_bytes, lag, True))
         return tuple(logs)
 
     async def move(self, topic: str, partition: int, path: str) -> None:
@@ -186,7 +186,7 @@ class ReplicaMover:
             if future is None or key in self._moves:
                 continue
             if future.topic_id == replica.log.topic_id and key not in directory.logs:
-                future.reconfigure(replica.log.config)
+                future.local.reconfigure(replica.log.config)
                 self._begin(Move(key, replica, future, directory))
 
     async def end(self, key: TopicPartition) -> None:
@@ -241,7 +241,7 @@ class ReplicaMover:
         """The next piece to copy; None if the copy has to begin anew."""
         log, future = self._log(move), move.future
         offset = future.log_end_offset
-        if log.truncations != move.truncations:
+        if log.local.truncations != move.truncations:
             return None
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return None
@@ -253,7 +253,7 @@ class ReplicaMover:
             piece = self._missing(move, COPY_BYTES)
             if piece is None:
                 log = self._log(move)
-                move.truncations = log.truncations
+                move.truncations = log.local.truncations
                 await self._in_thread(
                     partial(move.future.truncate_fully_and_start_at, log.log_start_offset)
                 )
@@ -279,8 +279,8 @@ class ReplicaMover:
     async def _prepare(self, move: Move) -> LogDirectory:
         """All that waits for the disk and may come before the switch. Returns the old directory."""
         log = self._log(move)
-        await self._in_thread(partial(move.future.copy_epochs, log.epochs))
-        await self._in_thread(move.future.flush)
+        await self._in_thread(partial(move.future.local.assign_epochs, log.epochs.entries))
+        await self._in_thread(move.future.flushing.flush)
         forgetting = move.directory.begin_forgetting([move.key])
         if forgetting is not None:
             await self._in_thread(forgetting.run)
@@ -299,16 +299,16 @@ class ReplicaMover:
                 return False
             if not piece.size:
                 # Compaction removed the last batches; their offsets are not given again.
-                future.roll(now_ms=self._now_ms(), at_offset=log.log_end_offset)
+                future.local.roll(now_ms=self._now_ms(), at_offset=log.log_end_offset)
                 break
             self._copy(move, piece)
             copied += piece.size
         if log.epochs.latest_epoch != future.epochs.latest_epoch:
-            future.copy_epochs(log.epochs)
+            future.local.assign_epochs(log.epochs.entries)
         future.high_watermark = log.high_watermark
         if log.log_start_offset > future.log_start_offset:
             future.advance_log_start_offset(log.log_start_offset)
-        future.reconfigure(log.config)
+        future.local.reconfigure(log.config)
         move.directory.rename_log(future, directory_name(*move.key))
         del move.directory.future_logs[move.key]
         move.directory.logs[move.key] = future

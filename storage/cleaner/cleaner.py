@@ -9,8 +9,8 @@ What always holds:
     A record goes only when a later one with its key is in the dirty part, or when it has no value
     and its delete horizon has passed. Groups are cleaned in order and a failed one ends the
     cleaning, so an old value never outlives the tombstone that deletes it.
-    Offsets never change, and no file of the log is changed: see LogUpkeep.replace_segments for how
-    the new segment takes the place of the old ones.
+    Offsets never change, and no file of the log is changed: see LogCompaction.replace_segments for
+    how the new segment takes the place of the old ones.
 
 Blocking: the methods of Cleaning run in any thread, one at a time, and open files of their own.
 Memory: the map, and a few chunks of `read_bytes` (or of the largest batch, decompressed).
@@ -84,7 +84,7 @@ class CleanedSegment:
 
 
 class Cleaning:
-    """One cleaning of one log. Made by LogUpkeep.begin_cleaning, with what it needs to know."""
+    """One cleaning of one log. Made by LogCompaction.begin_cleaning, with what it needs to know."""
 
     def __init__(
         self,

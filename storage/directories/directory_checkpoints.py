@@ -116,7 +116,7 @@ class DirectoryCheckpoints:
     def begin(self, logs: Mapping[TopicPartition, PartitionLog]) -> CheckpointWork | None:
         """What the files should say; None if they do."""
         checkpoints: dict[str, Offsets] = {
-            RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
+            RECOVERY_POINTS: {key: log.flushing.recovery_point for key, log in logs.items()},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
             LOG_STARTS: {
                 key: log.log_start_offset
@@ -124,9 +124,9 @@ class DirectoryCheckpoints:
                 if log.log_start_offset > log.segments[0].base_offset
             },
             CLEANER_OFFSETS: {
-                key: log.cleaner_offset
+                key: log.compaction.cleaner_offset
                 for key, log in logs.items()
-                if log.cleaner_offset is not None
+                if log.compaction.cleaner_offset is not None
             },
         }
         is_settled = self._done == self._begun

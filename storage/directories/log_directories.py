@@ -33,7 +33,7 @@ from ..disk.storage_failure import (
     StorageFailure,
     refused_or_failed,
 )
-from ..log.log_upkeep import PRODUCER_ID_EXPIRATION_MS
+from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
 from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
 from .directory_checkpoints import MakeLock, TopicPartition

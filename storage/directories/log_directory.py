@@ -39,7 +39,7 @@ from ..disk.storage_failure import (
     TransactionsNotServed,
     refused_or_failed,
 )
-from ..log.log_upkeep import PRODUCER_ID_EXPIRATION_MS
+from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
 from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
 from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
@@ -401,7 +401,7 @@ class LogDirectory:
             write_topic_id(self._file_system, directory, topic_id, sync_names=False)
             log = self._open_log(directory, topic_id, config, clean=True)
             if leader_epoch is not None:
-                log.assign_epoch(leader_epoch)
+                log.local.assign_epoch(leader_epoch)
             sync_directory(self._file_system, directory)
             if sync_names:
                 sync_directory(self._file_system, self.path)
@@ -472,7 +472,7 @@ class LogDirectory:
             self._file_system.rename(log.directory, target)
         except OSError as error:
             raise self.health.fail(f"renaming {log.directory}", error) from error
-        log.relocate(target)
+        log.local.relocate(target)
 
     def sync_names(self) -> None:
         """Make renames durable. In any thread. Raises StorageFailure."""

@@ -93,7 +93,7 @@ def _first_dirty_offset(log: PartitionLog) -> int:
 
     A checkpoint beyond the log's end is of records that were lost.
     """
-    offset = log.cleaner_offset
+    offset = log.compaction.cleaner_offset
     if offset is None or not log.log_start_offset <= offset <= log.log_end_offset:
         return log.log_start_offset
     return offset

@@ -14,6 +14,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import pairwise
 
+from ...protocol.buffer import Buffer
+from ...protocol.errors import InvalidRecord
+from ...protocol.records.record_batch import HEADER_SIZE, read_header
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
 
@@ -87,6 +90,29 @@ class LeaderEpochCache:
         """The leader epoch of the record at `offset`; -1 if not known."""
         number = bisect_right(self._starts, offset) - 1
         return self._epochs[number] if number >= 0 else UNDEFINED_EPOCH
+
+    def new_epochs(self, batches: Buffer, *, up_to: int) -> list[tuple[int, int]]:
+        """(epoch, first offset) of the leader epochs that these batches of the leader bring.
+
+        Raises InvalidRecord if one is greater than `up_to`, in which the leader leads.
+        """
+        view = memoryview(batches)
+        found: list[tuple[int, int]] = []
+        latest = self.latest_epoch
+        position = 0
+        while position + HEADER_SIZE <= len(view):
+            header = read_header(view, position)
+            if header.size <= 0:
+                break  # append_as_follower says what is wrong with it
+            if header.leader_epoch > up_to:
+                raise InvalidRecord(
+                    f"the leader of epoch {up_to} sent a batch of epoch {header.leader_epoch}"
+                )
+            if header.leader_epoch > latest:
+                latest = header.leader_epoch
+                found.append((latest, header.base_offset))
+            position += header.size
+        return found
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that begin at or after `end_offset`: their records are gone."""

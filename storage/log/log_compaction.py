@@ -21,18 +21,30 @@ from ..cleaner.cleaner_config import CleanerConfig
 from ..disk.file_system import sync_directory
 from ..disk.storage_failure import ClosedLog, StorageFailure, refused_or_failed
 from ..segments.log_segment import SWAP_SUFFIX
-from .log_upkeep import LogUpkeep
+from .local_log import LocalLog
 
 
-class LogCompaction(LogUpkeep):
-    """Adds compaction to the upkeep of a log. See cleaner_manager for when."""
+class LogCompaction:
+    """How far a log was compacted, and its next compaction. See cleaner_manager for when."""
 
-    def note_gap(self) -> None:
+    __slots__ = ("_local", "cleaner_offset")
+
+    def __init__(self, local: LocalLog, cleaner_offset: int | None) -> None:
+        self._local = local
+        self.cleaner_offset = cleaner_offset
+        """Below it the log was compacted; None if it never was. May be outside the log."""
+
+    def note_gap(self, log_start_offset: int) -> None:
         """Offsets are missing here, as the leader's log was compacted: a start that scans this log
         must not take a gap for a loss.
         """
         if self.cleaner_offset is None:
-            self.cleaner_offset = self.log_start_offset
+            self.cleaner_offset = log_start_offset
+
+    def on_truncation(self, offset: int) -> None:
+        """Nothing at `offset` and above is in the log any more."""
+        if self.cleaner_offset is not None:
+            self.cleaner_offset = min(self.cleaner_offset, offset)
 
     def begin_cleaning(
         self,
@@ -50,22 +62,23 @@ class LogCompaction(LogUpkeep):
         caller writes the checkpoints: a start must know that this log may have gaps. Arguments: see
         cleaner_manager; `seed` is SEED_BYTES random bytes. Raises StorageFailure.
         """
-        self._health.check()
+        local = self._local
+        local.health.check()
         if self.cleaner_offset is None:
             self.cleaner_offset = first_dirty_offset
         return Cleaning(
-            self._file_system,
-            self.directory,
-            [segment for segment in self.segments[:-1] if segment.base_offset < end_offset],
-            config=self.config,
+            local.file_system,
+            local.directory,
+            [segment for segment in local.segments[:-1] if segment.base_offset < end_offset],
+            config=local.config,
             cleaner=cleaner,
             first_dirty_offset=first_dirty_offset,
             end_offset=end_offset,
             last_offsets={
                 producer_id: entry.batches[-1].last_offset
-                for producer_id, entry in self._producers.entries.items()
+                for producer_id, entry in local.producers.entries.items()
             },
-            truncations=self._truncations,
+            truncations=local.truncations,
             now_ms=now_ms,
             seed=seed,
         )
@@ -82,58 +95,60 @@ class LogCompaction(LogUpkeep):
             CleaningAborted: the log is not what was cleaned any more; the new files are removed.
             StorageFailure: the disk failed.
         """
-        segment, replaced = cleaned.segment, cleaned.replaced
+        local, segment, replaced = self._local, cleaned.segment, cleaned.replaced
         if not cleaned.is_changed:
             return
-        self._health.check()
+        local.health.check()
         try:
-            if self._has_changed_since(cleaning) or not self._segments.holds(replaced):
+            if self._has_changed_since(cleaning) or not local.segments.holds(replaced):
                 segment.unlink()
-                raise CleaningAborted(f"{self.directory} has changed meanwhile")
+                raise CleaningAborted(f"{local.directory} has changed meanwhile")
             segment.rename_files(SWAP_SUFFIX)
-            due_ms = now_ms + self.config.file_delete_delay_ms
-            self._segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
+            due_ms = now_ms + local.config.file_delete_delay_ms
+            local.segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
             segment.rename_files("")
         except OSError as error:
-            raise self._health.fail(f"compacting {self.directory}", error) from error
+            raise local.health.fail(f"compacting {local.directory}", error) from error
         segment.release_file()
-        self._segments.replace(replaced, segment)
-        self._is_directory_dirty = True
+        local.segments.replace(replaced, segment)
+        local.is_directory_dirty = True
 
     def sync_names(self) -> None:
         """Make renames of files durable. In any thread. Raises OSError."""
-        self._health.check()
-        sync_directory(self._file_system, self.directory)
+        self._local.health.check()
+        sync_directory(self._local.file_system, self._local.directory)
 
     def complete_cleaning(self, cleaning: Cleaning) -> None:
         """All groups are replaced: the dirty part begins where the cleaning ended."""
-        if cleaning.truncations == self._truncations:
+        if cleaning.truncations == self._local.truncations:
             self.cleaner_offset = cleaning.end_offset
 
     def explain_cleaning_failure(self, cleaning: Cleaning, error: Exception) -> Exception:
         """What a step of `cleaning` that raised OSError or KafkaError comes to: CleaningAborted,
         UncleanableLog or StorageFailure.
         """
-        if isinstance(self._health, ClosedLog) or self._has_changed_since(cleaning):
-            return CleaningAborted(f"{self.directory} has changed meanwhile")
+        local = self._local
+        if isinstance(local.health, ClosedLog) or self._has_changed_since(cleaning):
+            return CleaningAborted(f"{local.directory} has changed meanwhile")
         if not isinstance(error, OSError):
-            return UncleanableLog(f"{self.directory} cannot be compacted: {error}")
-        failure = refused_or_failed(self._health, f"compacting {self.directory}", error)
+            return UncleanableLog(f"{local.directory} cannot be compacted: {error}")
+        failure = refused_or_failed(local.health, f"compacting {local.directory}", error)
         return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
 
     def _has_changed_since(self, cleaning: Cleaning) -> bool:
         """Whether records are gone that were cleaned, or the files have moved elsewhere."""
-        return cleaning.truncations != self._truncations or cleaning.directory != self.directory
+        local = self._local
+        return cleaning.truncations != local.truncations or cleaning.directory != local.directory
 
     def roll_if_overdue(self, now_ms: int) -> bool:
         """Close the active segment if a record in it must be compacted soon (max.compaction.lag.ms)
         and nothing is appended that would close it. Raises as roll.
         """
-        config = self.config
+        config, active = self._local.config, self._local.segments.active
         if not config.is_compacted or config.max_compaction_lag_ms == LONG_MAX:
             return False
-        first = self._active.first_timestamp if self._active.size else NO_TIMESTAMP
+        first = active.first_timestamp if active.size else NO_TIMESTAMP
         if first <= 0 or now_ms - first <= config.max_compaction_lag_ms:
             return False
-        self.roll(now_ms=now_ms)
+        self._local.roll(now_ms=now_ms)
         return True

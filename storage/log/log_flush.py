@@ -1,6 +1,14 @@
-"""The part of a flush that waits for the disk: it can run in a thread beside the log.
+"""How far a log is on the disk, and the flush that brings it further.
 
-Not here: which files, and what it means that they are synced (partition_log).
+What always holds: recovery_point <= log_end_offset. It moves only behind an fsync that has
+returned, and never on loading.
+
+Flush order, by which a crash at any moment loses at most what was not flushed: the files that hold
+records in [recovery point, end), with the indexes and the snapshot of segments that were closed;
+then the directory, if a segment was made; then the recovery point moves; then (log_directory) its
+checkpoint is written.
+
+Not here: when to flush beside flush.messages and flush.ms (replication/log_flusher).
 """
 
 from __future__ import annotations
@@ -9,12 +17,16 @@ from collections.abc import Sequence
 
 from ..disk.file_system import File
 from ..disk.storage_failure import DirectoryHealth
+from ..producers.producer_recovery import snapshot_path
+from ..segments.log_segment import LogSegment
+from .local_log import LocalLog
 
 
 class FlushWork:
     """Open files to fsync in this order: those with records, then the directory that names them.
 
-    It holds the files itself, so rolls, deletions and truncations in the meantime do not matter.
+    The part of a flush that waits for the disk: it can run in a thread beside the log. It holds the
+    files itself, so rolls, deletions and truncations in the meantime do not matter.
     """
 
     __slots__ = ("_files", "_health", "truncations", "up_to")
@@ -47,3 +59,89 @@ class FlushWork:
                 file.sync()
         except OSError as error:
             raise self._health.fail("fsync", error) from error
+
+
+class LogFlushing:
+    """A log's recovery point, and its flushes."""
+
+    __slots__ = ("_local", "is_dirty", "recovery_point", "unflushed_since_ms")
+
+    def __init__(self, local: LocalLog, *, recovery_point: int, is_dirty: bool) -> None:
+        self._local = local
+        self.recovery_point = recovery_point
+        """Records below are on the disk."""
+        self.is_dirty = is_dirty
+        """The files that a clean stop leaves behind have to be written."""
+        self.unflushed_since_ms: int | None = None
+
+    def on_append(self, now_ms: int) -> None:
+        """Records were written. Only the first ones after the begin of a flush change anything."""
+        self.is_dirty = True
+        if self.unflushed_since_ms is None:
+            self.unflushed_since_ms = now_ms
+
+    def on_truncation(self, offset: int) -> None:
+        """Nothing at `offset` and above is in the log any more."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self.is_dirty = True
+
+    @property
+    def unflushed_records(self) -> int:
+        return self._local.segments.active.next_offset - self.recovery_point
+
+    def needs_flush(self, now_ms: int) -> bool:
+        """Whether flush.messages or flush.ms asks for a flush now."""
+        since, config = self.unflushed_since_ms, self._local.config
+        return self.unflushed_records >= config.flush_messages or (
+            since is not None and now_ms - since >= config.flush_ms
+        )
+
+    def begin_flush(self) -> FlushWork | None:
+        """What must be fsynced so that all records of this moment are safe; None if all are.
+
+        Call run() on it, in any thread, then complete_flush() here. Raises StorageFailure.
+        """
+        local = self._local
+        segments, health = local.segments, local.health
+        health.check()
+        log_end_offset = segments.active.next_offset
+        if self.recovery_point == log_end_offset and not local.is_directory_dirty:
+            return None
+        files: list[File] = []
+        try:
+            for segment in segments.from_offset(self.recovery_point):
+                files.append(segment.file)
+                if segment is not segments.active:
+                    files += self._closing_files(segment)
+            if local.is_directory_dirty:
+                files.append(local.file_system.open_directory(local.directory))
+        except OSError as error:
+            raise health.fail(f"opening files of {local.directory}", error) from error
+        work = FlushWork(files, health, up_to=log_end_offset, truncations=local.truncations)
+        # If the work fails the directory is offline for good, so this need not be taken back.
+        local.is_directory_dirty = False
+        self.unflushed_since_ms = None
+        return work
+
+    def _closing_files(self, segment: LogSegment) -> list[File]:
+        """What is written once when a segment is closed. After a crash nothing below the recovery
+        point is scanned, so its indexes must be as safe as its records. The active segment's need
+        not: it is always scanned.
+        """
+        file_system = self._local.file_system
+        snapshot = snapshot_path(self._local.directory, segment.next_offset)
+        paths = (segment.offset_index.path, segment.time_index.path, snapshot)
+        return [file_system.open(path) for path in paths if file_system.exists(path)]
+
+    def complete_flush(self, work: FlushWork) -> None:
+        """Move the recovery point, after work.run() has returned without an error."""
+        # Records that were truncated meanwhile may have been replaced by others, not synced.
+        if work.truncations == self._local.truncations:
+            self.recovery_point = max(self.recovery_point, work.up_to)
+
+    def flush(self) -> None:
+        """All three steps, waiting for the disk. Raises StorageFailure."""
+        work = self.begin_flush()
+        if work is not None:
+            work.run()
+            self.complete_flush(work)

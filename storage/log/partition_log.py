@@ -1,11 +1,17 @@
-"""One partition's log on one disk: append, read, flush, retention, truncation.
+"""One partition's log on one disk: append, read, truncation, and where it begins and ends.
 
     <topic>-<partition>/
         00000000000000000000.log .index .timeindex    a segment, see log_segment
         00000000000000368769.snapshot                 see producer_snapshot
         leader-epoch-checkpoint                       see leader_epoch_cache
 
+Its parts, each with its own state:
+    local       the files: segments, epochs, producer snapshots (local_log)
+    flushing    the recovery point, and fsync (log_flush)
+    compaction  how far it was compacted, and its next compaction (log_compaction)
+
 What always holds:
+    log_start_offset <= high_watermark <= log_end_offset, recovery_point <= log_end_offset.
     An offset that was given is never given again, whatever fails afterwards, unless truncate_to
     says so.
     Batches are stored byte for byte as they came, but for offset, leader epoch and timestamp type.
@@ -13,40 +19,38 @@ What always holds:
 Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice's file may happen in
 another thread. Time comes in as now_ms; nothing here waits, except for the disk.
 
-Not here: flushing, retention, truncation, closing (log_upkeep), compaction (log_compaction), which
-replica leads and what is committed (cluster/partition/leader_state), the checkpoints of the
-directory (log_directory).
+Not here: which old segments go (retention), look-ups by time (timestamp_search), which replica
+leads and what is committed (cluster/partition/leader_state), the checkpoints of the directory
+(log_directory).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from os.path import dirname
 from typing import NamedTuple
+from uuid import UUID
 
 from ...protocol.buffer import Buffer
-from ...protocol.errors import (
-    FencedLeaderEpoch,
-    InvalidRecord,
-    KafkaStorageError,
-    OffsetOutOfRange,
-)
+from ...protocol.errors import FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
 from ...protocol.records.record_batch import (
-    HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     RecordBatchHeader,
     check_batch,
-    read_header,
     read_size,
     stamp,
 )
-from ..disk.file_system import File
-from ..disk.storage_failure import NO_SPACE
-from ..producers.producer_state import ProducerEntry
+from ..disk.file_system import File, FileSystem, sync_directory
+from ..disk.storage_failure import DirectoryHealth
+from ..log_config import LogConfig
 from ..segments.log_segment import LogSegment
 from .batch_validation import opens_records, validate_batch, validate_records
+from .local_log import PRODUCER_ID_EXPIRATION_MS, LocalLog
 from .log_compaction import LogCompaction
-from .timestamp_search import TimestampOffset, TimestampSearch
+from .log_flush import LogFlushing
+from .log_loader import LogLoader, RecoveryReport
+
+DUE_AT_ONCE = 0
 
 
 class AppendResult(NamedTuple):
@@ -81,13 +85,142 @@ class LogSlice(NamedTuple):
 EMPTY = LogSlice(None, 0, 0, -1, False)
 
 
-class PartitionLog(LogCompaction):
+class PartitionLog:
     """One partition's log. open() it, append to it, read from it, close() it."""
 
+    def __init__(
+        self,
+        local: LocalLog,
+        flushing: LogFlushing,
+        compaction: LogCompaction,
+        *,
+        recovery: RecoveryReport,
+        topic_id: UUID | None,
+        log_start_offset: int,
+        high_watermark: int,
+    ) -> None:
+        self.local = local
+        self.flushing = flushing
+        self.compaction = compaction
+        self.segments = local.segments
+        """Those of this moment, oldest first; the last is the active one."""
+        self.epochs = local.epochs
+        self.topic_id = topic_id
+        self.recovery = recovery
+        """What opening it took, for the broker's log."""
+        self.log_start_offset = log_start_offset
+        # A checkpoint may be older or newer than the log it is about.
+        self._high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        directory: str,
+        *,
+        topic_id: UUID | None,
+        config: LogConfig,
+        recovery_point: int,
+        clean: bool,
+        now_ms: int,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        health: DirectoryHealth | None = None,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        cleaner_offset: int | None = None,
+    ) -> PartitionLog:
+        """Open the log in `directory`, which is made if it is absent.
+
+        Args:
+            file_system: the disk.
+            directory: <data dir>/<topic>-<partition>.
+            topic_id: for whoever asks the log; checked against the disk by log_directory.
+            config: the topic's settings.
+            recovery_point: offset below which all is known to be fsynced; 0 if unknown.
+            clean: the directory was closed cleanly, so nothing needs to be scanned.
+            now_ms: the time now.
+            log_start_offset: from the checkpoint; records below are not served.
+            high_watermark: from the checkpoint; clamped to the log.
+            health: shared by the logs of one data directory.
+            producer_id_expiration_ms: how long an idle producer's sequences are remembered.
+            cleaner_offset: from the checkpoint; None if the log never was compacted.
+
+        Raises:
+            StorageFailure: the disk failed.
+        Cost: after a clean stop a few small reads; else a read of all that is not flushed.
+        """
+        health = health or DirectoryHealth()
+        health.check()
+        try:
+            if not file_system.is_directory(directory):
+                file_system.make_directory(directory)
+                sync_directory(file_system, dirname(directory) or ".")
+            loaded = LogLoader(
+                file_system,
+                directory,
+                config=config,
+                recovery_point=recovery_point,
+                clean=clean,
+                now_ms=now_ms,
+                log_start_offset=log_start_offset,
+                may_have_gaps=config.is_compacted or cleaner_offset is not None,
+            ).load()
+        except OSError as error:
+            raise health.fail(f"opening {directory}", error) from error
+        local = LocalLog(
+            file_system,
+            directory,
+            config=config,
+            health=health,
+            segments=loaded.segments,
+            epochs=loaded.epochs,
+            producers=loaded.producers,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        local.expire_producers(now_ms)
+        return cls(
+            local,
+            LogFlushing(local, recovery_point=loaded.recovery_point, is_dirty=not clean),
+            LogCompaction(local, cleaner_offset),
+            recovery=loaded.report,
+            topic_id=topic_id,
+            log_start_offset=loaded.log_start_offset,
+            high_watermark=high_watermark,
+        )
+
     @property
-    def producers(self) -> Mapping[int, ProducerEntry]:
-        """The idempotent producers that are remembered, by id."""
-        return self._producers.entries
+    def directory(self) -> str:
+        return self.local.directory
+
+    @property
+    def config(self) -> LogConfig:
+        return self.local.config
+
+    @property
+    def health(self) -> DirectoryHealth:
+        """That of the data directory; a closed log has one that refuses everything."""
+        return self.local.health
+
+    @property
+    def log_end_offset(self) -> int:
+        """Where the next record goes: one past the last."""
+        return self.segments.active.next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Records below are committed. Setting a lower one has no effect: it never goes back."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        if offset > self._high_watermark:
+            self._high_watermark = min(offset, self.segments.active.next_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Records below belong to no undecided transaction. Only a log of Kafka's has any yet."""
+        first_offsets = self.local.producers.open_transactions.values()
+        return min(self._high_watermark, *first_offsets) if first_offsets else self._high_watermark
 
     # Appending
 
@@ -120,15 +253,16 @@ class PartitionLog(LogCompaction):
         Cost: about 6 us, the CRC, and one write to the page cache; a roll or a new epoch adds a few
         file operations. O(1) in records, unless they have to be opened: see validate_records.
         """
-        if self._health.failure is not None:
-            self._health.check()
-        config = self.config
+        local = self.local
+        if local.health.failure is not None:
+            local.health.check()
+        config, epochs, producers = local.config, self.epochs, local.producers
         header, max_timestamp = validate_batch(batch, config, now_ms)
         if not opened and opens_records(config):
             validate_records(batch, header, config, now_ms)
         # Before anything is changed, so that a retry has no side effects.
         if header.producer_id >= 0:
-            written = self._producers.check(header)
+            written = producers.check(header)
             if written is not None:
                 return AppendResult(
                     written.base_offset,
@@ -137,28 +271,27 @@ class PartitionLog(LogCompaction):
                     self.log_start_offset,
                     True,
                 )
-        if leader_epoch < self.epochs.latest_epoch:
+        if leader_epoch < epochs.latest_epoch:
             raise FencedLeaderEpoch(
-                f"{self.directory} has records of leader epoch {self.epochs.latest_epoch}, "
+                f"{local.directory} has records of leader epoch {epochs.latest_epoch}, "
                 f"so epoch {leader_epoch} may not append"
             )
-        segment = self._active
+        segment = self.segments.active
         base_offset = segment.next_offset
         last_offset = base_offset + header.last_offset_delta
         stamp(batch, base_offset=base_offset, leader_epoch=leader_epoch)
-        if leader_epoch != self.epochs.latest_epoch:
-            self.assign_epoch(leader_epoch)
+        if leader_epoch != epochs.latest_epoch:
+            local.assign_epoch(leader_epoch)
         if segment.must_roll(len(batch), last_offset, max_timestamp, config=config, now_ms=now_ms):
-            self.roll(now_ms=now_ms)
-            segment = self._active
+            local.roll(now_ms=now_ms)
+            segment = self.segments.active
         try:
             segment.append(batch, last_offset, max_timestamp)
         except OSError as error:
-            raise self._undo_write(segment, error) from error
-        self._producers.update(header, last_offset, max_timestamp)
-        if self._unflushed_since_ms is None:
-            self._unflushed_since_ms = now_ms
-            self._is_dirty = True
+            raise local.undo_write(segment, error) from error
+        producers.update(header, last_offset, max_timestamp)
+        if self.flushing.unflushed_since_ms is None:
+            self.flushing.on_append(now_ms)
         return AppendResult(
             base_offset,
             last_offset,
@@ -179,7 +312,7 @@ class PartitionLog(LogCompaction):
             OffsetOutOfRange: a batch begins below the end of the log. Nothing was appended.
             KafkaStorageError, StorageFailure: as append_as_leader; batches before it may be in.
         """
-        self._health.check()
+        self.health.check()
         view = memoryview(batches)
         headers = _split(view)
         if not headers:
@@ -202,13 +335,13 @@ class PartitionLog(LogCompaction):
                     f"the leader sent epoch {header.leader_epoch}, our log has epoch {epoch}"
                 )
             if header.base_offset > expected:
-                self.note_gap()
+                self.compaction.note_gap(self.log_start_offset)
             # Only where one begins: assigned again at a later offset, the epoch that goes on would
             # begin there, and the one before it seem to end there.
             if header.leader_epoch != epoch:
                 begun.append((header.leader_epoch, header.base_offset))
             expected, epoch = header.next_offset, header.leader_epoch
-        self._assign_epochs(begun)
+        self.local.assign_epochs(begun)
         start = 0
         while headers:
             count, size = self._run_that_fits(headers, now_ms)
@@ -216,72 +349,36 @@ class PartitionLog(LogCompaction):
             start += size
             headers = headers[count:]
 
-    def new_epochs(self, batches: Buffer, *, up_to: int) -> list[tuple[int, int]]:
-        """(epoch, first offset) of the leader epochs that these batches bring; see assign_epochs.
-
-        Raises InvalidRecord if one is greater than `up_to`, in which the leader leads.
-        """
-        view = memoryview(batches)
-        found: list[tuple[int, int]] = []
-        latest = self.epochs.latest_epoch
-        position = 0
-        while position + HEADER_SIZE <= len(view):
-            header = read_header(view, position)
-            if header.size <= 0:
-                break  # append_as_follower says what is wrong with it
-            if header.leader_epoch > up_to:
-                raise InvalidRecord(
-                    f"the leader of epoch {up_to} sent a batch of epoch {header.leader_epoch}"
-                )
-            if header.leader_epoch > latest:
-                latest = header.leader_epoch
-                found.append((latest, header.base_offset))
-            position += header.size
-        return found
-
     def _run_that_fits(self, headers: list[RecordBatchHeader], now_ms: int) -> tuple[int, int]:
         """(number, bytes) of the leading batches for the active segment; it may be a new one."""
-        first = headers[0]
-        if self._must_roll(first, first.size, now_ms):
-            self.roll(now_ms=now_ms, at_offset=first.base_offset)
-        size = first.size
+        first, config = headers[0], self.local.config
+        if self._must_roll(first, first.size, config, now_ms):
+            self.local.roll(now_ms=now_ms, at_offset=first.base_offset)
+        size, active = first.size, self.segments.active
         for number, header in enumerate(headers[1:], 1):
-            if self._active.size + size + header.size > self.config.segment_bytes or (
-                self._must_roll(header, size + header.size, now_ms)
+            if active.size + size + header.size > config.segment_bytes or (
+                self._must_roll(header, size + header.size, config, now_ms)
             ):
                 return number, size
             size += header.size
         return len(headers), size
 
-    def _must_roll(self, header: RecordBatchHeader, size: int, now_ms: int) -> bool:
-        return self._active.must_roll(
-            size, header.last_offset, header.max_timestamp, config=self.config, now_ms=now_ms
+    def _must_roll(
+        self, header: RecordBatchHeader, size: int, config: LogConfig, now_ms: int
+    ) -> bool:
+        return self.segments.active.must_roll(
+            size, header.last_offset, header.max_timestamp, config=config, now_ms=now_ms
         )
 
     def _append_run(self, run: Buffer, headers: list[RecordBatchHeader], now_ms: int) -> None:
-        segment = self._active
+        segment, producers = self.segments.active, self.local.producers
         try:
             segment.append_run(run, headers)
         except OSError as error:
-            raise self._undo_write(segment, error) from error
+            raise self.local.undo_write(segment, error) from error
         for header in headers:
-            self._producers.update(header, header.last_offset, header.max_timestamp)
-        self._is_dirty = True
-        if self._unflushed_since_ms is None:
-            self._unflushed_since_ms = now_ms
-
-    def _undo_write(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
-        """Cut off what a failed write left behind; returns what to raise.
-
-        A full disk is no broken disk: reads and deletions go on, and so may writing.
-        """
-        try:
-            segment.file.truncate(segment.size)
-        except OSError as second:
-            return self._health.fail(f"cutting {segment.path} after a failed write", second)
-        if error.errno in NO_SPACE:
-            return KafkaStorageError(f"no space left for {segment.path}")
-        return self._health.fail(f"writing {segment.path}", error)
+            producers.update(header, header.last_offset, header.max_timestamp)
+        self.flushing.on_append(now_ms)
 
     # Reading
 
@@ -311,19 +408,19 @@ class PartitionLog(LogCompaction):
         Cost: about 2 us for a reader that goes on where its last slice ended and takes all there
         is; else an index lookup and a walk over at most index.interval.bytes of headers.
         """
-        active = self._active
+        active, health = self.segments.active, self.local.health
         if not self.log_start_offset <= fetch_offset <= active.next_offset:
             raise OffsetOutOfRange(
                 f"offset {fetch_offset} is outside [{self.log_start_offset}, {active.next_offset}]"
             )
-        if self._health.failure is not None:
-            self._health.check()
+        if health.failure is not None:
+            health.check()
         if fetch_offset >= up_to:
             return EMPTY
         if fetch_offset >= active.base_offset:
             segments: tuple[LogSegment, ...] = (active,)
         else:
-            segments = self._segments.from_offset(fetch_offset)
+            segments = self.segments.from_offset(fetch_offset)
         try:
             for segment in segments:
                 found = segment.read(
@@ -335,51 +432,108 @@ class PartitionLog(LogCompaction):
                     return EMPTY._replace(is_limited=True)
                 # else compaction removed the batches here: look in the next segment
         except OSError as error:
-            raise self._health.fail(f"reading {self.directory}", error) from error
+            raise health.fail(f"reading {self.directory}", error) from error
         return EMPTY
-
-    def begin_search(self, *, up_to: int) -> TimestampSearch:
-        """The records of now below `up_to`, for look-ups by time: in a thread, if need be.
-
-        Cost: about 3 us a segment. Raises StorageFailure.
-        """
-        self._health.check()
-        start = self.log_start_offset
-        return TimestampSearch(
-            [segment.frozen() for segment in self._segments.from_offset(start)],
-            start=start,
-            up_to=up_to,
-            limit=self.config.decompressed_limit,
-        )
-
-    def search_failed(self, error: OSError) -> KafkaStorageError:
-        """What a search met on the disk, as the error to raise: the directory is offline."""
-        return self._health.fail(f"reading {self.directory}", error)
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> TimestampOffset | None:
-        """The first record with a timestamp >= `timestamp_ms` (and offset < up_to), if any.
-
-        Opens one batch: up to a few ms for a large compressed one. Raises StorageFailure, and
-        CorruptMessage or InvalidRecord if that batch's records are damaged.
-        """
-        try:
-            return self.begin_search(up_to=up_to).first_at_or_after(timestamp_ms)
-        except OSError as error:
-            raise self.search_failed(error) from error
-
-    def offset_of_max_timestamp(self, *, up_to: int) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the log (KIP-734), if it is < up_to.
-
-        Cost and errors as offset_for_timestamp.
-        """
-        try:
-            return self.begin_search(up_to=up_to).first_with_max_timestamp()
-        except OSError as error:
-            raise self.search_failed(error) from error
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; see LeaderEpochCache.end_offset_for."""
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    # Truncating, closing
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """No longer serve the records below `offset`; whole segments of them go with retention.
+
+        Raises:
+            OffsetOutOfRange: above the high watermark.
+        """
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {offset} is above the high watermark {self._high_watermark}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop all records from `offset` on, as a follower whose leader never had them.
+
+        A batch that holds `offset` goes as a whole. The caller then writes the recovery point
+        checkpoint, before anything is appended: see LogDirectory.truncate_log.
+
+        Returns the bytes dropped. Raises StorageFailure.
+        """
+        local, segments = self.local, self.segments
+        local.health.check()
+        if offset >= self.log_end_offset:
+            # An epoch that began here, but of which no record was appended, is not the leader's.
+            local.drop_epochs_from(self.log_end_offset)
+            return 0
+        if offset <= segments[0].base_offset:
+            dropped = segments.size_in_bytes
+            self.truncate_fully_and_start_at(offset)
+            return dropped
+        local.truncations += 1
+        removed = segments.remove_after(offset)
+        dropped = sum(segment.size for segment in removed)
+        try:
+            dropped += segments.active.truncate_to(offset)
+            self._forget_from(self.log_end_offset)
+        except OSError as error:
+            raise local.health.fail(f"truncating {local.directory}", error) from error
+        local.mark_deleted(removed, DUE_AT_ONCE)
+        self._sync_truncation()
+        return dropped
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the next record gets `offset`. Raises StorageFailure."""
+        local = self.local
+        local.health.check()
+        local.truncations += 1
+        try:
+            local.replace_all(offset, DUE_AT_ONCE)
+            self.log_start_offset = offset
+            self._forget_from(offset)
+        except OSError as error:
+            raise local.health.fail(f"truncating {local.directory}", error) from error
+        self._sync_truncation()
+
+    def _sync_truncation(self) -> None:
+        """A power loss must not bring back what was dropped: by then other records may be committed
+        in its place, and the high watermark's checkpoint would call the old ones committed.
+
+        Unlike Kafka: it does not wait for the disk here. Raises StorageFailure.
+        """
+        local = self.local
+        try:
+            self.segments.active.file.sync()
+            sync_directory(local.file_system, local.directory)
+        except OSError as error:
+            raise local.health.fail(f"truncating {local.directory}", error) from error
+
+    def _forget_from(self, offset: int) -> None:
+        """Everything derived from records at `offset` and above. Raises OSError."""
+        self.flushing.on_truncation(offset)
+        self.compaction.on_truncation(offset)
+        self._high_watermark = min(self._high_watermark, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.epochs.truncate_from_end(offset)
+        self.local.reload_producers()
+        self.local.is_directory_dirty = True
+
+    def close(self, *, clean: bool) -> None:
+        """Let go of all files. Slices that are being sent stay readable.
+
+        With `clean`, make everything safe first, so that the next open needs no scan. Raises
+        StorageFailure.
+        """
+        if clean:
+            self.health.check()
+            self.flushing.flush()
+            if self.flushing.is_dirty:
+                self.local.write_closing_files()
+                self.flushing.is_dirty = False
+        self.local.close()
 
 
 def _split(view: memoryview) -> list[RecordBatchHeader]:

@@ -1,7 +1,7 @@
 """Which old segments may go: by age, by size, or because nobody can read them any more.
 
-Pure: it only decides. What always holds, whatever the policy says: whole segments from the old end,
-the first one that is kept ends it; never a record at or above the high watermark.
+What always holds, whatever the policy says: whole segments from the old end, the first one that is
+kept ends it; never a record at or above the high watermark.
 
 The policy can be replaced, as in the first Kafka's design: `bradbury.log.deletion.policy` names a
 class (`package.module:Class`) that is made without arguments, once a node, and asked about each
@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ..log_config import LogConfig
 from ..segments.log_segment import LogSegment
+from .partition_log import PartitionLog
 
 
 class SegmentDeletion(NamedTuple):
@@ -89,4 +90,33 @@ def choose_deletions(
             break
         excess -= segment.size
         deletions.append(SegmentDeletion(segment.base_offset, next_offset, segment.size, reason))
+    return deletions
+
+
+def apply_retention(
+    log: PartitionLog, now_ms: int, policy: DeletionPolicy = RETENTION_POLICY
+) -> list[SegmentDeletion]:
+    """Delete the old segments of a log that `policy` and its log_start_offset let go.
+
+    Call it every few minutes. Their files are renamed at once, and unlinked by
+    LocalLog.delete_old_files. Raises KafkaStorageError if a roll finds the disk full,
+    StorageFailure.
+    """
+    log.health.check()
+    deletions = choose_deletions(
+        tuple(log.segments),
+        log.config,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        now_ms=now_ms,
+        policy=policy,
+    )
+    if not deletions:
+        return []
+    if len(deletions) == len(log.segments):
+        log.local.roll(now_ms=now_ms)
+    # The start moves first: from here on nobody is sent to a segment that is about to go.
+    log.advance_log_start_offset(deletions[-1].next_offset)
+    removed = log.segments.remove_first(len(deletions))
+    log.local.mark_deleted(removed, now_ms + log.config.file_delete_delay_ms)
     return deletions

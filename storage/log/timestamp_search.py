@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ...protocol.records.record_batch import NO_TIMESTAMP, RecordBatchHeader
 from ...protocol.records.record_walk import walk_records
 from ..segments.frozen_segment import FrozenSegment
+from .partition_log import PartitionLog
 
 
 class TimestampOffset(NamedTuple):
@@ -81,3 +82,18 @@ class TimestampSearch:
             if timestamp >= timestamp_ms and offset >= self._start:
                 return TimestampOffset(timestamp, offset, header.leader_epoch)
         return None
+
+
+def begin_search(log: PartitionLog, *, up_to: int) -> TimestampSearch:
+    """The records of now below `up_to`, for look-ups by time: in a thread, if need be.
+
+    Cost: about 3 us a segment. Raises StorageFailure.
+    """
+    log.health.check()
+    start = log.log_start_offset
+    return TimestampSearch(
+        [segment.frozen() for segment in log.segments.from_offset(start)],
+        start=start,
+        up_to=up_to,
+        limit=log.config.decompressed_limit,
+    )

@@ -10,13 +10,16 @@ and are unlinked `file.delete.delay.ms` later. Open slices of them stay readable
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import overload
 
 from ..disk.file_system import FileSystem
 from .log_segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment
 
 
 class SegmentList:
+    """A log's segments, oldest first, and those of its deleted files that are still there."""
+
     __slots__ = ("_base_offsets", "_deleted", "_file_system", "active", "segments")
 
     def __init__(self, file_system: FileSystem, segments: Iterable[LogSegment]) -> None:
@@ -31,6 +34,16 @@ class SegmentList:
 
     def __len__(self) -> int:
         return len(self.segments)
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self.segments)
+
+    @overload
+    def __getitem__(self, number: int) -> LogSegment: ...
+    @overload
+    def __getitem__(self, number: slice) -> tuple[LogSegment, ...]: ...
+    def __getitem__(self, number: int | slice) -> LogSegment | tuple[LogSegment, ...]:
+        return self.segments[number]
 
     @property
     def size_in_bytes(self) -> int:

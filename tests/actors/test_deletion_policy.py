@@ -6,7 +6,7 @@ import pytest
 
 from bradbury.actors.replication.deletion_policy import load_deletion_policy
 from bradbury.protocol.errors import InvalidConfig
-from bradbury.storage.log.retention import RETENTION_POLICY
+from bradbury.storage.log.retention import RETENTION_POLICY, apply_retention
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.log_segment import LogSegment
 from tests.support.storage.keyed_logs import append, keyed_batch
@@ -30,14 +30,14 @@ def test_a_policy_decides_on_the_old_segments_but_never_on_uncommitted_ones(tmp_
         append(log, keyed_batch([(b"k", b"v" * 20)] * 2))
     append(log, keyed_batch([(b"k", b"v" * 20)]))  # 6
     append(log, keyed_batch([(b"k", b"v" * 20)] * 2))  # 7: the policy keeps it
-    log.roll(now_ms=1000)
-    deleted = log.apply_retention(10**12, policy)
+    log.local.roll(now_ms=1000)
+    deleted = apply_retention(log, 10**12, policy)
     assert [(each.base_offset, each.reason) for each in deleted] == [
         (offset, "even") for offset in (0, 2, 4, 6)
     ]
-    assert log.apply_retention(10**12, policy) == []
-    log.reconfigure(LogConfig(segment_bytes=120, cleanup_policy="compact"))
-    assert log.apply_retention(10**12, EvenOffsets()) == []
+    assert apply_retention(log, 10**12, policy) == []
+    log.local.reconfigure(LogConfig(segment_bytes=120, cleanup_policy="compact"))
+    assert apply_retention(log, 10**12, EvenOffsets()) == []
 
 
 def test_without_a_name_it_is_kafkas() -> None:

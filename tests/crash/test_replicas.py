@@ -22,7 +22,7 @@ def write_replica(data: Path, node: str, values: list[int], *, high_watermark: i
     directory = LogDirectory.open(OsFileSystem(), str(path), directory_id=node)
     directory.load_logs(lambda _: LogConfig(), now_ms=0)
     log = directory.create_log("t", 0, topic_id=TOPIC_ID, config=LogConfig())
-    log.assign_epoch(0)
+    log.local.assign_epoch(0)
     for value in values:
         batch = encode_records([(0, None, b"%d" % value, ())])
         log.append_as_leader(memoryview(batch), leader_epoch=0, now_ms=0)

@@ -34,7 +34,7 @@ class Node:
         self.pool = ConversionPool()
         self.fetch_sessions = FetchSessionCache(10, 1000, random_id=lambda: 7)
         self.log = open_log(folder)
-        self.log.assign_epoch(0)
+        self.log.local.assign_epoch(0)
         self.driver = StepDriver()
         self.effects, self.changed = self.driver.effects, {}
         self.driver.on(LeadershipEnded, lambda effect: None)

@@ -39,7 +39,7 @@ class Leader:
         driver.on(LeadershipEnded, lambda effect: None)
         self.effects, self.changed = driver.effects, {}
         log = open_log(folder)
-        log.assign_epoch(1)
+        log.local.assign_epoch(1)
         self.step = Replica("t", 0, log, self)
         self.step.become_leader(PartitionImage((1, 2, 3), (1, 2, 3), 1, 1, 1), 0)
         self.replica = HostedReplica(

@@ -129,7 +129,7 @@ def test_a_position_that_has_changed_while_it_was_asked_from_is_asked_from_anew(
     node = Node(tmp_path)
     node.question(0)
     followed = node.fetcher._partitions[GOOD, 0]
-    node.logs[GOOD].assign_epochs([(1, 0)])  # as what a former leader has sent may do
+    node.logs[GOOD].local.assign_epochs([(1, 0)])  # as what a former leader has sent may do
     node.answer(1)
     assert node.logs[GOOD].log_end_offset == 0, "the answer is to another question"
     assert node.question(2).get(GOOD) == 0

@@ -18,6 +18,7 @@ from bradbury.protocol.errors import (
     RecordListTooLarge,
 )
 from bradbury.protocol.records.record_batch import build_batch, check_batch, compute_crc, stamp
+from bradbury.storage.log.timestamp_search import begin_search
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log, read_all
@@ -96,7 +97,7 @@ def test_a_bad_batch_is_refused_with_kafkas_code_and_leaves_no_trace(
     log = open_log(tmp_path, config=LogConfig(max_message_bytes=1000))
     with pytest.raises(error):
         log.append_as_leader(make(), leader_epoch=0, now_ms=1000)
-    assert (log.log_end_offset, log.size_in_bytes, log.epochs.entries) == (0, 0, [])
+    assert (log.log_end_offset, log.segments.size_in_bytes, log.epochs.entries) == (0, 0, [])
 
 
 def test_a_leader_of_an_earlier_epoch_than_the_log_is_fenced(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_log_append_time_replaces_the_timestamps_and_renews_the_crc(tmp_path: Pa
     assert (header.is_log_append_time, header.max_timestamp) == (True, 777)
     read = MemoryRecords(read_all(log)).next_batch()
     assert [record.timestamp for record in read] == [777, 777]
-    assert log.offset_for_timestamp(700, up_to=2) == (777, 0, 0)
+    assert begin_search(log, up_to=2).first_at_or_after(700) == (777, 0, 0)
     with pytest.raises(InvalidTimestamp):
         log.append_as_leader(patched(21, short(8)), leader_epoch=0, now_ms=778)
 
@@ -153,7 +154,7 @@ def test_records_without_timestamps_are_never_out_of_range(tmp_path: Path) -> No
         b"\x0e\x00\x00\x00\x01\x02a\x00", record_count=1, base_timestamp=-1, max_timestamp=-1
     )
     log.append_as_leader(batch, leader_epoch=0, now_ms=1000)
-    assert log.offset_of_max_timestamp(up_to=1) is None
+    assert begin_search(log, up_to=1).first_with_max_timestamp() is None
 
 
 @pytest.mark.parametrize("segment_bytes", [256, 100_000])
@@ -167,10 +168,10 @@ def test_a_follower_holds_its_leaders_bytes_and_answers(tmp_path: Path, segment_
     follower = open_log(tmp_path / "follower", config=config)
     taken = 0
     for size in (1, 500, 60, 2000, len(content)):
-        position = follower.size_in_bytes
+        position = follower.segments.size_in_bytes
         follower.append_as_follower(memoryview(content)[position : position + size], now_ms=1)
-        assert follower.size_in_bytes >= taken
-        taken = follower.size_in_bytes
+        assert follower.segments.size_in_bytes >= taken
+        taken = follower.segments.size_in_bytes
     assert read_all(follower) == content
     assert follower.epochs.entries == leader.epochs.entries == [(0, 0), (1, 20), (2, 40)]
     for offset in range(60):
@@ -278,14 +279,14 @@ def test_a_follower_takes_batches_of_several_epochs_that_were_assigned_before(
             leader.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=1000)
     follower = open_log(str(tmp_path / "follower"))
     batches = read_all(leader)
-    epochs = follower.new_epochs(batches, up_to=7)
+    epochs = follower.epochs.new_epochs(batches, up_to=7)
     assert epochs == [(0, 0), (3, 2), (7, 4)]
-    follower.assign_epochs(epochs)
+    follower.local.assign_epochs(epochs)
     follower.append_as_follower(batches, now_ms=1000)
     assert read_all(follower) == batches
     assert follower.epochs.entries == leader.epochs.entries
     with pytest.raises(InvalidRecord, match="epoch 8"):
-        follower.new_epochs(make_batch_of_epoch(8), up_to=7)
+        follower.epochs.new_epochs(make_batch_of_epoch(8), up_to=7)
 
 
 def test_an_epoch_that_goes_on_before_a_new_one_begins_keeps_its_beginning(tmp_path: Path) -> None:
@@ -298,7 +299,7 @@ def test_an_epoch_that_goes_on_before_a_new_one_begins_keeps_its_beginning(tmp_p
     follower = open_log(str(tmp_path / "follower"))
     follower.append_as_follower(batches[: 3 * size], now_ms=1000)
     news = batches[3 * size :]
-    follower.assign_epochs(follower.new_epochs(news, up_to=5))
+    follower.local.assign_epochs(follower.epochs.new_epochs(news, up_to=5))
     follower.append_as_follower(news, now_ms=1000)
     assert follower.epochs.entries == leader.epochs.entries == [(2, 0), (4, 2), (5, 5)]
     assert follower.end_offset_for_epoch(2) == (2, 2)
@@ -318,7 +319,7 @@ def test_while_a_new_epoch_reaches_the_disk_nothing_of_the_former_one_is_appende
             refused.append(path)
 
     disk.before = append_meanwhile
-    log.assign_epoch(5)
+    log.local.assign_epoch(5)
     assert len(refused) == 1
     assert (log.log_end_offset, log.epochs.entries) == (1, [(3, 0), (5, 1)])
 
@@ -332,6 +333,6 @@ def make_batch_of_epoch(epoch: int) -> bytearray:
 def test_an_epoch_without_records_goes_with_a_truncation_at_the_end(tmp_path: Path) -> None:
     log = open_log(str(tmp_path))
     log.append_as_leader(make_batch(), leader_epoch=0, now_ms=1000)
-    log.assign_epoch(5)
+    log.local.assign_epoch(5)
     assert log.truncate_to(1) == 0
     assert (log.log_end_offset, log.epochs.entries) == (1, [(0, 0)])

@@ -11,6 +11,7 @@ from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.disk.storage_failure import StorageFailure
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
 from tests.support.storage.keyed_logs import (
     SEED,
@@ -62,16 +63,16 @@ def build() -> tuple[MemoryFileSystem, PartitionLog]:
             for each in range(4)
         ]
         append(log, keyed_batch(records, timestamp=1000 + 10 * number, codec=number % 2))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     append(log, keyed_batch([(b"active", b"yes")]))
-    log.flush()
+    log.flushing.flush()
     assert len(log.segments) > 6
     return disk, log
 
 
 def begin(log: PartitionLog) -> Cleaning:
     found = find_cleanable(log, 2000)
-    return log.begin_cleaning(
+    return log.compaction.begin_cleaning(
         CleanerConfig(),
         first_dirty_offset=found.first_dirty_offset,
         end_offset=found.end_offset,
@@ -182,9 +183,9 @@ def test_a_log_that_is_not_compacted_any_more_may_still_have_gaps() -> None:
     disk, log = build()
     before, end_offset = read_records(log), log.log_end_offset
     clean(log)
-    log.flush()
+    log.flushing.flush()
     config = LogConfig(segment_bytes=1000, index_interval_bytes=100)
-    assert log.cleaner_offset is not None
+    assert log.compaction.cleaner_offset is not None
     assert_whole(killed(disk), before, end_offset, config=config)
     # Without the checkpoint's word a gap would be a loss, and the rest were cut off.
     cut = open_log(PATH, file_system=killed(disk), config=config)
@@ -199,11 +200,13 @@ def test_a_full_disk_ends_a_cleaning_and_harms_nothing() -> None:
     cleaning.build_offset_map(lambda size: None)
     with pytest.raises(OSError, match="No space left") as caught:
         for group in cleaning.groups():
-            log.replace_segments(cleaning, cleaning.clean_group(group, lambda size: None), 2000)
-    failure = log.explain_cleaning_failure(cleaning, caught.value)
+            log.compaction.replace_segments(
+                cleaning, cleaning.clean_group(group, lambda size: None), 2000
+            )
+    failure = log.compaction.explain_cleaning_failure(cleaning, caught.value)
     assert isinstance(failure, CleaningAborted)
-    assert log.is_online
-    assert log.cleaner_offset == 0
+    assert log.health.failure is None
+    assert log.compaction.cleaner_offset == 0
     assert last_values(read_records(log)) == last_values(before)
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
     disk.space = None
@@ -222,7 +225,7 @@ def test_a_disk_that_fails_in_the_swap_takes_the_directory_offline() -> None:
     disk.before = fail
     with pytest.raises(StorageFailure, match="Input/output error"):
         clean(log)
-    assert not log.is_online
+    assert log.health.failure is not None
     assert_whole(killed(disk), before, end_offset)
 
 
@@ -235,8 +238,10 @@ def test_a_damaged_batch_makes_a_log_uncleanable_and_nothing_else() -> None:
     cleaning = begin(log)
     with pytest.raises(CorruptMessage, match="wrong CRC") as caught:
         cleaning.build_offset_map(lambda size: None)
-    assert isinstance(log.explain_cleaning_failure(cleaning, caught.value), UncleanableLog)
-    assert log.is_online
+    assert isinstance(
+        log.compaction.explain_cleaning_failure(cleaning, caught.value), UncleanableLog
+    )
+    assert log.health.failure is None
     assert stored_bytes(log) == before
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
 
@@ -249,14 +254,14 @@ def test_a_truncation_during_a_cleaning_ends_it() -> None:
     log.truncate_to(2)
     left = read_records(log)
     with pytest.raises(CleaningAborted):
-        log.replace_segments(cleaning, cleaned, 2000)
-    log.complete_cleaning(cleaning)
-    assert log.cleaner_offset == 0
+        log.compaction.replace_segments(cleaning, cleaned, 2000)
+    log.compaction.complete_cleaning(cleaning)
+    assert log.compaction.cleaner_offset == 0
     assert read_records(log) == left
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
-    failure = log.explain_cleaning_failure(cleaning, OSError(5, "Input/output error"))
+    failure = log.compaction.explain_cleaning_failure(cleaning, OSError(5, "Input/output error"))
     assert isinstance(failure, CleaningAborted)
-    assert log.is_online
+    assert log.health.failure is None
 
 
 def test_a_log_that_is_renamed_or_closed_during_a_cleaning_takes_nothing_offline() -> None:
@@ -264,14 +269,14 @@ def test_a_log_that_is_renamed_or_closed_during_a_cleaning_takes_nothing_offline
     cleaning = begin(log)
     cleaning.build_offset_map(lambda size: None)
     disk.rename(PATH, "/data/u-0")
-    log.relocate("/data/u-0")
+    log.local.relocate("/data/u-0")
     absent = FileNotFoundError(2, "No such file or directory")
-    assert isinstance(log.explain_cleaning_failure(cleaning, absent), CleaningAborted)
-    assert log.is_online
+    assert isinstance(log.compaction.explain_cleaning_failure(cleaning, absent), CleaningAborted)
+    assert log.health.failure is None
     cleaning = begin(log)
     log.close(clean=False)
-    assert isinstance(log.explain_cleaning_failure(cleaning, absent), CleaningAborted)
-    assert open_log("/data/u-0", file_system=disk, config=CONFIG).is_online
+    assert isinstance(log.compaction.explain_cleaning_failure(cleaning, absent), CleaningAborted)
+    assert open_log("/data/u-0", file_system=disk, config=CONFIG).health.failure is None
 
 
 def test_retention_during_a_cleaning_wins() -> None:
@@ -280,11 +285,11 @@ def test_retention_during_a_cleaning_wins() -> None:
     cleaning.build_offset_map(lambda size: None)
     groups = cleaning.groups()
     log.advance_log_start_offset(log.segments[1].base_offset)
-    assert log.apply_retention(now_ms=2000)
+    assert apply_retention(log, now_ms=2000)
     # The files of the segment that went can still be read, under their new name.
     cleaned = cleaning.clean_group(groups[0], lambda size: None)
     with pytest.raises(CleaningAborted):
-        log.replace_segments(cleaning, cleaned, 2000)
+        log.compaction.replace_segments(cleaning, cleaned, 2000)
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
     clean(log)
     closed = [r for r in read_records(log) if r.offset < log.segments[-1].base_offset]
@@ -318,5 +323,5 @@ def test_readers_of_old_segments_go_on_while_they_are_replaced() -> None:
     # Also a search that holds the old list, and opens a segment only now.
     assert [segment.file.read_at(segment.size, 0) for segment in old] == contents
     assert [segment.locate(segment.base_offset) for segment in old] == [0] * len(old)
-    log.delete_old_files(LONG_MAX)
+    log.local.delete_old_files(LONG_MAX)
     assert read_slice(piece) == before

@@ -101,7 +101,7 @@ def test_a_rewritten_batch_keeps_everything_but_the_records_that_went(
     append(log, keyed_batch([(b"z", b"0")]))
     append(log, bytearray(batch))
     append(log, keyed_batch([(b"b", b"4"), (b"a", b"5")], timestamp=6000))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     clean(log)
     assert [record[:1] + record[2:] for record in read_records(log)] == [
         (0, b"z", b"0"), (3, b"c", b"3" * 50), (4, b"b", b"4"), (5, b"a", b"5"),
@@ -128,7 +128,7 @@ def test_a_deletion_gets_a_horizon_and_goes_after_it(tmp_path: Path) -> None:
     append(log, keyed_batch([(b"a", b"1"), (b"b", b"2")]))
     append(log, keyed_batch([(b"a", None), (b"c", b"3")], timestamp=1234))
     append(log, keyed_batch([(b"d", b"4")]))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     clean(log, now_ms=2000)
     header = headers(log)[1]
     assert header.attributes & DELETE_HORIZON_MASK  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ def test_a_deletion_gets_a_horizon_and_goes_after_it(tmp_path: Path) -> None:
     ]  # fmt: skip
     for now_ms, left in ((2099, [1, 2, 3, 4]), (2100, [1, 3, 4])):
         append(log, keyed_batch([(b"e", b"%d" % now_ms)]))
-        log.roll(now_ms=1000)
+        log.local.roll(now_ms=1000)
         clean(log, now_ms=now_ms)
         assert [r.offset for r in read_records(log)][: len(left)] == left
         assert read_records(log)[len(left) - 2].timestamp == 1235
@@ -149,7 +149,7 @@ def test_log_append_time_stays_what_it_was(tmp_path: Path) -> None:
     log = open_log(tmp_path, config=config)
     append(log, keyed_batch([(b"a", b"1"), (b"b", None)]), now_ms=777)
     append(log, keyed_batch([(b"a", b"2")]), now_ms=888)
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     clean(log, now_ms=5000)
     assert [(r.offset, r.timestamp) for r in read_records(log)] == [(1, 777), (2, 888)]
     assert log.segments[0].max_timestamp == 888
@@ -164,7 +164,7 @@ def test_the_last_batch_of_an_active_producer_stays_without_its_records(tmp_path
     for batch in batches:
         append(log, bytearray(batch))
     append(log, keyed_batch([(b"a", b"last")]))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     clean(log)
     assert [r.value for r in read_records(log)] == [b"last"]
     first, second = headers(log)
@@ -177,7 +177,7 @@ def test_the_last_batch_of_an_active_producer_stays_without_its_records(tmp_path
     assert again.append_as_leader(bytearray(batches[2]), leader_epoch=0, now_ms=1).duplicate
     # It goes when the producer has written more, or is forgotten.
     append(again, keyed_batch([(b"q", b"3")], producer_id=7, producer_epoch=1, base_sequence=3))
-    again.roll(now_ms=1000)
+    again.local.roll(now_ms=1000)
     clean(again)
     assert [h.base_offset for h in headers(again)] == [3, 4]  # type: ignore[attr-defined]
 
@@ -187,8 +187,8 @@ def test_the_last_batch_of_what_was_cleaned_stays_so_that_the_end_is_known(tmp_p
     append(log, keyed_batch([(b"a", b"1")]))
     append(log, keyed_batch([(None, b"2"), (None, b"3")]))
     append(log, keyed_batch([(None, b"4"), (None, b"5")]))
-    log.reconfigure(CONFIG)
-    log.roll(now_ms=1000)
+    log.local.reconfigure(CONFIG)
+    log.local.roll(now_ms=1000)
     clean(log)
     assert [r.offset for r in read_records(log)] == [0]
     assert [(h.base_offset, h.last_offset, h.record_count) for h in headers(log)] == [  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def test_the_last_batch_of_what_was_cleaned_stays_so_that_the_end_is_known(tmp_p
         (3, 4, 0),
     ]
     append(log, keyed_batch([(b"a", b"6")]))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     clean(log)
     assert [h.base_offset for h in headers(log)] == [5]  # type: ignore[attr-defined]
 
@@ -204,9 +204,9 @@ def test_the_last_batch_of_what_was_cleaned_stays_so_that_the_end_is_known(tmp_p
 def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:
     log = open_log(tmp_path, config=LogConfig())
     append(log, keyed_batch([(b"a", b"1"), (None, b"2"), (None, None)]))
-    log.reconfigure(CONFIG)
+    log.local.reconfigure(CONFIG)
     append(log, keyed_batch([(b"b", b"3")]))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     cleaning = clean(log)
     assert cleaning is not None
     assert cleaning.report.keyless_records == 2
@@ -222,21 +222,21 @@ def test_aborted_data_goes_at_once_and_its_marker_after_the_horizon(tmp_path: Pa
     follow(log, keyed_batch([(b"b", b"kept")], base_sequence=1, **options))  # type: ignore[arg-type]
     committed = follow(log, marker(COMMIT, 9))
     append(log, keyed_batch([(b"c", b"end")]))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     path = log.segments[0].path_prefix + ".txnindex"
     aborted = AbortedTransaction(9, first, last, last)
     Path(path).write_bytes(encode_transaction_index([aborted]))
     clean(log, now_ms=2000)
     assert [r.value for r in read_records(log)] == [b"before", b"kept", b"end"]
     # Data was met before the marker: it stays, and so does the index's entry.
-    assert read_transaction_index(log._file_system, path) == [aborted]
+    assert read_transaction_index(log.local.file_system, path) == [aborted]
     markers = [h.base_offset for h in headers(log) if h.is_control]  # type: ignore[attr-defined]
     assert markers == [last, committed]
     for now_ms, left in ((3000, [last, committed]), (3099, [last, committed]), (3100, [committed])):
         append(log, keyed_batch([(b"d", b"%d" % now_ms)]))
-        log.roll(now_ms=1000)
+        log.local.roll(now_ms=1000)
         clean(log, now_ms=now_ms)
-        assert read_transaction_index(log._file_system, path) == []
+        assert read_transaction_index(log.local.file_system, path) == []
         markers = [h.base_offset for h in headers(log) if h.is_control]  # type: ignore[attr-defined]
         assert markers == left
     records = AiokafkaRecords(stored_bytes(log))

@@ -83,9 +83,9 @@ def test_an_old_record_makes_a_log_overdue_whatever_its_ratio(tmp_path: Path) ->
     assert not find_cleanable(log, 1500).is_needed
     assert find_cleanable(log, 1501).is_needed
     # The active segment is closed for it: by the next record, or by the cleaner if there is none.
-    assert not log.roll_if_overdue(1500)
-    assert log.roll_if_overdue(1501)
-    assert not log.roll_if_overdue(1501)
+    assert not log.compaction.roll_if_overdue(1500)
+    assert log.compaction.roll_if_overdue(1501)
+    assert not log.compaction.roll_if_overdue(1501)
     assert find_cleanable(log, 1501).end_offset == 2
     fill(log, 1, timestamp=2000)
     append(log, keyed_batch([(b"k", b"")], timestamp=2501))
@@ -105,7 +105,7 @@ def test_a_truncated_log_is_dirty_from_there_on(tmp_path: Path) -> None:
     log = open_log(tmp_path, config=config())
     fill(log, 6)
     clean(log)
-    assert log.cleaner_offset == 5
+    assert log.compaction.cleaner_offset == 5
     log.truncate_to(4)
     fill(log, 6)
     assert find_cleanable(log, 2000).first_dirty_offset == 4
@@ -121,7 +121,9 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
     log = directory.create_log("t", 3, TOPIC_ID, config())
     directory.create_log("never-compacted", 0, TOPIC_ID, LogConfig())
     fill(log, 6)
-    log.note_gap()  # as begin_cleaning does; then the checkpoint, then segments are replaced
+    log.compaction.note_gap(
+        log.log_start_offset
+    )  # as begin_cleaning does; then the checkpoint, then segments are replaced
     first = directory.begin_checkpoint()
     assert first is not None
     first.run()
@@ -129,9 +131,9 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
     directory.close(clean=False)
     directory = open_directory()  # died before the next checkpoint
     log = directory.logs["t", 3]
-    assert log.cleaner_offset == 0
+    assert log.compaction.cleaner_offset == 0
     assert [record.offset for record in read_records(log)] == [4, 5]
-    log.reconfigure(config())
+    log.local.reconfigure(config())
     log.high_watermark = log.log_end_offset
     clean(log)
     work = directory.begin_checkpoint()
@@ -148,7 +150,7 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
         directory = open_directory()
         log = directory.logs["t", 3]
         assert read_records(log) == before
-        assert log.cleaner_offset == (5 if damage is None else 0)
+        assert log.compaction.cleaner_offset == (5 if damage is None else 0)
         directory.close(clean=False)
 
 
@@ -156,9 +158,9 @@ def test_segments_are_joined_as_far_as_one_may_grow(tmp_path: Path) -> None:
     log = open_log(tmp_path, config=config(index_interval_bytes=0))
     for number in range(40):
         append(log, keyed_batch([(b"k%d" % number, b"v" * 60)]))
-    log.roll(now_ms=1000)
+    log.local.roll(now_ms=1000)
     assert len(log.segments) == 41
-    log.reconfigure(LogConfig(segment_bytes=1000, cleanup_policy="compact"))
+    log.local.reconfigure(LogConfig(segment_bytes=1000, cleanup_policy="compact"))
     clean(log)
     assert [r.offset for r in read_records(log)] == list(range(40))
     assert all(segment.size <= 1000 for segment in log.segments)

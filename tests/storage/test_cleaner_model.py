@@ -88,7 +88,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.log.roll(now_ms=self.now_ms)
+        self.log.local.roll(now_ms=self.now_ms)
 
     @rule(most_keys=st.sampled_from([1, 2, 3, 1000]))
     def clean(self, most_keys: int) -> None:
@@ -122,9 +122,9 @@ class CompactedLog(RuleBasedStateMachine):
             self.folder / "log",
             config=CONFIG,
             clean=is_clean,
-            recovery_point=self.log.recovery_point if is_clean else 0,
+            recovery_point=self.log.flushing.recovery_point if is_clean else 0,
             high_watermark=self.log.log_end_offset,
-            cleaner_offset=self.log.cleaner_offset,
+            cleaner_offset=self.log.compaction.cleaner_offset,
             log_start_offset=self.log.log_start_offset,
             now_ms=self.now_ms,
         )

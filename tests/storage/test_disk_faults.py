@@ -45,7 +45,7 @@ def test_a_failed_fsync_is_never_tried_again() -> None:
     disk = MemoryFileSystem()
     log = opened(disk)
     append(log, 3)
-    work = log.begin_flush()
+    work = log.flushing.begin_flush()
     assert work is not None
     disk.before = failing("sync", ".log", errno.EIO)
     with pytest.raises(StorageFailure):
@@ -53,10 +53,15 @@ def test_a_failed_fsync_is_never_tried_again() -> None:
     disk.before = healed
     with pytest.raises(StorageFailure):
         work.run()
-    for use in (log.flush, log.begin_flush, lambda: append(log), lambda: log.close(clean=True)):
+    for use in (
+        log.flushing.flush,
+        log.flushing.begin_flush,
+        lambda: append(log),
+        lambda: log.close(clean=True),
+    ):
         with pytest.raises(StorageFailure):
             use()
-    assert log.recovery_point == 0
+    assert log.flushing.recovery_point == 0
 
 
 def test_a_failure_takes_all_logs_of_the_directory_offline() -> None:
@@ -67,7 +72,7 @@ def test_a_failure_takes_all_logs_of_the_directory_offline() -> None:
     append(one)
     disk.before = failing("sync", ".log", errno.EIO)
     with pytest.raises(StorageFailure):
-        one.flush()
+        one.flushing.flush()
     disk.before = healed
     with pytest.raises(StorageFailure):
         append(two)
@@ -102,11 +107,11 @@ def test_a_full_disk_begins_no_leader_epoch_and_does_so_once_there_is_room() -> 
     append(log)
     disk.space = 0
     with pytest.raises(KafkaStorageError) as caught:
-        log.assign_epoch(7)
+        log.local.assign_epoch(7)
     assert not isinstance(caught.value, StorageFailure)
     assert log.epochs.entries == [(0, 0)]
     disk.space = None
-    log.assign_epoch(7)
+    log.local.assign_epoch(7)
     assert log.epochs.entries == [(0, 0), (7, 1)]
 
 
@@ -169,8 +174,8 @@ def test_whatever_was_flushed_survives_a_power_loss_at_any_disk_operation() -> N
         for number in range(12):
             append(log)
             if number % 4 == 3:
-                log.flush()
-                flushed.append(log.recovery_point)
+                log.flushing.flush()
+                flushed.append(log.flushing.recovery_point)
         log.close(clean=True)
 
     operations: list[str] = []

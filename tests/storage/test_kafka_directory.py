@@ -21,6 +21,7 @@ from bradbury.storage.directories.partition_directory import encode_id
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.timestamp_search import begin_search
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.batch_scan import walk_headers
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
@@ -192,7 +193,7 @@ def test_every_record_with_its_offset_timestamp_and_epoch(
         assert all(a.leader_epoch == b.leader_epoch for a, b in told), topic
         for seen in found[:: max(1, len(found) // 100)]:
             assert log.epochs.epoch_at(seen.offset) == seen.leader_epoch
-            at = log.offset_for_timestamp(seen.timestamp, up_to=log.log_end_offset)
+            at = begin_search(log, up_to=log.log_end_offset).first_at_or_after(seen.timestamp)
             first = next(other for other in found if other.timestamp >= seen.timestamp)
             assert at is not None
             assert at.offset == first.offset
@@ -238,7 +239,7 @@ def test_a_retry_of_an_idempotent_producer_is_recognised(
             last = header
     assert last is not None
     assert last.producer_id >= 0
-    log.assign_epoch(99)
+    log.local.assign_epoch(99)
     records = [(1, b"k", b"v", ()) for _ in range(last.last_offset_delta + 1)]
     identity = {"producer_id": last.producer_id, "producer_epoch": last.producer_epoch}
     retry = encode_records(records, base_sequence=last.base_sequence, **identity)

@@ -101,7 +101,7 @@ def no_crash(directory: Path, log: PartitionLog) -> None:
 
 
 def torn_tail(directory: Path, log: PartitionLog) -> None:
-    log.flush()
+    log.flushing.flush()
     with files(directory, ".log")[-1].open("ab") as file:
         file.write(b"\0" * 100)
     open_log(directory, config=SMALL).close(clean=True)

@@ -101,7 +101,7 @@ def test_a_failing_directory_leaves_the_others_alone() -> None:
     make(directories, [0, 1, 2])
     disk.before = failing("/two")
     with pytest.raises(StorageFailure):
-        directories.all[1].logs["t", 1].flush() or append(directories.all[1].logs["t", 1])
+        directories.all[1].logs["t", 1].flushing.flush() or append(directories.all[1].logs["t", 1])
     assert [each.path for each in directories.online] == ["/one", "/three"]
     append(directories.all[0].logs["t", 0])
     with pytest.raises(KafkaStorageError):
@@ -266,8 +266,8 @@ def move(directories: LogDirectories, disk: MemoryFileSystem, *, more: int) -> N
     future = target.make_log("t", 0, TOPIC_ID, CONFIG, unique_id=UUID(int=1))
     target.future_logs["t", 0] = future
     future.append_as_follower(read_all(log), now_ms=1000)
-    future.copy_epochs(log.epochs)
-    future.flush()
+    future.local.assign_epochs(log.epochs.entries)
+    future.flushing.flush()
     directories.assign((TOPIC_ID, 0), target)
     note = directories.begin_note()
     assert note is not None
@@ -278,7 +278,7 @@ def move(directories: LogDirectories, disk: MemoryFileSystem, *, more: int) -> N
     for _ in range(more):
         append(future)
     target.sync_names()
-    future.flush()
+    future.flushing.flush()
     path = source.retire(log.directory, "t", 0, suffix="-delete", unique_id=UUID(int=1))
     source.delete_directories([path])
 
@@ -293,9 +293,9 @@ def test_a_move_that_dies_at_any_disk_operation_leaves_one_whole_log(
         directories = start(disk)
         assert make(directories, [0]) == ["/one"]
         log = directories.all[0].logs["t", 0]
-        log.assign_epoch(0)
+        log.local.assign_epoch(0)
         append(log, 6)
-        log.flush()
+        log.flushing.flush()
         return disk, directories
 
     operations: list[tuple[str, str]] = []

@@ -144,7 +144,7 @@ def test_a_clean_stop_is_believed_once(tmp_path: Path) -> None:
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     log = directory.logs["flights", 0]
     assert log.recovery.segments_scanned == 0
-    assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (6, 6, 5)
+    assert (log.log_end_offset, log.flushing.recovery_point, log.high_watermark) == (6, 6, 5)
     assert log.topic_id == TOPIC_ID
     directory.close(clean=False)
     again = start(tmp_path)
@@ -166,7 +166,7 @@ def test_a_stop_before_the_logs_were_loaded_is_not_clean(tmp_path: Path) -> None
 def test_checkpoints_are_kafkas_files(tmp_path: Path) -> None:
     directory = with_records(tmp_path)
     log = directory.logs["flights", 0]
-    log.flush()
+    log.flushing.flush()
     log.advance_log_start_offset(2)
     directory.checkpoint()
     for name, offset in (
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_counts_as_absent(tmp_path: Path, content: bytes) -
     for name in ("recovery-point", "replication", "log-start"):
         (tmp_path / f"{name}-offset-checkpoint").write_bytes(content)
     log = start(tmp_path).logs["flights", 0]
-    assert (log.recovery_point, log.high_watermark, log.log_start_offset) == (0, 0, 0)
+    assert (log.flushing.recovery_point, log.high_watermark, log.log_start_offset) == (0, 0, 0)
     assert log.log_end_offset == 6
 
 
@@ -240,7 +240,7 @@ def test_what_is_no_partition_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_truncation_is_in_the_checkpoint_before_the_log_grows_again(tmp_path: Path) -> None:
     directory = with_records(tmp_path)
-    directory.logs["flights", 0].flush()
+    directory.logs["flights", 0].flushing.flush()
     directory.checkpoint()
     assert directory.truncate_log("flights", 0, 2) > 0
     text = (tmp_path / "recovery-point-offset-checkpoint").read_text()
@@ -296,7 +296,7 @@ def test_a_log_made_anew_under_its_name_inherits_nothing_from_the_deleted_one(
     """Its records were below the former one's log start: after a crash they would be dropped."""
     directory = with_records(tmp_path)
     former = directory.logs["flights", 0]
-    former.flush()
+    former.flushing.flush()
     former.advance_log_start_offset(5)
     directory.checkpoint()
     directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
@@ -328,7 +328,7 @@ def test_an_earlier_checkpoint_never_takes_the_place_of_a_later_one(tmp_path: Pa
     """One that waits for a thread while the log is truncated says what is true no more."""
     directory = with_records(tmp_path)
     log = directory.logs["flights", 0]
-    log.flush()
+    log.flushing.flush()
     waiting = directory.begin_checkpoint()
     directory.truncate_log("flights", 0, 3)
     assert waiting is not None
@@ -342,7 +342,7 @@ def test_a_checkpoint_under_way_when_a_log_is_deleted_does_not_speak_of_its_succ
     tmp_path: Path,
 ) -> None:
     directory = with_records(tmp_path)
-    directory.logs["flights", 0].flush()
+    directory.logs["flights", 0].flushing.flush()
     waiting = directory.begin_checkpoint()
     directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
     directory.create_log("flights", 0, OTHER_ID, SMALL)

@@ -25,7 +25,7 @@ def send(
 
 
 def memory(log: PartitionLog) -> dict[int, tuple[int, list[tuple[int, ...]]]]:
-    entries = log._producers.entries
+    entries = log.local.producers.entries
     return {key: (entry.epoch, list(entry.batches)) for key, entry in entries.items()}
 
 
@@ -118,7 +118,9 @@ def test_all_five_batches_are_remembered_over_a_restart(
         send(log, 2 * number)
         send(log, 2 * number, producer_id=8)
     log.close(clean=clean)
-    again = open_log(tmp_path, config=config, clean=clean, recovery_point=log.recovery_point)
+    again = open_log(
+        tmp_path, config=config, clean=clean, recovery_point=log.flushing.recovery_point
+    )
     assert again.recovery.batches_replayed <= (0 if clean else 16)
     assert memory(again) == memory(log)
     for number in range(3, 8):
@@ -187,8 +189,8 @@ def test_truncation_takes_the_producers_back(tmp_path: Path) -> None:
 def test_an_idle_producer_is_forgotten_after_a_day(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     send(log, 0)
-    assert log.expire_producers(999 + DAY_MS) == 0
-    assert log.expire_producers(1000 + DAY_MS) == 1
+    assert log.local.expire_producers(999 + DAY_MS) == 0
+    assert log.local.expire_producers(1000 + DAY_MS) == 1
     assert send(log, 40).base_offset == 2
     log.close(clean=True)
     late = open_log(tmp_path, clean=True, now_ms=1000 + 2 * DAY_MS)

@@ -101,7 +101,7 @@ class Producers(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.log.roll(now_ms=1000)
+        self.log.local.roll(now_ms=1000)
 
     @invariant()
     def the_log_holds_what_was_accepted(self) -> None:

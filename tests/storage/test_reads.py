@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bradbury.protocol.errors import KafkaStorageError, OffsetOutOfRange
 from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.retention import apply_retention
+from bradbury.storage.log.timestamp_search import begin_search
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_file_count, open_log, read_all, read_slice
@@ -58,7 +60,9 @@ def test_reads_at_every_offset_are_what_a_linear_scan_gives(
     stored = append(log, counts)
     if reopen:
         log.close(clean=True)
-        log = open_log(directory, config=config, clean=True, recovery_point=log.recovery_point)
+        log = open_log(
+            directory, config=config, clean=True, recovery_point=log.flushing.recovery_point
+        )
     up_to = data.draw(st.sampled_from([0, *(s.next_offset for s in stored)]))
     for fetch_offset in data.draw(st.permutations(range(log.log_end_offset + 1))):
         for min_one_batch in (True, False):
@@ -108,8 +112,8 @@ def test_a_slice_stays_readable_after_its_segment_is_deleted_and_unlinked(tmp_pa
     stored = append(log, [3] * 8)
     piece = log.read(0, max_bytes=10_000, up_to=24, min_one_batch=True)
     log.high_watermark = 24
-    assert log.apply_retention(now_ms=1000)
-    assert log.delete_old_files(now_ms=1010) > 0
+    assert apply_retention(log, now_ms=1000)
+    assert log.local.delete_old_files(now_ms=1010) > 0
     assert not (tmp_path / f"{0:020d}.log").exists()
     assert piece.file is not None
     assert os.pread(piece.file.fileno(), piece.size, piece.position).startswith(stored[0].content)
@@ -126,7 +130,7 @@ def test_a_descriptor_is_closed_with_the_last_slice_of_a_deleted_segment(tmp_pat
         for segment in log.segments[:-1]
     ]
     log.high_watermark = 24
-    log.apply_retention(now_ms=1000)
+    apply_retention(log, now_ms=1000)
     assert open_file_count(tmp_path) >= before
     del pieces
     assert open_file_count(tmp_path) <= before
@@ -161,8 +165,8 @@ def test_a_closed_log_refuses_and_does_not_blame_the_disk(tmp_path: Path) -> Non
     for use in (
         lambda: log.append_as_leader(make_batch(), leader_epoch=0, now_ms=1),
         lambda: log.read(0, max_bytes=1, up_to=1, min_one_batch=True),
-        log.begin_flush,
-        lambda: log.offset_for_timestamp(0, up_to=1),
+        log.flushing.begin_flush,
+        lambda: begin_search(log, up_to=1).first_at_or_after(0),
     ):
         with pytest.raises(KafkaStorageError, match="is closed"):
             use()
@@ -195,15 +199,15 @@ def test_timestamps_lead_to_the_first_record_that_is_not_earlier(
     end = len(records)
     for wanted in range(42):
         due = [(ts, offset, 3) for offset, ts in enumerate(records) if ts >= wanted]
-        assert log.offset_for_timestamp(wanted, up_to=end) == (due[0] if due else None)
+        assert begin_search(log, up_to=end).first_at_or_after(wanted) == (due[0] if due else None)
         if due:
-            assert log.offset_for_timestamp(wanted, up_to=due[0][1]) is None
+            assert begin_search(log, up_to=due[0][1]).first_at_or_after(wanted) is None
     newest = max(records)
-    found = log.offset_of_max_timestamp(up_to=end)
+    found = begin_search(log, up_to=end).first_with_max_timestamp()
     assert found == (newest, records.index(newest), 3)
 
 
 def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert log.offset_for_timestamp(0, up_to=0) is None
-    assert log.offset_of_max_timestamp(up_to=0) is None
+    assert begin_search(log, up_to=0).first_at_or_after(0) is None
+    assert begin_search(log, up_to=0).first_with_max_timestamp() is None

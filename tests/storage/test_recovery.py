@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.timestamp_search import begin_search
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log, read_all
@@ -130,11 +131,11 @@ def test_a_segment_that_lost_whole_batches_at_its_end_leaves_no_hole(tmp_path: P
 def test_only_the_part_from_the_recovery_point_on_is_scanned(tmp_path: Path) -> None:
     batches = fill(tmp_path / "log", 12, SMALL)
     log = open_log(tmp_path / "log", config=SMALL)
-    log.flush()
+    log.flushing.flush()
     log.append_as_leader(make_batch(2), leader_epoch=5, now_ms=1000)
     total = len(log.segments)
-    again = open_log(tmp_path / "log", config=SMALL, recovery_point=log.recovery_point)
-    assert log.recovery_point == 24
+    again = open_log(tmp_path / "log", config=SMALL, recovery_point=log.flushing.recovery_point)
+    assert log.flushing.recovery_point == 24
     assert again.recovery.segments_scanned == total - len(
         [s for s in log.segments[1:] if s.base_offset <= 24]
     )
@@ -145,7 +146,9 @@ def test_a_clean_stop_needs_no_scan(tmp_path: Path) -> None:
     batches = fill(tmp_path / "log", 12, SMALL)
     log = open_log(tmp_path / "log", config=SMALL)
     log.close(clean=True)
-    again = open_log(tmp_path / "log", config=SMALL, clean=True, recovery_point=log.recovery_point)
+    again = open_log(
+        tmp_path / "log", config=SMALL, clean=True, recovery_point=log.flushing.recovery_point
+    )
     assert again.recovery.segments_scanned == 0
     assert again.recovery.bytes_scanned == 0
     assert again.recovery.batches_replayed == 0
@@ -191,13 +194,13 @@ def test_a_missing_or_corrupt_index_changes_no_answer(
     for path in paths:
         damage(path)  # type: ignore[operator]
     again = open_log(
-        tmp_path / "log", config=config, clean=clean, recovery_point=log.recovery_point
+        tmp_path / "log", config=config, clean=clean, recovery_point=log.flushing.recovery_point
     )
     for offset in range(0, 120, 7):
-        found = again.offset_for_timestamp(1000 + 5 * offset, up_to=120)
+        found = begin_search(again, up_to=120).first_at_or_after(1000 + 5 * offset)
         assert found is not None
         assert found.offset == offset
-    latest = again.offset_of_max_timestamp(up_to=120)
+    latest = begin_search(again, up_to=120).first_with_max_timestamp()
     assert latest is not None
     assert latest.offset == 119
     for size in (1, 150, 400):

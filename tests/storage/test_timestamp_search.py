@@ -8,6 +8,8 @@ import pytest
 from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.records.record_batch import build_batch
 from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.retention import apply_retention
+from bradbury.storage.log.timestamp_search import begin_search
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
@@ -29,21 +31,21 @@ def append(log: PartitionLog, number: int) -> None:
 
 def test_it_answers_for_the_moment_in_which_it_was_begun(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    search = log.begin_search(up_to=100)
+    search = begin_search(log, up_to=100)
     for number in range(100, 150):
         append(log, number)
     assert search.first_at_or_after(1500) == (1500, 50, 0)
     assert search.first_at_or_after(2000) is None
     assert search.first_with_max_timestamp() == (1990, 99, 0)
-    assert log.begin_search(up_to=150).first_at_or_after(2000) == (2000, 100, 0)
+    assert begin_search(log, up_to=150).first_at_or_after(2000) == (2000, 100, 0)
 
 
 def test_indexes_that_are_gone_or_lie_make_it_slower_not_wrong(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close(clean=True)
     log = open_log(tmp_path, config=CONFIG, clean=True)
-    expected = [log.offset_for_timestamp(1000 + 10 * n, up_to=100) for n in range(100)]
-    search = log.begin_search(up_to=100)
+    expected = [begin_search(log, up_to=100).first_at_or_after(1000 + 10 * n) for n in range(100)]
+    search = begin_search(log, up_to=100)
     for path in tmp_path.glob("*.timeindex"):
         path.write_bytes(bytes(path.stat().st_size))
     for path in tmp_path.glob("*.index"):
@@ -55,11 +57,11 @@ def test_indexes_that_are_gone_or_lie_make_it_slower_not_wrong(tmp_path: Path) -
 
 def test_segments_that_are_deleted_meanwhile_are_still_read(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    search = log.begin_search(up_to=100)
+    search = begin_search(log, up_to=100)
     assert search.first_at_or_after(1000) == (1000, 0, 0)
     log.high_watermark = 100
     log.advance_log_start_offset(90)
-    log.apply_retention(10_000)
+    apply_retention(log, 10_000)
     assert search.first_at_or_after(1100) == (1100, 10, 0)
 
 
@@ -67,7 +69,7 @@ def test_many_look_ups_beside_appends_find_what_was_there(tmp_path: Path) -> Non
     """One thread appends, as the event loop does; others look up, and nothing is out of place."""
     log = filled(tmp_path, 50)
     wrong: list[object] = []
-    searches = [log.begin_search(up_to=50) for _ in range(4)]
+    searches = [begin_search(log, up_to=50) for _ in range(4)]
 
     def look_up(number: int) -> None:
         for round_ in range(100):
@@ -85,9 +87,9 @@ def test_many_look_ups_beside_appends_find_what_was_there(tmp_path: Path) -> Non
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert [log.offset_for_timestamp(1000 + 10 * n, up_to=400)[1] for n in range(400)] == list(
-        range(400)
-    )
+    assert [
+        begin_search(log, up_to=400).first_at_or_after(1000 + 10 * n)[1] for n in range(400)
+    ] == list(range(400))
 
 
 def test_a_batch_of_nonsense_is_an_error_only_where_it_must_be_opened(tmp_path: Path) -> None:
@@ -96,9 +98,9 @@ def test_a_batch_of_nonsense_is_an_error_only_where_it_must_be_opened(tmp_path: 
     append(log, 0)
     log.append_as_leader(bytearray(nonsense), leader_epoch=0, now_ms=1000)
     append(log, 10)
-    assert log.offset_for_timestamp(1000, up_to=3) == (1000, 0, 0)
-    assert log.offset_for_timestamp(1001, up_to=3) == (1100, 2, 0)
+    assert begin_search(log, up_to=3).first_at_or_after(1000) == (1000, 0, 0)
+    assert begin_search(log, up_to=3).first_at_or_after(1001) == (1100, 2, 0)
     log = open_log(tmp_path / "second")
     log.append_as_leader(nonsense, leader_epoch=0, now_ms=1000)
     with pytest.raises(CorruptMessage):
-        log.offset_for_timestamp(600, up_to=3)
+        begin_search(log, up_to=3).first_at_or_after(600)

@@ -69,7 +69,7 @@ def test_a_topic_without_any_cleanup_policy_keeps_all(admin: AdminClient, tmp_pa
     assert not config.is_compacted
     log = open_log(tmp_path, config=config)
     rules = {"log_start_offset": 0, "high_watermark": 2**62, "now_ms": 2**62}
-    assert choose_deletions(log.segments, config, **rules) == []
+    assert choose_deletions(tuple(log.segments), config, **rules) == []
     log.close(clean=True)
 
 

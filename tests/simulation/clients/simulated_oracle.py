@@ -505,8 +505,8 @@ def check_log(log: PartitionLog, partition_id: PartitionId) -> None:
             f"end {log.log_end_offset}",
             partition_id,
         )
-    if log.recovery_point > log.log_end_offset:
-        raise Violation("L3", f"recovery point {log.recovery_point}", partition_id)
+    if log.flushing.recovery_point > log.log_end_offset:
+        raise Violation("L3", f"recovery point {log.flushing.recovery_point}", partition_id)
 
 
 def check_derived(log: PartitionLog, found: list[Batch], partition_id: PartitionId) -> None:
@@ -523,7 +523,7 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: Partition
         raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)
     producers = {
         name: [batch.base_offset for batch in entry.batches]
-        for name, entry in log.producers.items()
+        for name, entry in log.local.producers.entries.items()
     }
     expected = {name: offsets[-REMEMBERED_BATCHES:] for name, offsets in last.items()}
     if producers != expected:

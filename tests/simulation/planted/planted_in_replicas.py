@@ -20,7 +20,7 @@ from bradbury.replication.replica import Replica
 from bradbury.replication.replica_fetcher import ReplicaFetcher
 from bradbury.replication.replica_manager import ReplicaManager
 from bradbury.storage.directories.log_directory import LogDirectory
-from bradbury.storage.log.log_upkeep import LogUpkeep
+from bradbury.storage.log.log_flush import LogFlushing
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import ProducerState
 
@@ -193,7 +193,7 @@ def leads_on_while_the_next_epoch_is_written(patch: Patch) -> None:
 
         def run(self) -> None:
             for log, begins in self._ends:
-                log.assign_epochs([begins])
+                log.local.assign_epochs([begins])
 
     patch(replica_manager, "BeginEpochs", BeginEarlier)
     patch(ReplicaManager, "_resign_before", lambda replicas, changed: None)
@@ -338,14 +338,14 @@ def retries_are_not_recognised(patch: Patch) -> None:
 @fault(kinds=("pause", "group"), loss=0.1, fault_every_ms=150)
 def producers_survive_a_truncation(patch: Patch) -> None:
     """A batch that was truncated is taken for written."""
-    original = LogUpkeep._forget_from
+    original = PartitionLog._forget_from
 
-    def forget_from(log: LogUpkeep, offset: int) -> None:
-        producers = log._producers
+    def forget_from(log: PartitionLog, offset: int) -> None:
+        producers = log.local.producers
         original(log, offset)
-        log._producers = producers
+        log.local.producers = producers
 
-    patch(LogUpkeep, "_forget_from", forget_from)
+    patch(PartitionLog, "_forget_from", forget_from)
 
 
 # --- the disk ------------------------------------------------------------------------------------
@@ -402,13 +402,13 @@ def a_follower_claims_what_its_former_life_has_left(patch: Patch) -> None:
 @fault(**DURABLE)
 def the_directory_is_not_synced(patch: Patch) -> None:
     """The name of a new segment does not survive a power loss."""
-    original = LogUpkeep.begin_flush
+    original = LogFlushing.begin_flush
 
-    def begin_flush(log: LogUpkeep) -> Any:
-        log._is_directory_dirty = False
-        return original(log)
+    def begin_flush(flushing: LogFlushing) -> Any:
+        flushing._local.is_directory_dirty = False
+        return original(flushing)
 
-    patch(LogUpkeep, "begin_flush", begin_flush)
+    patch(LogFlushing, "begin_flush", begin_flush)
 
 
 @fault(
@@ -440,7 +440,7 @@ def the_recovery_point_stays_above_a_truncation(patch: Patch) -> None:
 )
 def a_truncation_does_not_reach_the_disk(patch: Patch) -> None:
     """As this log once did: after a power loss dropped records are back, as if committed."""
-    patch(LogUpkeep, "_sync_truncation", lambda log: None)
+    patch(PartitionLog, "_sync_truncation", lambda log: None)
 
 
 # --- followers -----------------------------------------------------------------------------------
@@ -534,7 +534,7 @@ def an_epoch_that_goes_on_begins_again(patch: Patch) -> None:
 
     def append_as_follower(log: PartitionLog, batches: bytes, *, now_ms: int) -> None:
         original(log, batches, now_ms=now_ms)
-        log._assign_epochs(
+        log.local.assign_epochs(
             [
                 (batch.leader_epoch, batch.base_offset)
                 for batch in simulated_replica.batches_of(bytes(batches))
@@ -547,9 +547,9 @@ def an_epoch_that_goes_on_begins_again(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "elect"), fault_every_ms=150, pace_ms=300, session_ms=300)
 def an_epoch_without_records_stays(patch: Patch) -> None:
     """A truncation at the end of the log leaves the epoch that had begun there."""
-    original = LogUpkeep.truncate_to
+    original = PartitionLog.truncate_to
     patch(
-        LogUpkeep,
+        PartitionLog,
         "truncate_to",
         lambda log, offset: 0 if offset >= log.log_end_offset else original(log, offset),
     )

@@ -75,7 +75,7 @@ def clean(log: PartitionLog, *, now_ms: int = 2000, **config: Any) -> Cleaning |
     found = find_cleanable(log, now_ms)
     if found.cleanable_bytes == 0:
         return None
-    cleaning = log.begin_cleaning(
+    cleaning = log.compaction.begin_cleaning(
         CleanerConfig(**config),
         first_dirty_offset=found.first_dirty_offset,
         end_offset=found.end_offset,
@@ -84,7 +84,9 @@ def clean(log: PartitionLog, *, now_ms: int = 2000, **config: Any) -> Cleaning |
     )
     cleaning.build_offset_map(lambda size: None)
     for group in cleaning.groups():
-        log.replace_segments(cleaning, cleaning.clean_group(group, lambda size: None), now_ms)
-    log.sync_names()
-    log.complete_cleaning(cleaning)
+        log.compaction.replace_segments(
+            cleaning, cleaning.clean_group(group, lambda size: None), now_ms
+        )
+    log.compaction.sync_names()
+    log.compaction.complete_cleaning(cleaning)
     return cleaning

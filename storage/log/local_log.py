@@ -1,0 +1,228 @@
+"""The files of one log in its directory: segments, leader epochs, producer snapshots.
+
+What always holds:
+    Nothing here moves an offset: where the log begins, and what of it is committed or flushed, say
+    partition_log and log_flush, after what is done here.
+    A file that was made, renamed or replaced has its name on the disk only after an fsync of the
+    directory, which the next flush makes (is_directory_dirty).
+
+Not here: appending and reading (partition_log), fsync (log_flush), compaction (log_compaction),
+loading (log_loader).
+Source: apache/kafka storage/.../internals/log/LocalLog.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...protocol.errors import KafkaStorageError
+from ..disk.file_system import FileSystem, sync_directory
+from ..disk.storage_failure import NO_SPACE, ClosedLog, DirectoryHealth, refused_or_failed
+from ..log_config import LogConfig
+from ..producers.producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
+from ..producers.producer_snapshot import write_snapshot
+from ..producers.producer_state import ProducerState
+from ..segments.log_segment import LogSegment
+from ..segments.segment_list import SegmentList
+from .leader_epoch_cache import LeaderEpochCache
+
+PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
+
+
+class LocalLog:
+    """One log's files. Its other parts and its owner share this object; see PartitionLog."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        *,
+        config: LogConfig,
+        health: DirectoryHealth,
+        segments: SegmentList,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self.file_system = file_system
+        self.directory = directory
+        self.config = config
+        self.health = health
+        """That of the data directory; a closed log has one that refuses everything."""
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        """The idempotent producers that are remembered."""
+        self.is_directory_dirty = True
+        self.truncations = 0
+        """How often records were dropped from the end of this log since it was opened."""
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+
+    # Leader epochs
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """Begin `leader_epoch` at the log end offset, durably, before a batch carries it.
+
+        A new leader may call this (one fsync) in good time; else its first append does.
+        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        """
+        self.assign_epochs([(leader_epoch, self.segments.active.next_offset)])
+
+    def assign_epochs(self, entries: list[tuple[int, int]]) -> None:
+        """(epoch, first offset) of records that are about to be appended, durably.
+
+        It waits for the disk, so it may run in a thread, while nothing is appended or truncated.
+        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        """
+        try:
+            self.epochs.assign_all(entries)
+            self.is_directory_dirty = True
+        except OSError as error:
+            raise refused_or_failed(self.health, f"writing {self.epochs.path}", error) from error
+
+    def drop_epochs_from(self, offset: int) -> None:
+        """Forget the epochs that begin at `offset` or later. Raises as assign_epochs."""
+        try:
+            self.epochs.truncate_from_end(offset)
+            self.is_directory_dirty = True
+        except OSError as error:
+            raise refused_or_failed(self.health, f"writing {self.epochs.path}", error) from error
+
+    # Segments
+
+    def roll(self, *, now_ms: int, at_offset: int = 0) -> None:
+        """Close the active segment and begin one at max(log_end_offset, at_offset).
+
+        Nothing waits for the disk: the old segment's files, the snapshot and the directory are
+        fsynced by the next flush, and the recovery point moves past them only then.
+        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        """
+        old = self.segments.active
+        base_offset = max(old.next_offset, at_offset)
+        if old.size == 0 and old.base_offset == base_offset:
+            return
+        segment = self._make_segment(base_offset, now_ms)
+        try:
+            old.close_indexes()
+            segment.create()
+            write_snapshot(
+                self.file_system, snapshot_path(self.directory, base_offset), self.producers
+            )
+        except OSError as error:
+            raise self._undo_roll(segment, error) from error
+        if old.size == 0:  # its name promises offsets that it will never hold
+            self.mark_deleted(self.segments.replace_last(segment), now_ms)
+        else:
+            self.segments.add(segment)
+        self.is_directory_dirty = True
+
+    def _undo_roll(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
+        """Remove the segment that was begun; returns what to raise.
+
+        The old one may take smaller batches, whose offsets a left-over file would claim.
+        """
+        if error.errno not in NO_SPACE:
+            return self.health.fail(f"rolling {self.directory}", error)
+        try:
+            if self.file_system.exists(segment.path):
+                self.file_system.unlink(segment.path)
+        except OSError as second:
+            return self.health.fail(f"removing {segment.path}", second)
+        return KafkaStorageError(f"no space left to roll {self.directory}")
+
+    def _make_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        return LogSegment(
+            self.file_system,
+            self.directory,
+            base_offset,
+            config=self.config,
+            now_ms=now_ms,
+            size=0,
+            next_offset=base_offset,
+        )
+
+    def undo_write(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
+        """Cut off what a failed write left behind; returns what to raise.
+
+        A full disk is no broken disk: reads and deletions go on, and so may writing.
+        """
+        try:
+            segment.file.truncate(segment.size)
+        except OSError as second:
+            return self.health.fail(f"cutting {segment.path} after a failed write", second)
+        if error.errno in NO_SPACE:
+            return KafkaStorageError(f"no space left for {segment.path}")
+        return self.health.fail(f"writing {segment.path}", error)
+
+    def replace_all(self, offset: int, due_ms: int) -> None:
+        """Put an empty segment that begins at `offset` in the place of all. Raises OSError."""
+        # Renamed before the new segment is made, which may have the name of an old one.
+        self.segments.mark_deleted(self.segments, due_ms)
+        segment = self._make_segment(offset, self.segments.active.created_ms)
+        segment.create()
+        self.segments.replace_all(segment)
+
+    def mark_deleted(self, removed: Iterable[LogSegment], due_ms: int) -> None:
+        """Have delete_old_files unlink the files of segments that were taken out of the list.
+
+        They are renamed at once. Raises StorageFailure.
+        """
+        try:
+            self.segments.mark_deleted(removed, due_ms)
+        except OSError as error:
+            raise self.health.fail(f"renaming segments of {self.directory}", error) from error
+        self.is_directory_dirty = True
+
+    def delete_old_files(self, now_ms: int) -> int:
+        """Unlink the deleted files that are due; returns how many. Raises StorageFailure."""
+        try:
+            return self.segments.unlink_deleted(now_ms)
+        except OSError as error:
+            raise self.health.fail(f"deleting files of {self.directory}", error) from error
+
+    # Producers
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that have been idle too long; returns how many."""
+        return self.producers.expire(now_ms, self._producer_id_expiration_ms)
+
+    def reload_producers(self) -> None:
+        """What the records that are left say of the producers. Raises OSError."""
+        offsets = snapshot_offsets(self.file_system, self.directory)
+        self.producers, _ = load_producer_state(
+            self.file_system, self.directory, self.segments, offsets
+        )
+
+    # The directory
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Act on `config` from now on. Index settings take effect with the next segment."""
+        self.config = config
+
+    def relocate(self, directory: str) -> None:
+        """The directory has been renamed to `directory`. Open files stay what they are."""
+        self.directory = directory
+        self.epochs.directory = directory
+        self.segments.relocate(directory)
+
+    def write_closing_files(self) -> None:
+        """After a clean stop nothing is scanned, so what a scan would rebuild must be safe too.
+
+        Raises StorageFailure.
+        """
+        active = self.segments.active
+        path = snapshot_path(self.directory, active.next_offset)
+        try:
+            active.close_indexes()
+            write_snapshot(self.file_system, path, self.producers)
+            for name in (active.offset_index.path, active.time_index.path, path):
+                self.file_system.open(name).sync()
+            sync_directory(self.file_system, self.directory)
+        except OSError as error:
+            raise self.health.fail(f"closing {self.directory}", error) from error
+
+    def close(self) -> None:
+        """Let go of all files. Slices that are being sent stay readable."""
+        for segment in self.segments:
+            segment.release_file()
+        self.health = ClosedLog(self.directory)
