@@ -5,7 +5,7 @@ whose topic the metadata does not know is set aside as `-stray` and never delete
 somebody's only copy. Where a partition is, is noted durably before its log is made.
 
 What waits for the disk is written as a sequel (see procedure). Not here: who leads what
-(replica_manager), how the directories are opened and closed (actors/replication/partition_logs).
+(replica_manager), how the directories are opened and closed (directory_lifecycle).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class RetireLog:
 
 
 class LogManager:
-    """Of one life of one node."""
+    """The logs of one life of one node."""
 
     def __init__(
         self,

@@ -17,6 +17,9 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
+
+from ...storage.directories.log_directories import LogDirectories
 
 MEMORY = Path("/dev/shm")  # noqa: S108 -- it has to be memory, and to outlive the process
 PREFIX = "bradbury-"
@@ -24,7 +27,11 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class IntactToken:
-    """Of the directories of one node."""
+    """The files in memory, of one node's log directories. See replication/directory_lifecycle."""
+
+    @classmethod
+    def of(cls, directories: LogDirectories) -> Self:
+        return cls({each.directory_id: str(Path(each.path).absolute()) for each in directories.all})
 
     def __init__(self, directories: Mapping[str, str], *, memory: Path = MEMORY) -> None:
         """directories: path of each, by its id."""
@@ -52,7 +59,7 @@ class IntactToken:
         self._forget_others()
 
     def _forget_others(self) -> None:
-        """Of nodes that were killed, and whose directories are no more."""
+        """Files of nodes that were killed, and whose directories are no more, go."""
         for path in self._memory.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError, IndexError):
                 if not Path(path.read_text().splitlines()[1]).exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 from uuid import uuid4
@@ -20,6 +21,7 @@ from ...handlers.ports.context import Controller
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, KafkaError
+from ...replication.directory_lifecycle import DirectoryLifecycle
 from ...replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft, SuspectNode
 from ...replication.log_manager import LogManager
 from ...replication.partition_effects import (
@@ -41,14 +43,14 @@ from ..loop.storage_threads import StorageThreads
 from .alter_partition_sender import AlterPartitionSender
 from .conversion_queue import ConversionPool
 from .hosted_replica import HostedReplica
+from .intact_token import IntactToken
 from .leader_connections import LeaderConnections
 from .log_cleaner import LogCleaner
-from .partition_logs import PartitionLogs
 from .partition_upkeep import PartitionUpkeep
 from .replica_mover import ReplicaMover
 from .replication_throttle import ReplicationThrottle
 
-logger = logging.getLogger("bradbury.partitions")
+logger = logging.getLogger(__name__)
 
 
 class LeadershipListener(Protocol):
@@ -77,7 +79,14 @@ class PartitionHost:
         self._threads = StorageThreads(self._driver)
         self.fsyncs = self._threads.fsyncs
         self._conversions = ConversionPool()
-        self.logs = PartitionLogs(paths, file_system, config, now_ms=now_ms)
+        self.logs = DirectoryLifecycle(
+            paths,
+            file_system,
+            token_of=IntactToken.of,
+            new_directory_id=lambda: str(uuid4()),
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            make_lock=threading.Lock,
+        )
         self.steps = ReplicaManager(self, self._driver.effects)
         self._hosted: dict[Replica, HostedReplica] = {}
         """What handlers reach of them."""
@@ -109,7 +118,7 @@ class PartitionHost:
         on(SuspectNode, lambda effect: self.on_unreachable(effect.node_id))
         on(EndMove, self._end_move)
         on(ResumeMove, lambda effect: self.log_dirs.resume(effect.key, effect.replica))
-        on(DirectoryFailed, lambda effect: self.logs.on_failure_of_disk())
+        on(DirectoryFailed, lambda effect: self.logs.on_directory_failed())
         on(NoDirectoryLeft, lambda effect: on_all_offline(effect.reason))
 
     # --- life ------------------------------------------------------------------------------------
@@ -120,7 +129,7 @@ class PartitionHost:
         Raises:
             DataDirectoryError: one line with cause and remedy.
         """
-        self.logs.open()
+        self.logs.open(self._now_ms())
 
     @property
     def directories(self) -> LogDirectories:

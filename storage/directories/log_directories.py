@@ -155,7 +155,9 @@ class LogDirectories:
 
     def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
         """See LogDirectory.has_all_data. A directory that cannot be used has nothing."""
-        return not self.unusable and all(each.has_all_data(is_intact) for each in self._directories)
+        return not self.unusable and all(
+            each.is_online and each.has_all_data(is_intact) for each in self._directories
+        )
 
     def at(self, path: str) -> LogDirectory | None:
         """The directory at `path`, if it could be opened."""

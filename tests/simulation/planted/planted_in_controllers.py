@@ -19,8 +19,8 @@ from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.replicated_log import ReplicatedLog
 from bradbury.controller.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
+from bradbury.replication.directory_lifecycle import DirectoryLifecycle
 
-from ..world.simulated_node import SimulatedNode
 from .fault_registry import Patch, fault
 
 # --- the controller ------------------------------------------------------------------------------
@@ -60,13 +60,14 @@ def a_new_directory_passes_for_the_old_one(patch: Patch) -> None:
 @fault(kinds=("power", "kill"), min_insync=2, fault_every_ms=150)
 def the_loss_is_told_by_one_life_only(patch: Patch) -> None:
     """The token is made anew when the process starts, not when it has been registered."""
-    original = SimulatedNode.start
+    original = DirectoryLifecycle.open
 
-    def start(node: SimulatedNode) -> None:
-        original(node)
-        node.has_all_data = True
+    def open_directories(lifecycle: DirectoryLifecycle, wall_ms: int) -> None:
+        original(lifecycle, wall_ms)
+        assert lifecycle._token is not None
+        lifecycle._token.put()
 
-    patch(SimulatedNode, "start", start)
+    patch(DirectoryLifecycle, "open", open_directories)
 
 
 @fault(kinds=("kill",))

@@ -5,6 +5,7 @@ actors/replication/partition_host are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -33,7 +34,8 @@ from bradbury.controller.standby_controller import Seen, StandbyController, Stan
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
-from bradbury.replication.effects import SendAlterPartition
+from bradbury.replication.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.effects import DirectoryFailed, SendAlterPartition
 from bradbury.replication.log_flusher import LogFlusher
 from bradbury.replication.log_manager import LogManager
 from bradbury.replication.partition_effects import (
@@ -46,7 +48,7 @@ from bradbury.replication.replica import Replica
 from bradbury.replication.replica_manager import ReplicaManager
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directories import LogDirectories
-from bradbury.storage.log_config import LogConfig
+from bradbury.storage.log.log_upkeep import PRODUCER_ID_EXPIRATION_MS
 
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_disk import SimulatedDisk
@@ -84,8 +86,8 @@ class SimulatedNode:
         """Of the logs, when the process died."""
         self.claimed: dict[PartitionId, int] = {}
         """Where flush.messages is 1: up to where each log was said to be safe."""
-        self.has_all_data = True
-        """The token of RELIABILITY 1.2.9: False from a loss until a registration has said so."""
+        self.memory: set[str] = set()
+        """Ids of directories whose page cache is there: the files in memory of intact_token."""
         self.incarnation = ""
         self.is_registered = False
         self.image = MetadataImage()
@@ -108,6 +110,7 @@ class SimulatedNode:
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
         driver.on(Resigned, self._on_resigned)
+        driver.on(DirectoryFailed, lambda effect: self.directory_lifecycle.on_directory_failed())
         self.fetch_sessions = FetchSessionCache(
             1_000, 120_000, random_id=lambda: 1 + cluster.random.randrange(2**31 - 1)
         )
@@ -124,6 +127,11 @@ class SimulatedNode:
     def broker_epoch(self) -> int:
         return self.steps.broker_epoch
 
+    @property
+    def has_all_data(self) -> bool:
+        """Whether nothing was lost that the controller has not heard of."""
+        return self.is_registered or self.directory_lifecycle.has_all_data
+
     # --- life and death --------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -134,11 +142,16 @@ class SimulatedNode:
         self.replicas = {}
         self._begin_steps()
         self.groups = SimulatedGroups(self)
-        self.directories = directories = LogDirectories.open(
-            self.disk, [DATA], directory_ids=[self.metadata_directory_id]
+        self.directory_lifecycle = DirectoryLifecycle(
+            [DATA],
+            self.disk,
+            token_of=lambda directories: SimulatedToken(self.memory, directories),
+            new_directory_id=lambda: self.metadata_directory_id,
+            producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
+            make_lock=nullcontext,
         )
-        directories.assign_identity(cluster_id="simulated", node_id=self.node_id)
-        directories.load_logs(lambda topic: LogConfig(), now_ms=self.clock.now_ms)
+        self.directory_lifecycle.open(self.clock.now_ms)
+        self.directories = directories = self.directory_lifecycle.directories
         for (name, index), log in directories.all[0].logs.items():
             self.cluster.oracle.on_opened(self, (name, index), log)
         log_manager = LogManager(
@@ -182,28 +195,28 @@ class SimulatedNode:
     def lose_power(self) -> None:
         self.kill()
         self.disk = self.disk.lose_power(self.cluster.random)
-        self.has_all_data = False
+        self.memory.clear()
 
     def replace_disk(self) -> None:
-        """An empty disk with the node's id on it, as whoever restores the node writes it there."""
+        """An empty disk; or one with the node's id on it, as whoever restores the node writes it."""
         self.kill()
         self.disk = SimulatedDisk()
         self.claimed.clear()
         self.metadata_directory_id, self.voter = self._new_directory_id(), None
         self.disks_used += 1
         self.disk.make_directory(DATA)
+        # Of a directory that nothing was ever written to no loss is known, so the controller has to
+        # see by itself that it is another one.
+        is_restored = self.cluster.random.random() < 0.5
         write_identity(
             self.disk,
             DATA,
             DirectoryIdentity(
                 directory_id=self.metadata_directory_id,
-                cluster_id="simulated",
-                node_id=self.node_id,
+                cluster_id="simulated" if is_restored else None,
+                node_id=self.node_id if is_restored else None,
             ),
         )
-        # Of a directory that nothing was ever written to no loss is known, so the controller has to
-        # see by itself that it is another one.
-        self.has_all_data = self.cluster.random.random() < 0.5
 
     def _new_directory_id(self) -> str:
         return f"d{self.node_id}.{self.disks_used}"
@@ -215,9 +228,10 @@ class SimulatedNode:
         self.lifecycle.stop()  # or it would be heard of again
 
         def left(_: Any) -> None:
-            if self.process.is_up and self.directories is not None:
+            directories = self.directory_lifecycle.end() if self.process.is_up else None
+            if directories is not None:
                 self.steps.halt()
-                self.driver.run(self.steps.shut_down(self.directories), stopped)
+                self.driver.run(self.steps.shut_down(directories), stopped)
 
         def stopped(error: Exception | None) -> None:
             if error is not None:
@@ -265,7 +279,7 @@ class SimulatedNode:
             rack=None,
             node_id=self.node_id if self.node_id in self.cluster.known_nodes else None,
             cluster_id=None,
-            has_all_data=self.has_all_data,
+            has_all_data=self.directory_lifecycle.has_all_data,
             metadata_directory_id=self.metadata_directory_id,
         )
         self.lifecycle.register(self._on_registered, registration)
@@ -318,6 +332,7 @@ class SimulatedNode:
             return
         assert self.lifecycle.node_id == self.node_id, "ids are given in order of the first start"
         self.is_registered = True
+        self.directory_lifecycle.begin()
         self.lifecycle.follow(self._on_followed)
 
     def _on_followed(self, failure: Exception | None) -> None:
@@ -357,8 +372,11 @@ class SimulatedNode:
                 answer(result)
             case AskController(call):
                 self._ask_controller(call, done)
-            case StoreIdentity():
-                self.has_all_data = True
+            case StoreIdentity(registered):
+                assert self.directories is not None
+                self.directories.assign_identity(
+                    cluster_id=registered.cluster_id, node_id=registered.node_id
+                )
                 self.process.after(1, lambda: done(None))
             case ApplyMetadata(image):
                 self.apply(image, then=lambda: self.process.after(0, lambda: done(None)))
@@ -522,6 +540,23 @@ class SimulatedNode:
 
     def follower_asks(self, node_id: int, peer: str) -> None:
         """Nobody looks whether its connection closes."""
+
+
+class SimulatedToken:
+    """Implements replication.directory_lifecycle.IntactToken: it goes with the machine's memory."""
+
+    def __init__(self, memory: set[str], directories: LogDirectories) -> None:
+        self._memory = memory
+        self._ids = {each.directory_id for each in directories.all}
+
+    def is_valid(self, directory_id: str) -> bool:
+        return directory_id in self._memory
+
+    def put(self) -> None:
+        self._memory |= self._ids
+
+    def remove(self) -> None:
+        self._memory -= self._ids
 
 
 class NoThrottle:

@@ -1,0 +1,104 @@
+"""What is said of log directories whose disk fails while they are opened, and of the next life."""
+
+import errno
+from contextlib import nullcontext
+from uuid import UUID
+
+from bradbury.replication.directory_lifecycle import DirectoryLifecycle
+from bradbury.storage.directories.log_directories import LogDirectories
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
+
+PATHS = ("/a", "/b")
+
+
+class Memory:
+    """Ids of directories whose page cache is there; put and removed as the token is."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self._of: set[str] = set()
+
+    def token_of(self, directories: LogDirectories) -> "Memory":
+        self._of = {each.directory_id for each in directories.all}
+        return self
+
+    def is_valid(self, directory_id: str) -> bool:
+        return directory_id in self.ids
+
+    def put(self) -> None:
+        self.ids |= self._of
+
+    def remove(self) -> None:
+        self.ids -= self._of
+
+
+def opened(disk: MemoryFileSystem, memory: Memory) -> DirectoryLifecycle:
+    ids = iter(("a", "b"))
+    lifecycle = DirectoryLifecycle(
+        PATHS,
+        disk,
+        token_of=memory.token_of,
+        new_directory_id=lambda: next(ids),
+        producer_id_expiration_ms=1000,
+        make_lock=nullcontext,
+    )
+    lifecycle.open(0)
+    return lifecycle
+
+
+def registered(lifecycle: DirectoryLifecycle) -> LogDirectories:
+    lifecycle.directories.assign_identity(cluster_id="c", node_id=1)
+    lifecycle.begin()
+    return lifecycle.directories
+
+
+def killed(disk: MemoryFileSystem) -> None:
+    disk.locks.clear()
+
+
+def test_a_directory_that_fails_while_its_logs_are_opened_has_not_all_data() -> None:
+    disk, memory = MemoryFileSystem(), Memory()
+    first = registered(opened(disk, memory))
+    first.all[1].create_log("t", 0, UUID(int=1), LogConfig(), now_ms=0)
+    killed(disk)
+    assert opened(disk, memory).has_all_data, "only the process has died"
+    killed(disk)
+
+    def fail(operation: str, path: str) -> None:
+        if path.startswith("/b/t-0/"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.before = fail
+    second = opened(disk, memory)
+    assert [each.is_online for each in second.directories.all] == [True, False]
+    assert not second.has_all_data
+    registered(second)
+    memory.ids.clear()  # as a disk that failed and a machine that was started again
+    registered(second)
+    assert memory.ids == set(), "what the failed disk has is not known in the next life either"
+
+
+def test_what_a_failed_disk_has_is_not_known_in_the_next_life() -> None:
+    disk, memory = MemoryFileSystem(), Memory()
+    lifecycle = opened(disk, memory)
+    registered(lifecycle)
+    lifecycle.on_directory_failed()
+    killed(disk)
+    second = opened(disk, memory)
+    assert not second.has_all_data
+    assert memory.ids == set(), "each life has to say so until the controller has heard it"
+    registered(second)
+    killed(disk)
+    assert opened(disk, memory).has_all_data
+
+
+def test_after_a_clean_stop_the_marks_say_it_alone() -> None:
+    disk, memory = MemoryFileSystem(), Memory()
+    lifecycle = opened(disk, memory)
+    registered(lifecycle)
+    directories = lifecycle.end()
+    assert directories is not None
+    assert memory.ids == set()
+    directories.close(clean=True)
+    assert opened(disk, memory).has_all_data
