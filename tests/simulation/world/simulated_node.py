@@ -48,7 +48,7 @@ from bradbury.replication.replica import Replica
 from bradbury.replication.replica_manager import ReplicaManager
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directories import LogDirectories
-from bradbury.storage.log.log_upkeep import PRODUCER_ID_EXPIRATION_MS
+from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
 
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_disk import SimulatedDisk
