@@ -75,6 +75,10 @@ def test_a_request_is_told_apart_in_handling_waiting_and_sending() -> None:
     assert (api.requests, api.request_bytes, api.response_bytes) == (1, 100, 1000)
 
 
+class TwoSegments(tuple[int, int]):
+    size_in_bytes = 4
+
+
 def fake_node(partitions: int) -> Any:
     """As much of a node as a scrape looks at."""
     replicas = [
@@ -88,9 +92,7 @@ def fake_node(partitions: int) -> Any:
             bytes_in=1,
             records_in=2,
             batches_in=3,
-            log=SimpleNamespace(
-                segments=(1, 2), size_in_bytes=4, log_start_offset=5, log_end_offset=6
-            ),
+            log=SimpleNamespace(segments=TwoSegments((1, 2)), log_start_offset=5, log_end_offset=6),
         )
         for number in range(partitions)
     ]
