@@ -48,7 +48,7 @@ CORE = (
     "replication/**/*.py",
     "controller/**/*.py",
 )
-STEPS = ("replication/*", "controller/*", "groups/coordinator_*.py")
+STEPS = ("replication/*", "controller/*", "groups/coordinator/*")
 """Where the order of things is decided."""
 ENOUGH = 0.9
 
