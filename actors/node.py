@@ -329,17 +329,19 @@ class Node:
     def _registration(self) -> NodeRegistration:
         directory, config = self._directory, self._node_config
         return NodeRegistration(
-            directory_id=directory.directory_id,
+            directory_id=directory.identity.directory_id,
             incarnation=self._incarnation,
             roles=config.roles,
             host=self.advertised_host,
             port=self.listener.port,
             rack=config.rack,
             machine=config.machine,
-            node_id=directory.node_id,
-            cluster_id=directory.cluster_id,
+            node_id=directory.identity.node_id,
+            cluster_id=directory.identity.cluster_id,
             has_all_data=self._host is None or self._host.logs.has_all_data,
-            metadata_directory_id=("" if self.voter is None else self.voter.directory.directory_id),
+            metadata_directory_id=(
+                "" if self.voter is None else self.voter.directory.identity.directory_id
+            ),
             name="/".join((*config.roles, config.name, config.directory)),
         )
 

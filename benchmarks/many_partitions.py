@@ -86,14 +86,14 @@ def open_all(path: str, partitions: int) -> dict[str, float]:
         "descriptors": descriptors() - files,
     }
     begun = time.perf_counter()
-    work = directory.begin_checkpoint()
+    work = directory.checkpoints.begin()
     facts["begin checkpoint ms"] = (time.perf_counter() - begun) * 1e3
     if work is not None:
         begun = time.perf_counter()
         work.run()
         facts["write checkpoint ms"] = (time.perf_counter() - begun) * 1e3
     begun = time.perf_counter()
-    directory.begin_checkpoint()
+    directory.checkpoints.begin()
     facts["begin unchanged checkpoint ms"] = (time.perf_counter() - begun) * 1e3
     begun = time.perf_counter()
     directory.close(clean=True)

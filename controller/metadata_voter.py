@@ -103,8 +103,8 @@ class MetadataVoter:
         log = self._log
         return VoterState(
             self._name,
-            self._directory.directory.directory_id,
-            self._directory.directory.cluster_id,
+            self._directory.directory.identity.directory_id,
+            self._directory.directory.identity.cluster_id,
             log is not None,
             self._promise,
             0 if log is None else log.log_end_offset,
@@ -191,9 +191,9 @@ class MetadataVoter:
 
     def _format(self, request: FormatVoter, now_ms: int) -> Job:
         directory, cluster_id = self._directory, request.cluster_id
-        if directory.directory.cluster_id not in (None, cluster_id):
+        if directory.directory.identity.cluster_id not in (None, cluster_id):
             raise InconsistentClusterId(
-                f"{directory.path} belongs to cluster {directory.directory.cluster_id}"
+                f"{directory.path} belongs to cluster {directory.directory.identity.cluster_id}"
             )
         yield from self._store(self._promise, request.voters)
         yield partial(directory.assign_cluster, cluster_id)

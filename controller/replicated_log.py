@@ -184,7 +184,7 @@ class ReplicatedLog:
         log.high_watermark = self.snapshot.offset
         # What is dropped is noted as such first, so a start never looks for a part of it.
         log.advance_log_start_offset(self.snapshot.offset)
-        self._directory.checkpoint()
+        self._directory.checkpoints.bring_up_to_date()
         apply_retention(log, now_ms)
         log.local.delete_old_files(now_ms)
         log.flushing.flush()
@@ -193,7 +193,7 @@ class ReplicatedLog:
         """What the log has is not what the snapshot stands for, or ends before it."""
         self._log.truncate_fully_and_start_at(offset)
         self._log.high_watermark = offset
-        self._directory.checkpoint()
+        self._directory.checkpoints.bring_up_to_date()
         self._log.local.delete_old_files(now_ms)
 
     # --- snapshot files --------------------------------------------------------------------------

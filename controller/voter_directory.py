@@ -66,7 +66,7 @@ class VoterDirectory:
         if log is None:
             return StoredVoter(promise, formatted_with, None)
         # Formatted before there could be several: it is the one voter.
-        formatted_with = formatted_with or (directory.directory_id,)
+        formatted_with = formatted_with or (directory.identity.directory_id,)
         opened = ReplicatedLog(self._file_system, directory, log)
         opened.open(formatted_with, now_ms=now_ms)
         return StoredVoter(promise, formatted_with, opened)

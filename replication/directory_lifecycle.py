@@ -111,7 +111,7 @@ class DirectoryLifecycle:
 
     def begin(self) -> None:
         """The node is registered: whoever must know of a loss knows of it."""
-        if self._token is not None and all(each.is_online for each in self.directories.all):
+        if self._token is not None and all(each.health.is_online for each in self.directories.all):
             self._token.put()
 
     def on_directory_failed(self) -> None:

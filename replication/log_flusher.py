@@ -63,7 +63,7 @@ class LogFlusher:
         yield [self._checkpoint_turn]  # two at a time would rename each other's files away
         try:
             for directory in self._directories.online:
-                work = directory.begin_checkpoint()
+                work = directory.checkpoints.begin()
                 if work is None:
                     continue
                 [failure] = yield [work]

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ..cluster.metadata.metadata_image import PartitionImage, TopicImage
 from ..protocol.errors import KafkaStorageError
-from ..storage.directories.log_directories import OFFLINE, LogDirectories
+from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.directories.partition_directory import (
     DELETE_SUFFIX,
@@ -159,7 +159,7 @@ class LogManager:
             opened.found.append(each)
         for each in missing:
             yield from self._clear_name(each, wall_ms)
-        places = directories.place(each.replica_id for each in missing)
+        places = directories.placements.place(each.replica_id for each in missing)
         try:
             yield from self.write_note()
         except KafkaStorageError as error:
@@ -170,7 +170,9 @@ class LogManager:
         for each in missing:
             directory = places.get(each.replica_id)
             if directory is None:
-                opened.offline[each.key] = OFFLINE.format(*each.key)
+                opened.offline[each.key] = (
+                    f"the log directory that holds {each.key[0]}-{each.key[1]} is offline"
+                )
             else:
                 jobs.setdefault(directory, []).append(each)
         yield from self._forget_names(jobs, opened)
@@ -181,7 +183,7 @@ class LogManager:
         """Where the partitions are, durably. Raises KafkaStorageError."""
         yield [self._note_turn]
         try:
-            note = self.directories.begin_note()
+            note = self.directories.placements.begin_note()
             if note is not None:
                 [failure] = yield [note]
                 if failure is not None:
@@ -196,7 +198,8 @@ class LogManager:
         begun = [
             (directory, work)
             for directory, assigned in jobs.items()
-            if (work := directory.begin_forgetting([each.key for each in assigned])) is not None
+            if (work := directory.checkpoints.begin_forgetting([each.key for each in assigned]))
+            is not None
         ]
         if not begun:
             return
@@ -233,7 +236,7 @@ class LogManager:
 
     def forget(self, replica_ids: Iterable[ReplicaId]) -> None:
         """They are not placed here any more."""
-        self.directories.forget(replica_ids)
+        self.directories.placements.forget(replica_ids)
 
     def _clear_name(self, assigned: AssignedPartition, wall_ms: int) -> Sequel:
         """A log of this name that belongs to another topic id, which is no more."""
@@ -272,4 +275,4 @@ class LogManager:
             self._on_storage_failure()
             return
         if suffix == DELETE_SUFFIX:
-            directory.schedule_deletion(work.target, wall_ms + log.config.file_delete_delay_ms)
+            directory.deletions.schedule(work.target, wall_ms + log.config.file_delete_delay_ms)

@@ -271,7 +271,7 @@ class ReplicaFetcher:
             followed
             for partition_id in self._dirty
             if _must_flush(followed := self._partitions[partition_id])
-            and followed.replica.log.health.failure is None
+            and followed.replica.log.health.is_online
         ]
 
     def _next_request(self, now_ms: int) -> FetchRequest:

@@ -86,7 +86,9 @@ class Standby:
         controller = self._controller
         me = None if controller is None else controller.me
         is_active = controller is not None and controller.is_active
-        return Seen(voter.promise, voter.directory.directory_id, self._image(), me, is_active)
+        return Seen(
+            voter.promise, voter.directory.identity.directory_id, self._image(), me, is_active
+        )
 
     def _perform(self) -> None:
         effects, self._effects[:] = self._effects[:], []

@@ -31,7 +31,12 @@ class IntactToken:
 
     @classmethod
     def of(cls, directories: LogDirectories) -> Self:
-        return cls({each.directory_id: str(Path(each.path).absolute()) for each in directories.all})
+        return cls(
+            {
+                each.identity.directory_id: str(Path(each.path).absolute())
+                for each in directories.all
+            }
+        )
 
     def __init__(self, directories: Mapping[str, str], *, memory: Path = MEMORY) -> None:
         """directories: path of each, by its id."""

@@ -171,7 +171,7 @@ class LogCleaner:
         for log in list(self._logs()):
             if not log.config.is_compacted or log in self._in_progress or log in self.uncleanable:
                 continue
-            if log.health.failure is not None:
+            if not log.health.is_online:
                 continue
             try:
                 log.compaction.roll_if_overdue(now)

@@ -171,8 +171,8 @@ class PartitionUpkeep:
             if replica.log.health is directory.health:
                 self._retain(replica, now)
                 replica.log.local.delete_old_files(FOREVER_MS)
-        paths = directory.take_due_directories(FOREVER_MS)
-        await self._in_thread(partial(directory.delete_directories, paths))
+        paths = directory.deletions.take_due(FOREVER_MS)
+        await self._in_thread(partial(directory.deletions.delete, paths))
 
     async def checkpoint(self) -> None:
         """Returns when it is on the disks."""
@@ -203,9 +203,9 @@ class PartitionUpkeep:
         """Of deleted partitions. Few wait for it, so those that are due go soon."""
         now = self._now_ms()
         for directory in self._directories.online:
-            paths = directory.take_due_directories(now)
+            paths = directory.deletions.take_due(now)
             if paths:
-                await self._in_thread(partial(directory.delete_directories, paths))
+                await self._in_thread(partial(directory.deletions.delete, paths))
 
     async def _slowly(self) -> AsyncIterator[Replica]:
         """Every replica of this moment that is still here when its turn comes."""

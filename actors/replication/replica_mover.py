@@ -111,7 +111,7 @@ class ReplicaMover:
         ]
         for directory in self._directories.all:
             state = LogDirState(directory.path, False, (), -1, -1)
-            if directory.is_online:
+            if directory.health.is_online:
                 try:
                     usable, total = await self._in_thread(directory.space)
                     state = LogDirState(
@@ -149,7 +149,7 @@ class ReplicaMover:
         directory = self._directories.at(path)
         if directory is None and path not in self._directories.unusable:
             raise LogDirNotFound(f"{path} is no log directory of this node")
-        if directory is None or not directory.is_online:
+        if directory is None or not directory.health.is_online:
             raise KafkaStorageError(f"the log directory {path} is offline")
         replica = self._replicas.get(key)
         if replica is None:
@@ -174,7 +174,7 @@ class ReplicaMover:
         if self._replicas.get(key) is not replica or key in self._moves:
             # Deleted, or another request's move, while the directory was made.
             future.close(clean=False)
-            await self._in_thread(partial(directory.delete_directories, [future.directory]))
+            await self._in_thread(partial(directory.deletions.delete, [future.directory]))
             return
         directory.future_logs[key] = future
         self._begin(Move(key, replica, future, directory))
@@ -281,11 +281,11 @@ class ReplicaMover:
         log = self._log(move)
         await self._in_thread(partial(move.future.local.assign_epochs, log.epochs.entries))
         await self._in_thread(move.future.flushing.flush)
-        forgetting = move.directory.begin_forgetting([move.key])
+        forgetting = move.directory.checkpoints.begin_forgetting([move.key])
         if forgetting is not None:
             await self._in_thread(forgetting.run)
         assert log.topic_id is not None
-        self._directories.assign((log.topic_id, move.key[1]), move.directory)
+        self._directories.placements.assign((log.topic_id, move.key[1]), move.directory)
         await self._write_note()
         return self._directories.of(self._log(move))
 
@@ -325,7 +325,7 @@ class ReplicaMover:
         target = await self._in_thread(
             partial(source.retire, old, *move.key, suffix=DELETE_SUFFIX, unique_id=uuid4())
         )
-        source.schedule_deletion(target, self._now_ms() + move.future.config.file_delete_delay_ms)
+        source.deletions.schedule(target, self._now_ms() + move.future.config.file_delete_delay_ms)
         logger.info("%s-%d: moved to %s", *move.key, move.directory.path)
 
     async def _give_up(self, move: Move) -> None:
@@ -341,12 +341,14 @@ class ReplicaMover:
     async def _remove_copy(self, move: Move) -> None:
         log = move.replica.log
         if log.topic_id is not None and self._replicas.get(move.key) is move.replica:
-            self._directories.assign((log.topic_id, move.key[1]), self._directories.of(log))
+            self._directories.placements.assign(
+                (log.topic_id, move.key[1]), self._directories.of(log)
+            )
             await self._write_note()
         if move.directory.future_logs.get(move.key) is not move.future:
             return
-        if move.directory.is_online:
+        if move.directory.health.is_online:
             future = move.directory.release_log(*move.key, future=True)
-            await self._in_thread(partial(move.directory.delete_directories, [future.directory]))
+            await self._in_thread(partial(move.directory.deletions.delete, [future.directory]))
         else:
             del move.directory.future_logs[move.key]

@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from ..disk.file_system import FileSystem
 from ..log_config import LogConfig
 from ..segments.batch_scan import MAX_RELATIVE_OFFSET
-from ..segments.log_segment import CLEANED_SUFFIX, LogSegment
+from ..segments.log_segment import LogSegment
 from ..segments.offset_index import ENTRY as OFFSET_ENTRY
+from ..segments.segment_files import CLEANED_SUFFIX
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import (
     TRANSACTION_INDEX_SUFFIX,
@@ -170,7 +171,7 @@ class Cleaning:
         self, segment: LogSegment, transactions: CleanedTransactions, progress: Progress
     ) -> bool:
         assert self._offsets is not None
-        file = self._file_system.open(segment.path)
+        file = self._file_system.open(segment.files.path)
         for read, batches in read_batches(file, segment.size, self._cleaner.read_bytes):
             progress(read)
             self.report.map_bytes_read += read
@@ -183,7 +184,7 @@ class Cleaning:
             transaction
             for segment in self._segments
             for transaction in read_transaction_index(
-                self._file_system, segment.path_prefix + TRANSACTION_INDEX_SUFFIX
+                self._file_system, segment.files.path_prefix + TRANSACTION_INDEX_SUFFIX
             )
         ]
 
@@ -235,10 +236,10 @@ class Cleaning:
             suffix=CLEANED_SUFFIX,
         )
         try:
-            target.create()
+            target.files.create()
             is_changed = len(group) > 1
             for segment in group:
-                file = self._file_system.open(segment.path)
+                file = self._file_system.open(segment.files.path)
                 for read, batches in read_batches(file, segment.size, self._cleaner.read_bytes):
                     progress(read)
                     is_changed |= self._copy(batches, target, progress)
@@ -248,9 +249,9 @@ class Cleaning:
             if is_changed:
                 self._make_durable(target, aborted)
             else:
-                target.unlink()  # what is there is as good
+                target.files.unlink()  # what is there is as good
         except BaseException:
-            target.unlink()
+            target.files.unlink()
             raise
         self.report.keyless_records = self._filter.keyless
         self.report.segments_after += 1
@@ -274,7 +275,7 @@ class Cleaning:
         target.close_indexes()
         if aborted:
             file = self._file_system.open(
-                target.path_prefix + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, create=True
+                target.files.path_prefix + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, create=True
             )
             file.write_at(encode_transaction_index(aborted), 0)
             file.sync()

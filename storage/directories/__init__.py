@@ -2,5 +2,5 @@
 
 log_directories, log_directory, replica_directories    those of a node, one, and what lies where
 directory_identity, partition_directory                whose they are: meta.properties
-directory_checkpoints                                  offsets of the logs between two runs
+directory_checkpoints, directory_deletions             offsets between two runs; deleted partitions
 """

@@ -79,6 +79,7 @@ class DirectoryCheckpoints:
         self._writing = writing
         self._begun = 0
         self._done = 0
+        self._logs: Mapping[TopicPartition, PartitionLog] | None = None
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
         """Recovery points, high watermarks, log starts; an absent or damaged file says nothing.
@@ -107,14 +108,15 @@ class DirectoryCheckpoints:
             self._on_disk[name] = found
         return found
 
-    def speak_of(self, keys: Iterable[TopicPartition]) -> bool:
-        """Whether a file names one of these, or will when all that was begun is done."""
-        if self._done < self._begun:
-            return True
-        return any(key in offsets for key in keys for offsets in self._on_disk.values())
+    def follow(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+        """All logs of the directory are loaded: from now on the files say what these are."""
+        self._logs = logs
 
-    def begin(self, logs: Mapping[TopicPartition, PartitionLog]) -> CheckpointWork | None:
-        """What the files should say; None if they do."""
+    def begin(self) -> CheckpointWork | None:
+        """What the files should say; None if they do, or the logs were not loaded."""
+        logs = self._logs
+        if logs is None:
+            return None
         checkpoints: dict[str, Offsets] = {
             RECOVERY_POINTS: {key: log.flushing.recovery_point for key, log in logs.items()},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
@@ -134,6 +136,28 @@ class DirectoryCheckpoints:
             return None
         self._begun += 1
         return CheckpointWork(self, checkpoints, self._begun)
+
+    def begin_forgetting(self, keys: Iterable[TopicPartition]) -> CheckpointWork | None:
+        """Checkpoints without what they say of deleted logs of these names; None if it is nothing.
+
+        It must have run before new logs of these names are made. Otherwise a crash would find in
+        the checkpoints the recovery point of the former one, and leave torn records of the new one
+        unscanned; or its log start, and drop records of the new one below that.
+        """
+        logs = self._logs or {}
+        return self.begin() if self._speak_of([key for key in keys if key not in logs]) else None
+
+    def _speak_of(self, keys: Iterable[TopicPartition]) -> bool:
+        """Whether a file names one of these, or will when all that was begun is done."""
+        if self._done < self._begun:
+            return True
+        return any(key in offsets for key in keys for offsets in self._on_disk.values())
+
+    def bring_up_to_date(self) -> None:
+        """Write them, waiting for the disk. Raises as CheckpointWork.run."""
+        work = self.begin()
+        if work is not None:
+            work.run()
 
     def write(self, checkpoints: Mapping[str, Offsets], number: int) -> None:
         """See CheckpointWork.run."""

@@ -21,7 +21,7 @@ Not here: threads, when a move is ready to take over (actors).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from uuid import UUID
 
@@ -31,17 +31,15 @@ from ..disk.storage_failure import (
     DataDirectoryError,
     DirectoryUnusable,
     StorageFailure,
-    refused_or_failed,
 )
 from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
 from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
 from .directory_checkpoints import MakeLock, TopicPartition
+from .directory_identity import DirectoryIdentity
 from .log_directory import LogDirectory
 from .partition_directory import DELETE_SUFFIX, directory_name
-from .replica_directories import ReplicaId, read_placements, write_placements
-
-OFFLINE = "the log directory that holds {}-{} is offline"
+from .replica_directories import ReplicaPlacements
 
 
 class LogDirectories:
@@ -54,9 +52,9 @@ class LogDirectories:
         self._directories = tuple(directories)
         self.unusable = unusable
         """Paths that could not be opened, and why."""
-        self._generation = 0
-        self._placements: dict[ReplicaId, str] = {}
-        self._noted: dict[ReplicaId, str] = {}
+        self.placements = ReplicaPlacements(
+            file_system, self._directories, is_single=len(directories) + len(unusable) == 1
+        )
 
     @classmethod
     def open(
@@ -117,7 +115,7 @@ class LogDirectories:
 
     @property
     def online(self) -> list[LogDirectory]:
-        return [directory for directory in self._directories if directory.is_online]
+        return [directory for directory in self._directories if directory.health.is_online]
 
     @property
     def is_single(self) -> bool:
@@ -129,17 +127,16 @@ class LogDirectories:
         return next(iter(self.online), self._directories[0]).path
 
     @property
-    def directory_id(self) -> str:
-        """Id of the same directory; it stands for the node when it has no id yet."""
-        return next(iter(self.online), self._directories[0]).directory_id
-
-    @property
-    def cluster_id(self) -> str | None:
-        return next((each.cluster_id for each in self._directories if each.cluster_id), None)
-
-    @property
-    def node_id(self) -> int | None:
-        return next((each.node_id for each in self._directories if each.node_id is not None), None)
+    def identity(self) -> DirectoryIdentity:
+        """Of the same directory, which stands for the node when it has no id yet; with the cluster
+        and the node of any.
+        """
+        each_of = [each.identity for each in self._directories]
+        return DirectoryIdentity(
+            directory_id=next(iter(self.online), self._directories[0]).identity.directory_id,
+            cluster_id=next((one.cluster_id for one in each_of if one.cluster_id), None),
+            node_id=next((one.node_id for one in each_of if one.node_id is not None), None),
+        )
 
     def assign_identity(self, *, cluster_id: str, node_id: int) -> None:
         """Give every usable directory to the node, durably.
@@ -156,7 +153,7 @@ class LogDirectories:
     def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
         """See LogDirectory.has_all_data. A directory that cannot be used has nothing."""
         return not self.unusable and all(
-            each.is_online and each.has_all_data(is_intact) for each in self._directories
+            each.health.is_online and each.has_all_data(is_intact) for each in self._directories
         )
 
     def at(self, path: str) -> LogDirectory | None:
@@ -185,20 +182,13 @@ class LogDirectories:
                 said.append(f"{directory.path} is offline until restart: {error}")
         if not self.online:
             raise StorageFailure("; ".join(said))
-        self._read_notes()
+        self.placements.load()
         said += self._finish_moves()
         for directory in self.online:
             for (_, partition), log in directory.logs.items():
                 if log.topic_id is not None:
-                    self._placements[log.topic_id, partition] = directory.directory_id
+                    self.placements.assign((log.topic_id, partition), directory)
         return said
-
-    def _read_notes(self) -> None:
-        for directory in self.online:
-            generation, placements = read_placements(self._file_system, directory.path)
-            if generation > self._generation:
-                self._generation, self._placements = generation, placements
-        self._noted = dict(self._placements)
 
     def _finish_moves(self) -> list[str]:
         """Keep the longer of two logs of one partition."""
@@ -217,9 +207,9 @@ class LogDirectories:
                 other = self._find(key, log.topic_id, other_than=directory)
                 if other is None or log.topic_id is None:
                     continue
-                noted = self._placements.get((log.topic_id, key[1]))
-                mine = (log.log_end_offset, noted == directory.directory_id)
-                theirs = (other[1].log_end_offset, noted == other[0].directory_id)
+                noted = self.placements.directory_id_of((log.topic_id, key[1]))
+                mine = (log.log_end_offset, noted == directory.identity.directory_id)
+                theirs = (other[1].log_end_offset, noted == other[0].identity.directory_id)
                 if mine >= theirs:
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
                     self._drop(other[0], key)
@@ -235,7 +225,7 @@ class LogDirectories:
         return None
 
     def _take_over(self, directory: LogDirectory, key: TopicPartition) -> None:
-        forgetting = directory.begin_forgetting([key])
+        forgetting = directory.checkpoints.begin_forgetting([key])
         if forgetting is not None:
             forgetting.run()
         log = directory.future_logs.pop(key)
@@ -248,9 +238,9 @@ class LogDirectories:
         log = directory.release_log(*key)
         unique_id = log.topic_id or UUID(int=0)
         path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
-        directory.delete_directories([path])
+        directory.deletions.delete([path])
 
-    # --- placing ---------------------------------------------------------------------------------
+    # --- claiming --------------------------------------------------------------------------------
 
     def claim(self, key: TopicPartition, topic_id: UUID) -> PartitionLog | None:
         """The log of a partition that was loaded, if there is one with this topic id."""
@@ -259,60 +249,6 @@ class LogDirectories:
             if log is not None and log.topic_id == topic_id:
                 return log
         return None
-
-    def place(self, replicas: Iterable[ReplicaId]) -> dict[ReplicaId, LogDirectory]:
-        """Choose a directory for each new partition. note() comes next, then make_log.
-
-        A partition that is, by the note, in a directory that is not online is omitted.
-        """
-        online = {each.directory_id: each for each in self.online}
-        counts = {each.directory_id: len(each.logs) for each in self.online}
-        chosen: dict[ReplicaId, LogDirectory] = {}
-        for replica in replicas:
-            directory_id = self._placements.get(replica)
-            if directory_id is None:
-                if not counts:
-                    continue
-                directory_id = min(counts, key=counts.__getitem__)
-            elif directory_id not in online:
-                continue
-            chosen[replica] = online[directory_id]
-            counts[directory_id] += 1
-            self._placements[replica] = directory_id
-        return chosen
-
-    def assign(self, replica: ReplicaId, directory: LogDirectory) -> None:
-        """A move begins to take over: note() comes next."""
-        self._placements[replica] = directory.directory_id
-
-    def forget(self, replicas: Iterable[ReplicaId]) -> None:
-        """Partitions that are deleted; the note says so when it is written next."""
-        for replica in replicas:
-            self._placements.pop(replica, None)
-
-    def begin_note(self) -> NoteWork | None:
-        """The note to write before logs are made; None if there is nothing to say."""
-        if self.is_single or self._placements == self._noted:
-            return None
-        self._generation += 1
-        return NoteWork(
-            self._file_system,
-            self.online,
-            self._generation,
-            dict(self._placements),
-            self._on_note_written,
-        )
-
-    def _on_note_written(self, placements: dict[ReplicaId, str]) -> None:
-        self._noted = placements
-
-    def check_placed(self, key: TopicPartition, topic_id: UUID) -> None:
-        """Raise KafkaStorageError if the partition is in a directory that is not online."""
-        directory_id = self._placements.get((topic_id, key[1]))
-        if directory_id is not None and all(
-            each.directory_id != directory_id for each in self.online
-        ):
-            raise KafkaStorageError(OFFLINE.format(*key))
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -328,56 +264,12 @@ class LogDirectories:
             raise failure
 
 
-class NoteWork:
-    """The placements to write to every directory. run() in any thread, but one at a time."""
-
-    __slots__ = ("_directories", "_file_system", "_generation", "_on_written", "_placements")
-
-    def __init__(
-        self,
-        file_system: FileSystem,
-        directories: Sequence[LogDirectory],
-        generation: int,
-        placements: dict[ReplicaId, str],
-        on_written: Callable[[dict[ReplicaId, str]], None],
-    ) -> None:
-        self._file_system = file_system
-        self._directories = directories
-        self._generation = generation
-        self._placements = placements
-        self._on_written = on_written
-
-    def run(self) -> None:
-        """Two fsyncs per directory. One that fails goes offline, and the others have the note.
-
-        Raises:
-            KafkaStorageError: one is full, so that not all have the note.
-            StorageFailure: none has it.
-        """
-        failure: KafkaStorageError | None = None
-        done = 0
-        for directory in self._directories:
-            try:
-                write_placements(
-                    self._file_system, directory.path, self._generation, self._placements
-                )
-                done += 1
-            except OSError as error:
-                doing = f"writing the note in {directory.path}"
-                failure = refused_or_failed(directory.health, doing, error)
-                if not isinstance(failure, StorageFailure):
-                    raise failure from error
-        if failure is not None and not done:
-            raise failure
-        self._on_written(self._placements)
-
-
 def _check_same_owner(directories: Sequence[LogDirectory]) -> None:
     """Raises DataDirectoryError."""
     owners = {
-        (each.cluster_id, each.node_id)
+        (each.identity.cluster_id, each.identity.node_id)
         for each in directories
-        if (each.cluster_id, each.node_id) != (None, None)
+        if (each.identity.cluster_id, each.identity.node_id) != (None, None)
     }
     if len(owners) > 1:
         paths = ", ".join(each.path for each in directories)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import errno
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from os.path import dirname
 from uuid import UUID
@@ -44,11 +44,11 @@ from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
 from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
 from .directory_checkpoints import (
-    CheckpointWork,
     DirectoryCheckpoints,
     MakeLock,
     TopicPartition,
 )
+from .directory_deletions import DirectoryDeletions, remove_directory
 from .directory_identity import (
     DirectoryIdentity,
     merge_identities,
@@ -85,13 +85,13 @@ class LogDirectory:
         self._file_system = file_system
         self.path = path
         self._lock: File | None = lock
-        self._identity = identity
+        self.identity = identity
         self._is_loaded = False
         self._now_ms = 0
         self._producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
-        self._doomed: list[tuple[int, str]] = []
         self.health = DirectoryHealth()
-        self._checkpoints = DirectoryCheckpoints(file_system, path, self.health, make_lock())
+        self.checkpoints = DirectoryCheckpoints(file_system, path, self.health, make_lock())
+        self.deletions = DirectoryDeletions(file_system, path, self.health)
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.future_logs: dict[TopicPartition, PartitionLog] = {}
         """Copies that are to take the place of logs in other directories of the node."""
@@ -167,26 +167,10 @@ class LogDirectory:
         Args:
             is_intact: whether the page cache of a directory's last life is still there, by its id.
         """
-        if self.was_clean or self.node_id is None:
+        if self.was_clean or self.identity.node_id is None:
             return True
         is_damaged = any(log.recovery.is_damaged for log in self.logs.values())
-        return is_intact(self.directory_id) and not is_damaged
-
-    @property
-    def directory_id(self) -> str:
-        return self._identity.directory_id
-
-    @property
-    def cluster_id(self) -> str | None:
-        return self._identity.cluster_id
-
-    @property
-    def node_id(self) -> int | None:
-        return self._identity.node_id
-
-    @property
-    def is_online(self) -> bool:
-        return self.health.failure is None
+        return is_intact(self.identity.directory_id) and not is_damaged
 
     def space(self) -> tuple[int, int]:
         """(bytes free for this process, bytes in all) of its disk. Raises StorageFailure."""
@@ -203,15 +187,15 @@ class LogDirectory:
             StorageFailure: the disk failed.
         """
         given = DirectoryIdentity(
-            directory_id=self.directory_id, cluster_id=cluster_id, node_id=node_id
+            directory_id=self.identity.directory_id, cluster_id=cluster_id, node_id=node_id
         )
-        identity = merge_identities(self.path, self._identity, given)
-        if identity != self._identity:
+        identity = merge_identities(self.path, self.identity, given)
+        if identity != self.identity:
             try:
                 write_identity(self._file_system, self.path, identity)
             except OSError as error:
                 raise self.health.fail(f"writing the identity of {self.path}", error) from error
-            self._identity = identity
+            self.identity = identity
 
     def load_logs(
         self,
@@ -232,15 +216,15 @@ class LogDirectory:
         """
         self._now_ms = now_ms
         try:
-            recovery_points, high_watermarks, log_starts = self._checkpoints.read()
-            cleaner_offsets = self._checkpoints.read_cleaner_offsets()
+            recovery_points, high_watermarks, log_starts = self.checkpoints.read()
+            cleaner_offsets = self.checkpoints.read_cleaner_offsets()
             names = sorted(
                 self._file_system.list_directory(self.path),
                 key=lambda name: (not name.startswith("__"), name),
             )
             for name in names:
                 if name.endswith(DELETE_SUFFIX):
-                    self._remove_tree(f"{self.path}/{name}")
+                    remove_directory(self._file_system, f"{self.path}/{name}")
         except OSError as error:
             raise self.health.fail(f"loading {self.path}", error) from error
         for name in names:
@@ -263,12 +247,13 @@ class LogDirectory:
             )
             self._refuse_transactions(self.logs[key])
         self._is_loaded = True
+        self.checkpoints.follow(self.logs)
         return dict(self.logs)
 
     def _refuse_transactions(self, log: PartitionLog) -> None:
         """See TransactionsNotServed. Transactions that are still open end what is stable."""
         for segment in log.segments:
-            path = segment.path_prefix + TRANSACTION_INDEX_SUFFIX
+            path = segment.files.path_prefix + TRANSACTION_INDEX_SUFFIX
             if self._file_system.exists(path) and self._file_system.size(path):
                 raise TransactionsNotServed(
                     f"{log.directory} holds aborted transactions, which are not served yet; "
@@ -292,7 +277,7 @@ class LogDirectory:
         """
         assert key is not None
         if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
-            self.delete_directories([directory])
+            self.deletions.delete([directory])
             return
         log = self._open_log(
             directory,
@@ -356,7 +341,7 @@ class LogDirectory:
                     f"{log.directory} belongs to topic id {log.topic_id}, not {topic_id}"
                 )
             return log
-        forgetting = self.begin_forgetting([(topic, partition)])
+        forgetting = self.checkpoints.begin_forgetting([(topic, partition)])
         if forgetting is not None:
             forgetting.run()
         log = self.make_log(topic, partition, topic_id, config)
@@ -376,7 +361,7 @@ class LogDirectory:
     ) -> PartitionLog:
         """A new log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
 
-        Before that (but for `unique_id`): begin_forgetting.
+        Before that (but for `unique_id`): checkpoints.begin_forgetting.
 
         In any thread, and for different partitions in several at once: nothing else is touched.
         With `leader_epoch` that epoch has begun in it. Without `sync_names` the caller makes
@@ -420,7 +405,7 @@ class LogDirectory:
         target = self.retire(
             log.directory, topic, partition, suffix=DELETE_SUFFIX, unique_id=unique_id
         )
-        self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+        self.deletions.schedule(target, now_ms + log.config.file_delete_delay_ms)
 
     def set_aside(self, topic: str, partition: int, *, unique_id: UUID) -> None:
         """Keep a log that nobody claims, under a name that is no partition's; never deleted.
@@ -481,36 +466,6 @@ class LogDirectory:
         except OSError as error:
             raise self.health.fail(f"fsync of {self.path}", error) from error
 
-    def schedule_deletion(self, path: str, due_ms: int) -> None:
-        """Have delete_old_directories remove `path` at `due_ms`."""
-        self._doomed.append((due_ms, path))
-
-    def delete_old_directories(self, now_ms: int) -> int:
-        """Remove the directories of deleted partitions that are due. Raises StorageFailure."""
-        due = self.take_due_directories(now_ms)
-        self.delete_directories(due)
-        return len(due)
-
-    def take_due_directories(self, now_ms: int) -> list[str]:
-        """The directories of deleted partitions that are due, for delete_directories."""
-        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-        if due:
-            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
-        return due
-
-    def delete_directories(self, paths: Iterable[str]) -> None:
-        """Remove them with their files. In any thread. Raises StorageFailure."""
-        try:
-            for path in paths:
-                self._remove_tree(path)
-        except OSError as error:
-            raise self.health.fail(f"deleting files of {self.path}", error) from error
-
-    def _remove_tree(self, path: str) -> None:
-        for name in self._file_system.list_directory(path):
-            self._file_system.unlink(f"{path}/{name}")
-        self._file_system.remove_directory(path)
-
     def truncate_log(self, topic: str, partition: int, offset: int) -> int:
         """Truncate a log and lower its recovery point on the disk; returns the bytes dropped.
 
@@ -520,7 +475,7 @@ class LogDirectory:
         dropped = self.logs[topic, partition].truncate_to(offset)
         if dropped:
             try:
-                self.checkpoint()
+                self.checkpoints.bring_up_to_date()
             except (
                 KafkaStorageError
             ) as error:  # a full disk, too: here the old file is no longer true
@@ -528,26 +483,6 @@ class LogDirectory:
                     f"checkpoint in {self.path}", OSError(errno.ENOSPC, str(error))
                 ) from error
         return dropped
-
-    def begin_checkpoint(self) -> CheckpointWork | None:
-        """What the checkpoint files should say; None if they do, or no log was loaded."""
-        return self._checkpoints.begin(self.logs) if self._is_loaded else None
-
-    def begin_forgetting(self, keys: Iterable[TopicPartition]) -> CheckpointWork | None:
-        """Checkpoints without what they say of deleted logs of these names; None if it is nothing.
-
-        It must have run before new logs of these names are made. Otherwise a crash would find in
-        the checkpoints the recovery point of the former one, and leave torn records of the new one
-        unscanned; or its log start, and drop records of the new one below that.
-        """
-        new = [key for key in keys if key not in self.logs]
-        return self.begin_checkpoint() if self._checkpoints.speak_of(new) else None
-
-    def checkpoint(self) -> None:
-        """Write the checkpoints, waiting for the disk. Raises as CheckpointWork.run."""
-        work = self.begin_checkpoint()
-        if work is not None:
-            work.run()
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs and unlock the directory.
@@ -575,7 +510,7 @@ class LogDirectory:
         while remaining:
             remaining[0].close(clean=True)
             remaining.popleft()
-        self.checkpoint()
+        self.checkpoints.bring_up_to_date()
         mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         try:
             write_atomically(self._file_system, f"{self.path}/{CLEAN_FILE}", mark.encode())

@@ -20,11 +20,14 @@ believed; the note is mended. With a single directory there is no note: who shou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
+from ...protocol.errors import KafkaStorageError
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
+from ..disk.storage_failure import StorageFailure, refused_or_failed
+from .log_directory import LogDirectory
 from .partition_directory import decode_id, encode_id
 
 FILE_NAME = "replica-directories"
@@ -63,3 +66,124 @@ def _lines(placements: Iterable[tuple[ReplicaId, str]]) -> Iterable[str]:
         f"{encode_id(topic_id)} {partition} {directory_id}"
         for (topic_id, partition), directory_id in placements
     )
+
+
+class ReplicaPlacements:
+    """In which directory each partition of the node is, or is to be."""
+
+    def __init__(
+        self, file_system: FileSystem, directories: Sequence[LogDirectory], *, is_single: bool
+    ) -> None:
+        """`is_single`: the node has no other directory, so there is no note."""
+        self._file_system = file_system
+        self._directories = directories
+        self._is_single = is_single
+        self._generation = 0
+        self._placements: dict[ReplicaId, str] = {}
+        self._noted: dict[ReplicaId, str] = {}
+
+    @property
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.health.is_online]
+
+    def load(self) -> None:
+        """Read the notes. Raises OSError."""
+        for directory in self._online:
+            generation, placements = read_placements(self._file_system, directory.path)
+            if generation > self._generation:
+                self._generation, self._placements = generation, placements
+        self._noted = dict(self._placements)
+
+    def directory_id_of(self, replica: ReplicaId) -> str | None:
+        """The directory that a partition is in by the note, which may not be online."""
+        return self._placements.get(replica)
+
+    def place(self, replicas: Iterable[ReplicaId]) -> dict[ReplicaId, LogDirectory]:
+        """Choose a directory for each new partition. begin_note() comes next, then make_log.
+
+        A partition that is, by the note, in a directory that is not online is omitted.
+        """
+        online = {each.identity.directory_id: each for each in self._online}
+        counts = {directory_id: len(each.logs) for directory_id, each in online.items()}
+        chosen: dict[ReplicaId, LogDirectory] = {}
+        for replica in replicas:
+            directory_id = self._placements.get(replica)
+            if directory_id is None:
+                if not counts:
+                    continue
+                directory_id = min(counts, key=counts.__getitem__)
+            elif directory_id not in online:
+                continue
+            chosen[replica] = online[directory_id]
+            counts[directory_id] += 1
+            self._placements[replica] = directory_id
+        return chosen
+
+    def assign(self, replica: ReplicaId, directory: LogDirectory) -> None:
+        """Its log is in `directory`, or a move begins to take over: begin_note() comes next."""
+        self._placements[replica] = directory.identity.directory_id
+
+    def forget(self, replicas: Iterable[ReplicaId]) -> None:
+        """Partitions that are deleted; the note says so when it is written next."""
+        for replica in replicas:
+            self._placements.pop(replica, None)
+
+    def begin_note(self) -> NoteWork | None:
+        """The note to write before logs are made; None if there is nothing to say."""
+        if self._is_single or self._placements == self._noted:
+            return None
+        self._generation += 1
+        return NoteWork(
+            self._file_system,
+            self._online,
+            self._generation,
+            dict(self._placements),
+            self._on_note_written,
+        )
+
+    def _on_note_written(self, placements: dict[ReplicaId, str]) -> None:
+        self._noted = placements
+
+
+class NoteWork:
+    """The placements to write to every directory. run() in any thread, but one at a time."""
+
+    __slots__ = ("_directories", "_file_system", "_generation", "_on_written", "_placements")
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directories: Sequence[LogDirectory],
+        generation: int,
+        placements: dict[ReplicaId, str],
+        on_written: Callable[[dict[ReplicaId, str]], None],
+    ) -> None:
+        self._file_system = file_system
+        self._directories = directories
+        self._generation = generation
+        self._placements = placements
+        self._on_written = on_written
+
+    def run(self) -> None:
+        """Two fsyncs per directory. One that fails goes offline, and the others have the note.
+
+        Raises:
+            KafkaStorageError: one is full, so that not all have the note.
+            StorageFailure: none has it.
+        """
+        failure: KafkaStorageError | None = None
+        done = 0
+        for directory in self._directories:
+            try:
+                write_placements(
+                    self._file_system, directory.path, self._generation, self._placements
+                )
+                done += 1
+            except OSError as error:
+                doing = f"writing the note in {directory.path}"
+                failure = refused_or_failed(directory.health, doing, error)
+                if not isinstance(failure, StorageFailure):
+                    raise failure from error
+        if failure is not None and not done:
+            raise failure
+        self._on_written(self._placements)

@@ -57,6 +57,10 @@ class DirectoryHealth:
         self.headroom = UNLIMITED
         """Bytes that clients may append before the disk has to be asked again; see disk_guard."""
 
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
     def fail(self, doing: str, error: OSError) -> KafkaStorageError:
         """Take the directory offline because `doing` met `error`; returns what to raise."""
         text = f"{doing}: {error.strerror or error}"

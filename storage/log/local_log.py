@@ -104,7 +104,7 @@ class LocalLog:
         segment = self._make_segment(base_offset, now_ms)
         try:
             old.close_indexes()
-            segment.create()
+            segment.files.create()
             write_snapshot(
                 self.file_system, snapshot_path(self.directory, base_offset), self.producers
             )
@@ -124,10 +124,10 @@ class LocalLog:
         if error.errno not in NO_SPACE:
             return self.health.fail(f"rolling {self.directory}", error)
         try:
-            if self.file_system.exists(segment.path):
-                self.file_system.unlink(segment.path)
+            if self.file_system.exists(segment.files.path):
+                self.file_system.unlink(segment.files.path)
         except OSError as second:
-            return self.health.fail(f"removing {segment.path}", second)
+            return self.health.fail(f"removing {segment.files.path}", second)
         return KafkaStorageError(f"no space left to roll {self.directory}")
 
     def _make_segment(self, base_offset: int, now_ms: int) -> LogSegment:
@@ -149,17 +149,17 @@ class LocalLog:
         try:
             segment.file.truncate(segment.size)
         except OSError as second:
-            return self.health.fail(f"cutting {segment.path} after a failed write", second)
+            return self.health.fail(f"cutting {segment.files.path} after a failed write", second)
         if error.errno in NO_SPACE:
-            return KafkaStorageError(f"no space left for {segment.path}")
-        return self.health.fail(f"writing {segment.path}", error)
+            return KafkaStorageError(f"no space left for {segment.files.path}")
+        return self.health.fail(f"writing {segment.files.path}", error)
 
     def replace_all(self, offset: int, due_ms: int) -> None:
         """Put an empty segment that begins at `offset` in the place of all. Raises OSError."""
         # Renamed before the new segment is made, which may have the name of an old one.
         self.segments.mark_deleted(self.segments, due_ms)
         segment = self._make_segment(offset, self.segments.active.created_ms)
-        segment.create()
+        segment.files.create()
         self.segments.replace_all(segment)
 
     def mark_deleted(self, removed: Iterable[LogSegment], due_ms: int) -> None:
@@ -224,5 +224,5 @@ class LocalLog:
     def close(self) -> None:
         """Let go of all files. Slices that are being sent stay readable."""
         for segment in self.segments:
-            segment.release_file()
+            segment.files.release()
         self.health = ClosedLog(self.directory)

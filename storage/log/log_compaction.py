@@ -20,7 +20,7 @@ from ..cleaner.cleaner import CleanedSegment, Cleaning, CleaningAborted, Unclean
 from ..cleaner.cleaner_config import CleanerConfig
 from ..disk.file_system import sync_directory
 from ..disk.storage_failure import ClosedLog, StorageFailure, refused_or_failed
-from ..segments.log_segment import SWAP_SUFFIX
+from ..segments.segment_files import SWAP_SUFFIX
 from .local_log import LocalLog
 
 
@@ -101,15 +101,15 @@ class LogCompaction:
         local.health.check()
         try:
             if self._has_changed_since(cleaning) or not local.segments.holds(replaced):
-                segment.unlink()
+                segment.files.unlink()
                 raise CleaningAborted(f"{local.directory} has changed meanwhile")
-            segment.rename_files(SWAP_SUFFIX)
+            segment.files.rename(SWAP_SUFFIX)
             due_ms = now_ms + local.config.file_delete_delay_ms
             local.segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
-            segment.rename_files("")
+            segment.files.rename("")
         except OSError as error:
             raise local.health.fail(f"compacting {local.directory}", error) from error
-        segment.release_file()
+        segment.files.release()
         local.segments.replace(replaced, segment)
         local.is_directory_dirty = True
 

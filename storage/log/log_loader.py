@@ -25,16 +25,16 @@ from ..producers.producer_recovery import (
 )
 from ..producers.producer_state import ProducerState
 from ..segments.batch_scan import BatchScan, walk_headers
-from ..segments.log_segment import (
+from ..segments.log_segment import LogSegment
+from ..segments.offset_index import ENTRY as OFFSET_ENTRY
+from ..segments.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
-    LogSegment,
 )
-from ..segments.offset_index import ENTRY as OFFSET_ENTRY
 from ..segments.segment_list import SegmentList
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
@@ -127,7 +127,7 @@ class LogLoader:
         self._load_epochs(epochs, found_epochs, log, log_start_offset)
         producers, replayed = self._load_producers(log)
         for segment in segments:
-            segment.release_file()
+            segment.files.release()
         return LoadedLog(
             log,
             epochs,
@@ -167,7 +167,7 @@ class LogLoader:
         cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
         # While there is a .cleaned, the .swap beside it is an index without its log (see
-        # LogSegment.rename_files). It goes first: alone, it would be taken for the log's own.
+        # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
         keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
         for name in sorted(set(swaps) - set(keep)):
             self._unlink(name)
@@ -248,7 +248,7 @@ class LogLoader:
         active = segments[-1]
         if active in unsound or not active.load_tail():
             self._note(
-                f"the indexes or the end of {active.path} are not as a clean stop leaves them"
+                f"the indexes or the end of {active.files.path} are not as a clean stop leaves them"
             )
             self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
             self._indexes_rebuilt += 1
@@ -281,7 +281,7 @@ class LogLoader:
             # the first, which was not fsynced, did not survive.
             gap = segment.base_offset > expected and not self._may_have_gaps
             if segment.base_offset < expected or gap:
-                self._note(f"{segment.path} begins where {expected} was expected")
+                self._note(f"{segment.files.path} begins where {expected} was expected")
                 self._is_damaged = True
                 return self._delete(segments, number)
             epoch, whole = self._scan(segment, epoch, found_epochs)
@@ -290,7 +290,7 @@ class LogLoader:
             expected = segment.next_offset
             if number < len(segments) - 1:
                 segment.close_indexes()
-                segment.release_file()
+                segment.files.release()
         return segments
 
     def _scan(
@@ -318,7 +318,7 @@ class LogLoader:
             return scan.leader_epoch, True
         self._bytes_truncated += size - segment.size
         self._is_damaged = self._is_damaged or not scan.is_cut
-        self._note(f"{segment.path} cut from {size} to {segment.size} bytes: {scan.reason}")
+        self._note(f"{segment.files.path} cut from {size} to {segment.size} bytes: {scan.reason}")
         return scan.leader_epoch, False
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
@@ -326,7 +326,7 @@ class LogLoader:
         segment.rebuild_indexes()
         segment.next_offset = next_offset
         self._indexes_rebuilt += 1
-        self._note(f"the indexes of {segment.path} were absent or damaged")
+        self._note(f"the indexes of {segment.files.path} were absent or damaged")
 
     def _delete(self, segments: list[LogSegment], start: int) -> list[LogSegment]:
         doomed = segments[start:]
@@ -350,7 +350,7 @@ class LogLoader:
             size=0,
             next_offset=self._log_start_offset,
         )
-        segment.create()
+        segment.files.create()
         return segment
 
     def _load_epochs(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ..disk.file_system import FileSystem, sync_directory
 from ..segments.batch_scan import walk_headers
-from ..segments.log_segment import SNAPSHOT_SUFFIX
+from ..segments.segment_files import SNAPSHOT_SUFFIX
 from ..segments.segment_list import SegmentList
 from .producer_snapshot import read_snapshot
 from .producer_state import ProducerState

@@ -12,12 +12,9 @@ What always holds:
     The log may be longer than the index knows, never shorter: batches are written before their
     entry. Every answer of an index is checked against the batch it points at; a wrong one rebuilds
     both indexes from the log.
-    The log file is opened at first use and its descriptor lives as long as a slice refers to it.
-    A segment knows the suffix its files have while it waits to be swapped in, or to be unlinked, so
-    that whoever still reads it finds them.
 
-Not here: choosing offsets, when to roll or delete (partition_log, retention), recovery across
-segments (log_loader).
+Not here: the files and their names (segment_files), choosing offsets, when to roll or delete
+(partition_log, retention), recovery across segments (log_loader).
 """
 
 from __future__ import annotations
@@ -33,17 +30,7 @@ from ..disk.file_system import File, FileSystem
 from ..log_config import LogConfig
 from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from .frozen_segment import FrozenSegment
-from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
-from .time_index import ENTRY as TIME_ENTRY, TimeIndex
-from .transaction_index import TRANSACTION_INDEX_SUFFIX
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
+from .segment_files import SegmentFiles
 
 BOUNDARIES = 32
 """Batch starts remembered per generation; there are two generations."""
@@ -69,20 +56,17 @@ class LogSegment:
     __slots__ = (
         "_boundaries",
         "_bytes_since_index_entry",
-        "_file",
-        "_file_system",
         "_first_timestamp",
         "_index_interval_bytes",
         "_largest",
         "_max_age_ms",
         "_old_boundaries",
         "_rolls_by",
-        "_suffix",
         "base_offset",
         "created_ms",
+        "files",
         "next_offset",
         "offset_index",
-        "path_prefix",
         "size",
         "time_index",
     )
@@ -100,14 +84,20 @@ class LogSegment:
         index_sizes: tuple[int, int] = (0, 0),
         suffix: str = "",
     ) -> None:
-        self._file_system = file_system
-        self._suffix = suffix
-        self.path_prefix = f"{directory}/{base_offset:020d}"
+        self.files = SegmentFiles(
+            file_system,
+            directory,
+            base_offset,
+            config=config,
+            index_sizes=index_sizes,
+            suffix=suffix,
+        )
+        self.offset_index = self.files.offset_index
+        self.time_index = self.files.time_index
         self.base_offset = base_offset
         self.size = size
         self.next_offset = next_offset
         self.created_ms = now_ms
-        self._file: File | None = None
         self._index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
@@ -116,87 +106,12 @@ class LogSegment:
         self._largest: tuple[int, int] | None = None if size else (NO_TIMESTAMP, base_offset)
         self._boundaries: dict[int, int] = {}
         self._old_boundaries: dict[int, int] = {}
-        self.offset_index = OffsetIndex(
-            file_system,
-            self.path_prefix + INDEX_SUFFIX + suffix,
-            base_offset=base_offset,
-            segment_index_bytes=config.segment_index_bytes,
-            stored=index_sizes[0] // OFFSET_ENTRY.size,
-        )
-        self.time_index = TimeIndex(
-            file_system,
-            self.path_prefix + TIME_INDEX_SUFFIX + suffix,
-            base_offset=base_offset,
-            segment_index_bytes=config.segment_index_bytes,
-            stored=index_sizes[1] // TIME_ENTRY.size,
-        )
-
-    @property
-    def path(self) -> str:
-        return self.path_prefix + LOG_SUFFIX + self._suffix
 
     @property
     def file(self) -> File:
         """The log file, opened now if it was not. Raises OSError."""
-        file = self._file
-        if file is None:
-            try:
-                file = self._file_system.open(self.path)
-            except FileNotFoundError:
-                # A search in another thread may come between a rename and our learning of it.
-                file = self._file_system.open(self.path)
-            self._file = file
-        return file
-
-    def create(self) -> None:
-        """Make the empty log file, throwing away whatever stale files have its name."""
-        self._file = self._file_system.open(self.path, create=True)
-        if self._file.size():
-            self._file.truncate(0)
-        for path in (self.offset_index.path, self.time_index.path):
-            if self._file_system.exists(path):
-                self._file_system.unlink(path)
-
-    def relocate(self, directory: str) -> None:
-        """The files are in `directory` now."""
-        self.path_prefix = f"{directory}/{self.base_offset:020d}"
-        self._name_indexes()
-
-    def rename_files(self, suffix: str) -> list[str]:
-        """Give all files that there are `suffix` in the place of the one they have.
-
-        The log is renamed last when the new suffix says that it takes part in a swap, else first:
-        while there is a .log.swap, all of it can be done again. Returns the new paths. Raises
-        OSError.
-        """
-        order = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX]
-        if suffix == SWAP_SUFFIX:
-            order.reverse()
-        old, self._suffix = self._suffix, suffix
-        self._name_indexes()
-        renamed: list[str] = []
-        for kind in order:
-            path = self.path_prefix + kind
-            if self._file_system.exists(path + old):
-                self._file_system.rename(path + old, path + suffix)
-                renamed.append(path + suffix)
-        return renamed
-
-    def _name_indexes(self) -> None:
-        self.offset_index.path = self.path_prefix + INDEX_SUFFIX + self._suffix
-        self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX + self._suffix
-
-    def unlink(self) -> None:
-        """Remove all files of a segment that never was a part of the log. Raises OSError."""
-        self._file = None
-        for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            path = self.path_prefix + kind + self._suffix
-            if self._file_system.exists(path):
-                self._file_system.unlink(path)
-
-    def release_file(self) -> None:
-        """Let go of the descriptor; slices that still refer to it keep it open."""
-        self._file = None
+        file = self.files.opened
+        return self.files.file if file is None else file
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Write one stamped batch behind the last one.
@@ -205,9 +120,10 @@ class LogSegment:
             OSError: nothing counts as appended, but bytes may be behind `size`: the caller cuts
                 the file back to `size`.
         """
-        file = self._file
+        files = self.files
+        file = files.opened
         if file is None:
-            file = self.file
+            file = files.file
         size = self.size
         file.write_at(batch, size)
         # Offset and size move at once after the write, before anything else can fail, so that no
@@ -272,7 +188,7 @@ class LogSegment:
                 most = min(most, config.max_compaction_lag_ms)
             jitter = min(config.segment_jitter_ms, most)
             if jitter:
-                name = "/".join(self.path_prefix.rsplit("/", 2)[-2:])
+                name = "/".join(self.files.path_prefix.rsplit("/", 2)[-2:])
                 most -= int(crc32c(name.encode())) % jitter
             self._max_age_ms = most
             self._rolls_by = config
@@ -389,15 +305,10 @@ class LogSegment:
         """The largest timestamp of all batches; NO_TIMESTAMP if there is none."""
         return (self._largest or self._load_largest())[0]
 
-    @property
-    def max_timestamp_offset(self) -> int:
-        """The last offset of the first batch that has `max_timestamp`."""
-        return (self._largest or self._load_largest())[1]
-
     def frozen(self) -> FrozenSegment:
         """What is in the segment now, for searches in another thread."""
         return FrozenSegment(
-            lambda: self.file,
+            lambda: self.files.file,
             base_offset=self.base_offset,
             size=self.size,
             largest=self._largest,
@@ -409,7 +320,7 @@ class LogSegment:
     def newest_ms(self) -> int:
         """The age that counts for retention: by timestamp, else when the file last changed."""
         timestamp = self.max_timestamp
-        return timestamp if timestamp >= 0 else self._file_system.modified_ms(self.path)
+        return timestamp if timestamp >= 0 else self.files.modified_ms()
 
     def _load_largest(self) -> tuple[int, int]:
         """Read the closing entry of the time index; rebuild the indexes if it is not true."""
@@ -522,6 +433,6 @@ class LogSegment:
 
     def close_indexes(self) -> None:
         """Write the closing time index entry and all that is buffered. Raises OSError."""
-        self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        self.time_index.maybe_add(*(self._largest or self._load_largest()))
         self.offset_index.write_out()
         self.time_index.write_out()

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import overload
 
 from ..disk.file_system import FileSystem
-from .log_segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment
+from .log_segment import LogSegment
+from .segment_files import DELETED_SUFFIX, SNAPSHOT_SUFFIX
 
 
 class SegmentList:
@@ -83,7 +84,7 @@ class SegmentList:
     def relocate(self, directory: str) -> None:
         """All files are in `directory` now."""
         for segment in self.segments:
-            segment.relocate(directory)
+            segment.files.relocate(directory)
         self._deleted = [
             (due_ms, f"{directory}/{path.rpartition('/')[2]}") for due_ms, path in self._deleted
         ]
@@ -113,9 +114,9 @@ class SegmentList:
         offset `keep_snapshot` stays what it is.
         """
         for segment in reversed(list(removed)):
-            segment.release_file()
-            paths = segment.rename_files(DELETED_SUFFIX)
-            snapshot = segment.path_prefix + SNAPSHOT_SUFFIX
+            segment.files.release()
+            paths = segment.files.rename(DELETED_SUFFIX)
+            snapshot = segment.files.path_prefix + SNAPSHOT_SUFFIX
             if segment.base_offset != keep_snapshot and self._file_system.exists(snapshot):
                 self._file_system.rename(snapshot, snapshot + DELETED_SUFFIX)
                 paths.append(snapshot + DELETED_SUFFIX)

@@ -132,7 +132,7 @@ def test_a_cluster_whose_first_controller_died_right_after_formatting_is_finishe
 ) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
-        await voter.ask(FormatVoter("half-made", (voter.directory.directory_id,)))
+        await voter.ask(FormatVoter("half-made", (voter.directory.identity.directory_id,)))
         await voter.close()
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)

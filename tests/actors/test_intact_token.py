@@ -67,7 +67,7 @@ def host(path: Path) -> PartitionHost:
 def registered(made: PartitionHost) -> str:
     made.directories.assign_identity(cluster_id="c", node_id=1)
     made.logs.begin()
-    return made.directories.directory_id
+    return made.directories.identity.directory_id
 
 
 async def ended(made: PartitionHost, *, clean: bool) -> None:

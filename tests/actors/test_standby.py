@@ -63,7 +63,7 @@ class Broker:
             rack=None,
             machine=self.name,
             name=f"broker/{self.name}/metadata",
-            metadata_directory_id=self.voter.directory.directory_id,
+            metadata_directory_id=self.voter.directory.identity.directory_id,
         )
 
     def does_not_hear(self) -> None:

@@ -50,7 +50,7 @@ class Broker:
 
     @property
     def directory_id(self) -> str:
-        return self.voter.directory.directory_id
+        return self.voter.directory.identity.directory_id
 
     async def lose_disk(self) -> None:
         await self.voter.close()

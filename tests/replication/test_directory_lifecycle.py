@@ -20,7 +20,7 @@ class Memory:
         self._of: set[str] = set()
 
     def token_of(self, directories: LogDirectories) -> "Memory":
-        self._of = {each.directory_id for each in directories.all}
+        self._of = {each.identity.directory_id for each in directories.all}
         return self
 
     def is_valid(self, directory_id: str) -> bool:
@@ -71,7 +71,7 @@ def test_a_directory_that_fails_while_its_logs_are_opened_has_not_all_data() -> 
 
     disk.before = fail
     second = opened(disk, memory)
-    assert [each.is_online for each in second.directories.all] == [True, False]
+    assert [each.health.is_online for each in second.directories.all] == [True, False]
     assert not second.has_all_data
     registered(second)
     memory.ids.clear()  # as a disk that failed and a machine that was started again

@@ -47,7 +47,7 @@ class Node:
     def on_storage_failure(self) -> None:
         """As the replica manager: partitions of a directory that is offline are followed no more."""
         for topic_id, log in self.logs.items():
-            if log.health.failure is not None:
+            if not log.health.is_online:
                 self.fetcher.leave((topic_id, 0))
 
     def work(self, now_ms: int) -> None:

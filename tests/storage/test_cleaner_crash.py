@@ -205,7 +205,7 @@ def test_a_full_disk_ends_a_cleaning_and_harms_nothing() -> None:
             )
     failure = log.compaction.explain_cleaning_failure(cleaning, caught.value)
     assert isinstance(failure, CleaningAborted)
-    assert log.health.failure is None
+    assert log.health.is_online
     assert log.compaction.cleaner_offset == 0
     assert last_values(read_records(log)) == last_values(before)
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
@@ -225,7 +225,7 @@ def test_a_disk_that_fails_in_the_swap_takes_the_directory_offline() -> None:
     disk.before = fail
     with pytest.raises(StorageFailure, match="Input/output error"):
         clean(log)
-    assert log.health.failure is not None
+    assert not log.health.is_online
     assert_whole(killed(disk), before, end_offset)
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_batch_makes_a_log_uncleanable_and_nothing_else() -> None:
     assert isinstance(
         log.compaction.explain_cleaning_failure(cleaning, caught.value), UncleanableLog
     )
-    assert log.health.failure is None
+    assert log.health.is_online
     assert stored_bytes(log) == before
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
 
@@ -261,7 +261,7 @@ def test_a_truncation_during_a_cleaning_ends_it() -> None:
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
     failure = log.compaction.explain_cleaning_failure(cleaning, OSError(5, "Input/output error"))
     assert isinstance(failure, CleaningAborted)
-    assert log.health.failure is None
+    assert log.health.is_online
 
 
 def test_a_log_that_is_renamed_or_closed_during_a_cleaning_takes_nothing_offline() -> None:
@@ -272,11 +272,11 @@ def test_a_log_that_is_renamed_or_closed_during_a_cleaning_takes_nothing_offline
     log.local.relocate("/data/u-0")
     absent = FileNotFoundError(2, "No such file or directory")
     assert isinstance(log.compaction.explain_cleaning_failure(cleaning, absent), CleaningAborted)
-    assert log.health.failure is None
+    assert log.health.is_online
     cleaning = begin(log)
     log.close(clean=False)
     assert isinstance(log.compaction.explain_cleaning_failure(cleaning, absent), CleaningAborted)
-    assert open_log("/data/u-0", file_system=disk, config=CONFIG).health.failure is None
+    assert open_log("/data/u-0", file_system=disk, config=CONFIG).health.is_online
 
 
 def test_retention_during_a_cleaning_wins() -> None:

@@ -223,7 +223,7 @@ def test_aborted_data_goes_at_once_and_its_marker_after_the_horizon(tmp_path: Pa
     committed = follow(log, marker(COMMIT, 9))
     append(log, keyed_batch([(b"c", b"end")]))
     log.local.roll(now_ms=1000)
-    path = log.segments[0].path_prefix + ".txnindex"
+    path = log.segments[0].files.path_prefix + ".txnindex"
     aborted = AbortedTransaction(9, first, last, last)
     Path(path).write_bytes(encode_transaction_index([aborted]))
     clean(log, now_ms=2000)

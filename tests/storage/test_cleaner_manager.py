@@ -124,7 +124,7 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
     log.compaction.note_gap(
         log.log_start_offset
     )  # as begin_cleaning does; then the checkpoint, then segments are replaced
-    first = directory.begin_checkpoint()
+    first = directory.checkpoints.begin()
     assert first is not None
     first.run()
     clean(log)
@@ -136,7 +136,7 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
     log.local.reconfigure(config())
     log.high_watermark = log.log_end_offset
     clean(log)
-    work = directory.begin_checkpoint()
+    work = directory.checkpoints.begin()
     assert work is not None
     work.run()
     checkpoint = tmp_path / "cleaner-offset-checkpoint"

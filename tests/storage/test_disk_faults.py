@@ -216,7 +216,7 @@ def test_a_clean_stop_survives_a_power_loss_right_after_it() -> None:
     content = read_all(log)
     directory.close(clean=True)
     after = LogDirectory.open(disk.crash(), "/data", directory_id="other")
-    assert (after.was_clean, after.cluster_id, after.node_id) == (True, "c", 1)
+    assert (after.was_clean, after.identity.cluster_id, after.identity.node_id) == (True, "c", 1)
     again = after.load_logs(lambda topic: SMALL, now_ms=1)["one", 0]
     assert again.recovery.reasons == ()
     assert again.recovery.segments_scanned == again.recovery.batches_replayed == 0

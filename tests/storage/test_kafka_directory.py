@@ -206,9 +206,9 @@ def test_topic_ids_and_identity_are_kafkas(opened: tuple[Written, LogDirectory])
         assert topic_id is not None
         # librdkafka prints it in the other alphabet of base64.
         assert encode_id(topic_id) == expected.replace("+", "-").replace("/", "_")
-    assert directory.node_id == 1
-    assert directory.cluster_id == "4L6g3nShT-eMCtK--X86sw"
-    assert directory.directory_id != "other"
+    assert directory.identity.node_id == 1
+    assert directory.identity.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+    assert directory.identity.directory_id != "other"
 
 
 def test_there_are_several_segments_and_a_compacted_one(

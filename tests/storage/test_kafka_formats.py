@@ -23,7 +23,9 @@ def test_a_log_file_is_a_sequence_of_batches_to_kafka_python(tmp_path: Path, cod
             sent.append((len(sent), 1000 + record, key, value))
         builder.close()
         log.append_as_leader(bytearray(builder.buffer()), leader_epoch=2, now_ms=1000)
-    records = MemoryRecords(log.segments[0].path_prefix and Path(log.segments[0].path).read_bytes())
+    records = MemoryRecords(
+        log.segments[0].files.path_prefix and Path(log.segments[0].files.path).read_bytes()
+    )
     read = []
     while (batch := records.next_batch()) is not None:
         assert batch.validate_crc()
@@ -36,7 +38,7 @@ def test_a_log_file_is_a_sequence_of_batches_to_kio(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for number in range(5):
         log.append_as_leader(make_batch(number + 1), leader_epoch=3, now_ms=1000)
-    content = Path(log.segments[0].path).read_bytes()
+    content = Path(log.segments[0].files.path).read_bytes()
     position, offset = 0, 0
     while position < len(content):
         batch, size = read_batch(content, position)

@@ -39,8 +39,8 @@ def start(
 
 def make(directories: LogDirectories, partitions: Sequence[int]) -> list[str]:
     """Make the logs of partitions of topic `t`; returns the directory of each."""
-    places = directories.place((TOPIC_ID, partition) for partition in partitions)
-    note = directories.begin_note()
+    places = directories.placements.place((TOPIC_ID, partition) for partition in partitions)
+    note = directories.placements.begin_note()
     if note is not None:
         note.run()
     for (_, partition), directory in places.items():
@@ -68,7 +68,7 @@ def test_new_partitions_go_where_the_fewest_are() -> None:
     directories = start(MemoryFileSystem())
     assert make(directories, [0, 1, 2, 3]) == ["/one", "/two", "/three", "/one"]
     directories.all[1].remove_log("t", 1, unique_id=UUID(int=9), now_ms=0)
-    directories.forget([(TOPIC_ID, 1)])
+    directories.placements.forget([(TOPIC_ID, 1)])
     assert make(directories, [4, 5]) == ["/two", "/two"]
 
 
@@ -92,7 +92,7 @@ def test_all_logs_are_found_again_in_any_order_of_directories() -> None:
         assert log is not None
         assert log.log_end_offset == partition
         assert log.recovery.segments_scanned == 0
-    assert again.begin_note() is None
+    assert again.placements.begin_note() is None
 
 
 def test_a_failing_directory_leaves_the_others_alone() -> None:
@@ -104,8 +104,7 @@ def test_a_failing_directory_leaves_the_others_alone() -> None:
         directories.all[1].logs["t", 1].flushing.flush() or append(directories.all[1].logs["t", 1])
     assert [each.path for each in directories.online] == ["/one", "/three"]
     append(directories.all[0].logs["t", 0])
-    with pytest.raises(KafkaStorageError):
-        directories.check_placed(("t", 1), TOPIC_ID)
+    assert directories.placements.place([(TOPIC_ID, 1)]) == {}
     directories.close(clean=True)
     assert "/one/.kafka_cleanshutdown" in disk.names
     assert "/two/.kafka_cleanshutdown" not in disk.names
@@ -131,12 +130,10 @@ def test_a_partition_of_a_missing_directory_is_never_made_anew(absence: str) -> 
     again = LogDirectories.open(disk, paths, directory_ids=["a", "b", "c"][: len(paths)])
     again.load_logs(lambda topic: CONFIG, now_ms=1000)
     assert again.claim(("t", 1), TOPIC_ID) is None
-    assert again.place([(TOPIC_ID, 1)]) == {}
-    with pytest.raises(KafkaStorageError):
-        again.check_placed(("t", 1), TOPIC_ID)
+    assert again.placements.place([(TOPIC_ID, 1)]) == {}
     assert again.claim(("t", 0), TOPIC_ID) is not None
     # A topic of the same name that was made after the old one was deleted is another topic.
-    assert len(again.place([(UUID(int=8), 1)])) == 1
+    assert len(again.placements.place([(UUID(int=8), 1)])) == 1
     again.close(clean=True)
     disk.before = lambda operation, path: None
     if absence in ("not named", "cannot be read"):
@@ -156,7 +153,7 @@ def test_the_newest_note_counts() -> None:
     assert make(two, [3]) == ["/one"]
     two.close(clean=True)
     without_one = start(disk, ("/two", "/three"))
-    assert without_one.place([(TOPIC_ID, 3), (TOPIC_ID, 0)]) == {}
+    assert without_one.placements.place([(TOPIC_ID, 3), (TOPIC_ID, 0)]) == {}
 
 
 def test_a_second_directory_is_told_of_what_was_there_before_it() -> None:
@@ -165,11 +162,11 @@ def test_a_second_directory_is_told_of_what_was_there_before_it() -> None:
     make(directories, [0])
     directories.close(clean=True)
     two = start(disk, ("/one", "/two"))
-    note = two.begin_note()
+    note = two.placements.begin_note()
     assert note is not None
     note.run()
     two.close(clean=True)
-    assert start(disk, ("/two",)).place([(TOPIC_ID, 0)]) == {}
+    assert start(disk, ("/two",)).placements.place([(TOPIC_ID, 0)]) == {}
 
 
 def test_with_the_last_directory_the_node_cannot_start() -> None:
@@ -205,7 +202,7 @@ def test_the_node_id_is_known_as_long_as_one_directory_is_left() -> None:
     directories.assign_identity(cluster_id="c", node_id=4)
     directories.close(clean=True)
     again = start(disk, ("/four", "/three"))
-    assert (again.cluster_id, again.node_id) == ("c", 4)
+    assert (again.identity.cluster_id, again.identity.node_id) == ("c", 4)
 
 
 def test_the_note_is_on_every_disk_before_the_log_is_there() -> None:
@@ -234,7 +231,7 @@ def test_the_note_is_on_every_disk_before_the_log_is_there() -> None:
         holds = whole.claim(("t", 0), TOPIC_ID) is not None
         whole.close(clean=False)
         if holds:
-            assert start(after, ("/two", "/three")).place([(TOPIC_ID, 0)]) == {}
+            assert start(after, ("/two", "/three")).placements.place([(TOPIC_ID, 0)]) == {}
 
 
 class PowerLoss(BaseException):
@@ -253,7 +250,7 @@ def test_a_full_disk_refuses_a_new_partition_and_stays_online() -> None:
     disk.space = None
     assert make(directories, [1]) == ["/two"]
     again = start(disk.crash(), ("/one", "/three"))
-    assert again.place([(TOPIC_ID, 1)]) == {}
+    assert again.placements.place([(TOPIC_ID, 1)]) == {}
 
 
 # --- moves --------------------------------------------------------------------------------------
@@ -268,8 +265,8 @@ def move(directories: LogDirectories, disk: MemoryFileSystem, *, more: int) -> N
     future.append_as_follower(read_all(log), now_ms=1000)
     future.local.assign_epochs(log.epochs.entries)
     future.flushing.flush()
-    directories.assign((TOPIC_ID, 0), target)
-    note = directories.begin_note()
+    directories.placements.assign((TOPIC_ID, 0), target)
+    note = directories.placements.begin_note()
     assert note is not None
     note.run()
     target.rename_log(future, directory_name("t", 0))
@@ -280,7 +277,7 @@ def move(directories: LogDirectories, disk: MemoryFileSystem, *, more: int) -> N
     target.sync_names()
     future.flushing.flush()
     path = source.retire(log.directory, "t", 0, suffix="-delete", unique_id=UUID(int=1))
-    source.delete_directories([path])
+    source.deletions.delete([path])
 
 
 @pytest.mark.parametrize("more", [0, 3])

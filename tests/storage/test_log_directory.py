@@ -51,7 +51,11 @@ def test_a_new_directory_is_given_its_identity(tmp_path: Path) -> None:
 def test_an_old_directory_keeps_its_own_id(tmp_path: Path) -> None:
     start(tmp_path).close(clean=True)
     directory = start(tmp_path, directory_id="other", cluster_id=None, node_id=None)
-    assert (directory.directory_id, directory.cluster_id, directory.node_id) == (
+    assert (
+        directory.identity.directory_id,
+        directory.identity.cluster_id,
+        directory.identity.node_id,
+    ) == (
         "dir-1",
         "cluster-1",
         3,
@@ -66,7 +70,7 @@ def test_an_identity_can_come_later_and_is_then_kept(tmp_path: Path) -> None:
         directory.assign_identity(node_id=4)
     directory.close(clean=True)
     again = start(tmp_path, cluster_id=None, node_id=None)
-    assert (again.cluster_id, again.node_id) == ("cluster-9", 0)
+    assert (again.identity.cluster_id, again.identity.node_id) == ("cluster-9", 0)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_a_stop_before_the_logs_were_loaded_is_not_clean(tmp_path: Path) -> None
     with_records(tmp_path).close(clean=True)
     directory = LogDirectory.open(OsFileSystem(), str(tmp_path), directory_id="x")
     before = (tmp_path / "recovery-point-offset-checkpoint").read_text()
-    directory.checkpoint()
+    directory.checkpoints.bring_up_to_date()
     directory.close(clean=True)
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == before
     assert not start(tmp_path).was_clean
@@ -168,14 +172,14 @@ def test_checkpoints_are_kafkas_files(tmp_path: Path) -> None:
     log = directory.logs["flights", 0]
     log.flushing.flush()
     log.advance_log_start_offset(2)
-    directory.checkpoint()
+    directory.checkpoints.bring_up_to_date()
     for name, offset in (
         ("recovery-point-offset-checkpoint", 6),
         ("replication-offset-checkpoint", 5),
         ("log-start-offset-checkpoint", 2),
     ):
         assert (tmp_path / name).read_text() == f"0\n1\nflights 0 {offset}\n"
-    assert directory.begin_checkpoint() is None
+    assert directory.checkpoints.begin() is None
     directory.close(clean=False)
     assert start(tmp_path).logs["flights", 0].log_start_offset == 2
 
@@ -210,11 +214,13 @@ def test_a_removed_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     assert not (tmp_path / "flights-0").exists()
     with pytest.raises(KafkaStorageError, match="is closed"):
         log.read(0, max_bytes=1000, up_to=6, min_one_batch=True)
-    assert directory.health.failure is None
+    assert directory.health.is_online
     with pytest.raises(UnknownTopicOrPartition):
         directory.remove_log("flights", 0, unique_id=UUID(int=1), now_ms=1000)
-    assert directory.delete_old_directories(now_ms=1099) == 0
-    assert directory.delete_old_directories(now_ms=1100) == 1
+    assert directory.deletions.take_due(now_ms=1099) == []
+    due = directory.deletions.take_due(now_ms=1100)
+    assert len(due) == 1
+    directory.deletions.delete(due)
     assert not doomed.exists()
     assert piece.file is not None
     assert len(piece.file.read_at(piece.size, piece.position)) == piece.size
@@ -241,7 +247,7 @@ def test_what_is_no_partition_is_left_alone(tmp_path: Path) -> None:
 def test_a_truncation_is_in_the_checkpoint_before_the_log_grows_again(tmp_path: Path) -> None:
     directory = with_records(tmp_path)
     directory.logs["flights", 0].flushing.flush()
-    directory.checkpoint()
+    directory.checkpoints.bring_up_to_date()
     assert directory.truncate_log("flights", 0, 2) > 0
     text = (tmp_path / "recovery-point-offset-checkpoint").read_text()
     assert text == "0\n1\nflights 0 2\n"
@@ -298,7 +304,7 @@ def test_a_log_made_anew_under_its_name_inherits_nothing_from_the_deleted_one(
     former = directory.logs["flights", 0]
     former.flushing.flush()
     former.advance_log_start_offset(5)
-    directory.checkpoint()
+    directory.checkpoints.bring_up_to_date()
     directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
     log = directory.create_log("flights", 0, OTHER_ID, SMALL)
     for name in CHECKPOINTS:
@@ -313,14 +319,14 @@ def test_a_log_made_anew_under_its_name_inherits_nothing_from_the_deleted_one(
 
 def test_a_new_log_costs_no_checkpoint_where_none_of_its_name_was(tmp_path: Path) -> None:
     directory = with_records(tmp_path)
-    directory.checkpoint()
-    assert directory.begin_forgetting([("flights", 0), ("flights", 1)]) is None
+    directory.checkpoints.bring_up_to_date()
+    assert directory.checkpoints.begin_forgetting([("flights", 0), ("flights", 1)]) is None
     directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
-    assert directory.begin_forgetting([("flights", 1)]) is None
-    forgetting = directory.begin_forgetting([("flights", 0)])
+    assert directory.checkpoints.begin_forgetting([("flights", 1)]) is None
+    forgetting = directory.checkpoints.begin_forgetting([("flights", 0)])
     assert forgetting is not None
     forgetting.run()
-    assert directory.begin_forgetting([("flights", 0)]) is None
+    assert directory.checkpoints.begin_forgetting([("flights", 0)]) is None
     directory.close(clean=True)
 
 
@@ -329,7 +335,7 @@ def test_an_earlier_checkpoint_never_takes_the_place_of_a_later_one(tmp_path: Pa
     directory = with_records(tmp_path)
     log = directory.logs["flights", 0]
     log.flushing.flush()
-    waiting = directory.begin_checkpoint()
+    waiting = directory.checkpoints.begin()
     directory.truncate_log("flights", 0, 3)
     assert waiting is not None
     waiting.run()
@@ -343,7 +349,7 @@ def test_a_checkpoint_under_way_when_a_log_is_deleted_does_not_speak_of_its_succ
 ) -> None:
     directory = with_records(tmp_path)
     directory.logs["flights", 0].flushing.flush()
-    waiting = directory.begin_checkpoint()
+    waiting = directory.checkpoints.begin()
     directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
     directory.create_log("flights", 0, OTHER_ID, SMALL)
     assert waiting is not None

@@ -271,7 +271,7 @@ class SimulatedNode:
         self.lifecycle = NodeLifecycle(life, effects, retry_ms=RETRY_MS)
         self._effects = effects
         registration = NodeRegistration(
-            directory_id=self.directories.directory_id,
+            directory_id=self.directories.identity.directory_id,
             incarnation=self.incarnation,
             roles=("broker", "partition"),
             host="host",
@@ -547,7 +547,7 @@ class SimulatedToken:
 
     def __init__(self, memory: set[str], directories: LogDirectories) -> None:
         self._memory = memory
-        self._ids = {each.directory_id for each in directories.all}
+        self._ids = {each.identity.directory_id for each in directories.all}
 
     def is_valid(self, directory_id: str) -> bool:
         return directory_id in self._memory

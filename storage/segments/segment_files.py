@@ -1,0 +1,142 @@
+"""The files of one segment: the log, its two indexes, and the transactions index if there is one.
+
+What always holds:
+    The log file is opened at first use and its descriptor lives as long as a slice refers to it.
+    A segment knows the suffix its files have while it waits to be swapped in, or to be unlinked, so
+    that whoever still reads it finds them.
+
+Not here: what is in them (log_segment, offset_index, time_index).
+"""
+
+from __future__ import annotations
+
+from ..disk.file_system import File, FileSystem
+from ..log_config import LogConfig
+from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
+from .time_index import ENTRY as TIME_ENTRY, TimeIndex
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+
+class SegmentFiles:
+    """The names of a segment's files, and the open log file. Methods raise OSError."""
+
+    __slots__ = (
+        "_base_offset",
+        "_file_system",
+        "_suffix",
+        "offset_index",
+        "opened",
+        "path_prefix",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        index_sizes: tuple[int, int],
+        suffix: str,
+    ) -> None:
+        self._file_system = file_system
+        self._base_offset = base_offset
+        self._suffix = suffix
+        self.opened: File | None = None
+        """The log file, if it is open."""
+        self.path_prefix = f"{directory}/{base_offset:020d}"
+        """Of the paths of all files."""
+        self.offset_index = OffsetIndex(
+            file_system,
+            self.path_prefix + INDEX_SUFFIX + suffix,
+            base_offset=base_offset,
+            segment_index_bytes=config.segment_index_bytes,
+            stored=index_sizes[0] // OFFSET_ENTRY.size,
+        )
+        self.time_index = TimeIndex(
+            file_system,
+            self.path_prefix + TIME_INDEX_SUFFIX + suffix,
+            base_offset=base_offset,
+            segment_index_bytes=config.segment_index_bytes,
+            stored=index_sizes[1] // TIME_ENTRY.size,
+        )
+
+    @property
+    def path(self) -> str:
+        """That of the log file."""
+        return self.path_prefix + LOG_SUFFIX + self._suffix
+
+    @property
+    def file(self) -> File:
+        """The log file, opened now if it was not."""
+        file = self.opened
+        if file is None:
+            try:
+                file = self._file_system.open(self.path)
+            except FileNotFoundError:
+                # A search in another thread may come between a rename and our learning of it.
+                file = self._file_system.open(self.path)
+            self.opened = file
+        return file
+
+    def release(self) -> None:
+        """Let go of the descriptor; slices that still refer to it keep it open."""
+        self.opened = None
+
+    def modified_ms(self) -> int:
+        """When the log file last changed."""
+        return self._file_system.modified_ms(self.path)
+
+    def create(self) -> None:
+        """Make the empty log file, throwing away whatever stale files have its name."""
+        self.opened = self._file_system.open(self.path, create=True)
+        if self.opened.size():
+            self.opened.truncate(0)
+        for path in (self.offset_index.path, self.time_index.path):
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
+
+    def relocate(self, directory: str) -> None:
+        """The files are in `directory` now."""
+        self.path_prefix = f"{directory}/{self._base_offset:020d}"
+        self._name_indexes()
+
+    def rename(self, suffix: str) -> list[str]:
+        """Give all files that there are `suffix` in the place of the one they have.
+
+        The log is renamed last when the new suffix says that it takes part in a swap, else first:
+        while there is a .log.swap, all of it can be done again. Returns the new paths.
+        """
+        order = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX]
+        if suffix == SWAP_SUFFIX:
+            order.reverse()
+        old, self._suffix = self._suffix, suffix
+        self._name_indexes()
+        renamed: list[str] = []
+        for kind in order:
+            path = self.path_prefix + kind
+            if self._file_system.exists(path + old):
+                self._file_system.rename(path + old, path + suffix)
+                renamed.append(path + suffix)
+        return renamed
+
+    def _name_indexes(self) -> None:
+        self.offset_index.path = self.path_prefix + INDEX_SUFFIX + self._suffix
+        self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX + self._suffix
+
+    def unlink(self) -> None:
+        """Remove all files of a segment that never was a part of the log."""
+        self.opened = None
+        for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            path = self.path_prefix + kind + self._suffix
+            if self._file_system.exists(path):
+                self._file_system.unlink(path)
