@@ -24,6 +24,7 @@ ROUNDS = 5
 KEYS = 1_000
 SINGLE = 500_000
 """Records that are sent or read one by one, at most."""
+SAMPLES = 1_000
 TIMEOUT_SECONDS = 60.0
 
 
@@ -76,6 +77,7 @@ def run(bootstrap: str, admin: bradbury.Admin, options: argparse.Namespace) -> N
                 columns=columns,
                 advance=no_progress,
                 key_count=key_count,
+                most_samples=SAMPLES,
             ).seconds
 
         produce(min(count, 10_000), True, 0)
