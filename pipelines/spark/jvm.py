@@ -57,7 +57,8 @@ EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 MASTER_OPTIONS: Final = "spark.ray.raydp_app_master.extraJavaOptions"
 """Java options of RayDP's entry point and its application master."""
 _LOG_FOLDER: Final = "-Dray.logging.dir="
-_LOADED_LIBRARY: Final = re.compile(rb"(/tmp/ray/\d+)/libcore_worker_library_java\.so")
+_RAY_LIBRARY: Final = re.compile(rb"(/tmp/ray/\d+)/libcore_worker_library_java\.so")
+_LZ4_LIBRARY: Final = re.compile(rb"(/\S*/liblz4-java-\d+\.so)")
 
 
 def java_options(
@@ -144,19 +145,24 @@ def check_java() -> int:
 
 
 def remove_loaded_libraries(log_folder: Path) -> None:
-    """Remove this machine's copies of Ray's library that the JVMs of a Ray session have loaded.
+    """Remove this machine's copies of the libraries that the JVMs of a Ray session have loaded.
 
-    Each JVM that joins Ray as a driver unpacks 40 MB into a folder /tmp/ray/<milliseconds> of its
-    own, and leaves it there forever. Once it is loaded nobody opens it again.
+    Each JVM that joins Ray as a driver unpacks Ray's, 40 MB, into a folder /tmp/ray/<milliseconds>
+    of its own, and leaves it there. lz4-java's copy is removed when its JVM ends by itself, but Ray
+    ends JVMs with SIGKILL. Once a library is loaded nobody opens the file again.
 
     log_folder: as for `java_options`; by it the JVMs of the session are known.
     """
-    told = f"{_LOG_FOLDER}{log_folder}".encode()
+    option = f"{_LOG_FOLDER}{log_folder}".encode()
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is somebody else's
-            if told in (process / "cmdline").read_bytes().split(b"\0"):
-                for folder in set(_LOADED_LIBRARY.findall((process / "maps").read_bytes())):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            if option in (process / "cmdline").read_bytes().split(b"\0"):
+                loaded = (process / "maps").read_bytes()
+                for folder in set(_RAY_LIBRARY.findall(loaded)):
                     shutil.rmtree(folder, ignore_errors=True)
+                for library in {os.fsdecode(found) for found in _LZ4_LIBRARY.findall(loaded)}:
+                    Path(library).unlink(missing_ok=True)
+                    Path(f"{library}.lck").unlink(missing_ok=True)
 
 
 def end_idle_java() -> None:

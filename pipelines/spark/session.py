@@ -14,6 +14,7 @@ Why each setting: docs/spark.md.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import re
@@ -144,13 +145,19 @@ def spark(
         )
     if logs is not None:
         remove_loaded_libraries(logs)
+    atexit.unregister(stop_spark)
+    atexit.register(stop_spark)  # before RayDP's own, which was registered when it was imported
     return register(session, bootstrap=servers)
 
 
 def stop_spark() -> None:
     """End the session that `spark` made and its executors. Harmless if there is none."""
-    if "raydp" in sys.modules:
-        sys.modules["raydp"].stop_spark()
+    if "raydp" not in sys.modules:
+        return
+    logs = _log_folder() if is_connected() else None
+    if logs is not None:
+        remove_loaded_libraries(logs)  # lz4 is loaded by the first shuffle
+    sys.modules["raydp"].stop_spark()
 
 
 def local_session(

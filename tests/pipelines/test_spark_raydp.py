@@ -106,3 +106,21 @@ def test_the_work_is_done_by_an_actor_of_the_ray_cluster(spark: SparkSession) ->
     assert work.completed_tasks > 0
     with pytest.raises(SparkUnavailable, match="has a Spark session already"):
         bradbury.spark()
+
+
+def test_the_end_of_a_session_removes_the_libraries_that_its_java_has_unpacked(
+    spark: SparkSession,
+) -> None:
+    """Ray ends the executors' JVMs with SIGKILL; what they would remove at their end stays."""
+    logs = ray._private.worker._global_node.get_logs_dir_path()  # type: ignore[union-attr]
+    assert spark.range(1_000).groupBy((f.col("id") % 7).alias("group")).count().count() == 7
+    unpacked: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"-Dray.logging.dir={logs}" in (process / "cmdline").read_text().split("\0"):
+                found = re.findall(r"/\S*/liblz4-java-\d+\.so", (process / "maps").read_text())
+                unpacked.update(found)
+    assert unpacked
+    stop_spark()
+    left = [path for path in unpacked if Path(path).exists() or Path(f"{path}.lck").exists()]
+    assert left == []
