@@ -75,7 +75,7 @@ def test_a_request_is_told_apart_in_handling_waiting_and_sending() -> None:
     assert (api.requests, api.request_bytes, api.response_bytes) == (1, 100, 1000)
 
 
-class TwoSegments(tuple[int, int]):
+class TwoSegments(tuple[int, int]):  # noqa: SLOT001
     size_in_bytes = 4
 
 
