@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .clients.admin.admin import Admin
     from .clients.consumer.async_consumer import AsyncConsumer
     from .clients.consumer.consumer import Consumer
-    from .clients.consumer.consumer_positions import Wakeup
+    from .clients.consumer.thread_waiter import Wakeup
     from .clients.consumer_group.function import BatchFailed
     from .clients.consumer_group.group import ConsumerGroup
     from .clients.consumer_group.ray_actors import ConsumerActor, ProducerActor
@@ -63,7 +63,7 @@ _OWNERS = {
     "RebalanceListener": ".clients.group.rebalance_listener",
     "RecordMetadata": ".clients.wire.topic_partition",
     "TopicPartition": ".clients.wire.topic_partition",
-    "Wakeup": ".clients.consumer.consumer_positions",
+    "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
     "local": ".launch.local",
     "spark": ".pipelines.spark.session",

@@ -2,6 +2,8 @@
 
 consumer, async_consumer              what users call
 consumer_config                       its settings
-consumer_positions, positions         where it reads, and from where if that is not known
+consumer_positions                    where it reads: seek, pause, positions, lag
+positions                             from where it reads what has no position yet
 poll_steps                            what a poll does between two waits
+thread_waiter                         how its calls wait, and wakeup
 """

@@ -13,7 +13,7 @@ What always holds:
 One thread uses a consumer; fetching and heartbeats go on in the background between its calls.
 
 Not here: rebalances (group_member), what a poll does (poll_steps), positions and lag
-(consumer_positions), transactions of a producer.
+(consumer_positions), waiting (thread_waiter), transactions of a producer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -31,7 +31,7 @@ from ...protocol.errors import InvalidConfig, InvalidGroupId
 from ..fetch.fetch_request import FetchConfig
 from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher
-from ..fetch.record_stream import Chunk, ConsumerRecord, RecordStream, records_of
+from ..fetch.record_stream import ConsumerRecord, RecordStream, records_of
 from ..group.assignor import Assignor
 from ..group.coordinator import Coordinator
 from ..group.group_member import CommitCallback, GivenOffsets, GroupMember, Offsets
@@ -42,16 +42,17 @@ from ..wire.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from ..wire.sampled_stats import Metrics
-from ..wire.topic_partition import OffsetAndMetadata, TopicPartition
+from ..wire.topic_partition import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
-from .consumer_positions import ConsumerPositions, Partition, Wakeup
+from .consumer_positions import ConsumerPositions, Partition
 from .poll_steps import SCHEMA, PollSteps
 from .positions import PositionFinder
+from .thread_waiter import ThreadWaiter, Wakeup
 
 __all__ = ["SCHEMA", "Consumer", "Partition", "Wakeup"]
 
 
-class Consumer(ConsumerPositions):
+class Consumer:
     """Reads topics. Not for several threads at once; closes with `close` or `with`.
 
     Args:
@@ -171,6 +172,10 @@ class Consumer(ConsumerPositions):
             ),
             finder.find,
         )
+        self._waiter = ThreadWaiter(client, self._fetcher)
+        self._positions = ConsumerPositions(
+            client, self._fetcher, self._waiter, isolation=config.isolation_level
+        )
         self._interceptors = ConsumerInterceptors.of(interceptors)
         self._member: GroupMember | None = None
         if config.group is not None:
@@ -243,7 +248,7 @@ class Consumer(ConsumerPositions):
 
     def unsubscribe(self) -> None:
         """Leave the group, or give up what was assigned; committed first, with auto-commit."""
-        self._check_open()
+        self._waiter.check_open()
         if self._member is not None and self._member.is_subscribed:
             self._member.leave(
                 tell=not self._member.is_static,
@@ -273,7 +278,7 @@ class Consumer(ConsumerPositions):
             raise ValueError("a subscribed consumer is given its partitions; it cannot assign any")
         wanted = [TopicPartition(*partition) for partition in partitions]
         for topic, partition in wanted:
-            view = self._run(self._client.topic(topic, partition=partition))
+            view = self._waiter.run(self._client.topic(topic, partition=partition))
             count = len(view.partitions)
             if not 0 <= partition < count:
                 raise ValueError(
@@ -281,6 +286,18 @@ class Consumer(ConsumerPositions):
                 )
         self._steps.read_all_of(())
         self._fetcher.assign(wanted, StartAt.COMMITTED)
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is read now, in order."""
+        return self._positions.assignment()
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions `topic` has.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return self._positions.partitions_for(topic)
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         """Let the next poll begin a rebalance, which a strategy may use to share again."""
@@ -316,7 +333,7 @@ class Consumer(ConsumerPositions):
             KafkaError: the broker, or the group, refuses.
         Cost: about 0.1 us a record of 100 bytes.
         """
-        chunks = self._take(timeout_ms, max_records)
+        chunks = self._waiter.take(self._steps, timeout_ms, max_records)
         for chunk in chunks:
             chunk.hand_out()
         return self._steps.table_of(chunks)
@@ -327,7 +344,7 @@ class Consumer(ConsumerPositions):
         The position moves with each record, so a commit between two covers what was handed out.
         """
         while True:
-            chunks = self._take(timeout_ms, None)
+            chunks = self._waiter.take(self._steps, timeout_ms, None)
             if not chunks:
                 return
             try:
@@ -362,6 +379,87 @@ class Consumer(ConsumerPositions):
             )
         return found
 
+    # --- positions ---------------------------------------------------------------------------
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at `offset`, which may lie outside the log: then poll resets or raises.
+
+        Raises:
+            ValueError: not assigned, or a negative offset.
+        """
+        self._positions.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Go on at the first record there is, in these partitions or in all."""
+        self._positions.seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: Partition) -> None:
+        """Go on after the last record there is, in these partitions or in all."""
+        self._positions.seek_to_end(*partitions)
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+        """Go on at the first record not before a time, or at the end, in these partitions or all.
+
+        Args:
+            timestamp_ms: since 1970.
+        """
+        self._positions.seek_to_time(timestamp_ms, *partitions)
+
+    def pause(self, *partitions: Partition) -> None:
+        """Hand out nothing of these partitions until `resume`; what was fetched is kept."""
+        self._positions.pause(*partitions)
+
+    def resume(self, *partitions: Partition) -> None:
+        self._positions.resume(*partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        """Those that `pause` holds back, in order. A rebalance that takes one away forgets it."""
+        return self._positions.paused()
+
+    def position(self, partition: Partition) -> int:
+        """The offset of the next record to be handed out. It waits until that is known.
+
+        Raises:
+            ValueError: not assigned.
+            OffsetOutOfRange: there is none, and auto_offset_reset is "none".
+            ConnectionFailed: not known within `request_timeout_ms`.
+            Wakeup: `wakeup` was called.
+        """
+        return self._positions.position(partition)
+
+    def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        """The first offset there is, of these partitions or all assigned."""
+        return self._positions.beginning_offsets(*partitions)
+
+    def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        """One past the last record that may be read, of these partitions or all assigned."""
+        return self._positions.end_offsets(*partitions)
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[Partition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record not before a time, by partition; None where there is none.
+
+        Args:
+            timestamps_ms: since 1970, by partition; they need not be assigned.
+        """
+        return self._positions.offsets_for_times(timestamps_ms)
+
+    def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        """Records between the position and the end, of these assigned partitions or all.
+
+        Cost: a request to each leader; see `current_lag`.
+        """
+        return self._positions.lag(*partitions)
+
+    def current_lag(self, partition: Partition) -> int | None:
+        """As `lag`, but as the last fetch saw the end: nothing is asked. None if none has yet.
+
+        Raises:
+            ValueError: not assigned.
+        """
+        return self._positions.current_lag(partition)
+
     # --- committed offsets -------------------------------------------------------------------
 
     def commit(self, offsets: GivenOffsets | None = None) -> None:
@@ -385,7 +483,7 @@ class Consumer(ConsumerPositions):
         member.await_pending(self._request_timeout_ms / 1000)
         began_at = time.monotonic()
         try:
-            self._run(steps)
+            self._waiter.run(steps)
         finally:
             self._steps.metrics.commit_s += time.monotonic() - began_at
         member.call_back()
@@ -424,12 +522,16 @@ class Consumer(ConsumerPositions):
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
         began_at = time.monotonic()
         try:
-            found = self._run(member.offsets.committed(wanted))
+            found = self._waiter.run(member.offsets.committed(wanted))
         finally:
             self._steps.metrics.committed_s += time.monotonic() - began_at
         return {partition: found.get(partition) for partition in wanted}
 
     # --- the end -----------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """End a call that waits, or else the next one, with Wakeup. From any thread or signal."""
+        self._waiter.wakeup()
 
     def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
         """Commit (with enable_auto_commit), leave the group, end. Idempotent.
@@ -442,7 +544,7 @@ class Consumer(ConsumerPositions):
         """
         if self._client.closed:
             return
-        self._woken = False
+        self._waiter.forget_wakeup()
         member = self._member
         try:
             if member is not None:
@@ -468,31 +570,8 @@ class Consumer(ConsumerPositions):
     ) -> None:
         self.close()
 
-    # --- how a poll goes ---------------------------------------------------------------------
-
-    def _take(self, timeout_ms: int | None, max_records: int | None) -> list[Chunk]:
-        """What can be handed out, waited for; empty after `timeout_ms`."""
-        self._check_open()
-        steps = self._steps
-        if timeout_ms is None:
-            steps.check_reads_something()
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        steps.metrics.on_poll()
-        while True:
-            self._raise_if_woken()
-            chunks = steps.take(max_records)
-            left_s = steps.longest_wait_s(deadline)
-            if chunks or left_s == 0:
-                steps.metrics.on_polled()
-                return chunks
-            with steps.condition:
-                steps.condition.wait_for(self._may_go_on, left_s)
-
-    def _may_go_on(self) -> bool:
-        return self._woken or self._steps.may_go_on()
-
     def _group(self, remedy: str) -> GroupMember:
-        self._check_open()
+        self._waiter.check_open()
         if self._member is None:
             raise InvalidGroupId(remedy)
         return self._member

@@ -1,0 +1,95 @@
+"""How a call of a consumer waits on its thread: for an answer, for a time, or until `wakeup`.
+
+A coroutine waits in another way (wire/loop_waiter).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...protocol.errors import KafkaError, RequestTimedOut
+from ..fetch.fetcher import Fetcher
+from ..fetch.record_stream import Chunk
+from ..wire.cluster_client import ClusterClient
+from ..wire.io_thread import Steps
+from .poll_steps import PollSteps
+
+T = TypeVar("T")
+
+
+class Wakeup(Exception):
+    """A call of a consumer was ended by `wakeup`."""
+
+
+class ThreadWaiter:
+    """Used by the consumer's thread; `wakeup` from anywhere."""
+
+    def __init__(self, client: ClusterClient, fetcher: Fetcher) -> None:
+        self.request_timeout_ms = client.config.request_timeout_ms
+        self._client = client
+        self._fetcher = fetcher
+        self._woken = False
+
+    def wakeup(self) -> None:
+        """See Consumer.wakeup."""
+        self._woken = True
+        self._client.io.call_soon(self._fetcher.notify)  # takes no lock here: signal handlers may
+
+    def forget_wakeup(self) -> None:
+        """A `wakeup` that no call has met yet counts no more."""
+        self._woken = False
+
+    def raise_if_woken(self) -> None:
+        """Raises Wakeup once for each `wakeup`."""
+        if self._woken:
+            self._woken = False
+            raise Wakeup("wakeup() was called")
+
+    def check_open(self) -> None:
+        """Raises KafkaError after `close`."""
+        if self._client.closed:
+            raise KafkaError("the consumer is closed")
+
+    def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Until `predicate` holds, `wakeup` is called, or the time of a request is over."""
+        with self._fetcher.condition:
+            self._fetcher.condition.wait_for(
+                lambda: predicate() or self._woken, self.request_timeout_ms / 1000
+            )
+
+    def run(self, steps: Steps[T]) -> T:
+        """The result of `steps`, which go on in the background.
+
+        Raises:
+            Wakeup: `wakeup` was called.
+            RequestTimedOut: no result within `request_timeout_ms`.
+        """
+        future = self._client.io.spawn(steps)
+        fetcher = self._fetcher  # not self: a callback must not keep the consumer
+        future.add_done_callback(lambda _: fetcher.notify())
+        self.wait_for(future.done)
+        if not future.done():
+            self.raise_if_woken()
+            raise RequestTimedOut(f"no result within {self.request_timeout_ms} ms")
+        return future.result()
+
+    def take(
+        self, steps: PollSteps, timeout_ms: int | None, max_records: int | None
+    ) -> list[Chunk]:
+        """What a poll can hand out, waited for; empty after `timeout_ms`."""
+        self.check_open()
+        if timeout_ms is None:
+            steps.check_reads_something()
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        steps.metrics.on_poll()
+        while True:
+            self.raise_if_woken()
+            chunks = steps.take(max_records)
+            left_s = steps.longest_wait_s(deadline)
+            if chunks or left_s == 0:
+                steps.metrics.on_polled()
+                return chunks
+            with steps.condition:
+                steps.condition.wait_for(lambda: self._woken or steps.may_go_on(), left_s)
