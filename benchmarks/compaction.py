@@ -15,10 +15,10 @@ import tempfile
 import time
 from typing import NamedTuple
 
+from bradbury.protocol import kernel_loading
 from bradbury.protocol.records.compression import compress
 from bradbury.protocol.records.record_batch import build_batch
 from bradbury.protocol.varint import encode_varint
-from bradbury.storage.cleaner import cleaner_loops
 from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.cleaner.cleaner_rows import SEED_BYTES
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -75,7 +75,7 @@ def make_batch(codec: int, keys: int) -> bytearray:
 
 
 def run(case: Case, directory: str, size: float) -> str:
-    cleaner_loops.PLAIN_RECORDS = 0 if case.is_compiled else 1 << 60
+    kernel_loading.PLAIN_RECORDS = 0 if case.is_compiled else 1 << 60
     config = LogConfig(cleanup_policy="compact", segment_bytes=64 * 1024**2)
     log = PartitionLog.open(
         OsFileSystem(),

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...clients.wire.cluster_client import ClientConfig, ClusterClient
 from ...protocol.columns.columns import kernels_ready, warm_up
+from ...protocol.kernel_loading import is_worth_it_alone
 from .options import FetchOptions
 
 if TYPE_CHECKING:
     from ...clients.producer.producer import Producer
 
-KERNEL_ROWS = 100_000
 """Rows from which loading the compiled decoder (about a second) pays within one task."""
 
 _frozen: bool | None = None
@@ -47,7 +47,7 @@ def freeze() -> None:
 
 def load_kernels(row_count: int) -> None:
     """Load the compiled decoder if `row_count` rows are worth it."""
-    if row_count >= KERNEL_ROWS and not kernels_ready():
+    if is_worth_it_alone(row_count) and not kernels_ready():
         warm_up()
 
 

@@ -28,7 +28,7 @@ from .columns_encode import (
     encode_by_partition,
     partition_rows,
 )
-from .columns_loops import kernels_ready, load_elsewhere, warm_up
+from .columns_loops import kernels_ready, warm_up
 
 __all__ = [
     "HEADERS_TYPE",
@@ -44,7 +44,6 @@ __all__ = [
     "encode_batches",
     "encode_by_partition",
     "kernels_ready",
-    "load_elsewhere",
     "partition_rows",
     "warm_up",
 ]

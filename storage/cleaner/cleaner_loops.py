@@ -1,17 +1,13 @@
 """Which twin of the cleaner's loops does a cleaning: the plain one until loading the other pays.
 
-Loading numba and the kernels costs about what PLAIN_RECORDS records cost plainly, and 60 MB. So a
-node whose compacted logs are small, as __consumer_offsets on a laptop, never loads them.
+When it does decides protocol/kernel_loading.
 """
 
 from __future__ import annotations
 
+from ...protocol import kernel_loading
 from .cleaner_plain import PlainOffsetMap
 from .cleaner_rows import OffsetMap
-
-PLAIN_RECORDS = 200_000
-
-_plain_records = 0  # threads may lose a count; it only decides when loading pays
 
 
 def make_offset_map(limit: int, seed: bytes, *, record_count: int) -> OffsetMap:
@@ -19,9 +15,7 @@ def make_offset_map(limit: int, seed: bytes, *, record_count: int) -> OffsetMap:
 
     `seed` is SEED_BYTES random bytes.
     """
-    global _plain_records
-    _plain_records += record_count
-    if _plain_records <= PLAIN_RECORDS:
+    if not kernel_loading.is_worth_waiting(record_count):
         return PlainOffsetMap(limit, seed)
     from .cleaner_compiled import CompiledOffsetMap
 

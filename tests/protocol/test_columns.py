@@ -15,6 +15,7 @@ from aiokafka.record.default_records import (
 from hypothesis import HealthCheck, given, settings, strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
+from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns_loops
 from bradbury.protocol.columns.columns import (
     HEADERS_TYPE,
@@ -49,7 +50,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     warm_up()
     if request.param == "plain":
         monkeypatch.setattr(columns_loops, "_compiled", None)
-        monkeypatch.setattr(columns_loops, "PLAIN_RECORDS", 10**12)
+        monkeypatch.setattr(kernel_loading, "PLAIN_RECORDS", 10**12)
     yield request.param
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns_compiled, columns_loops, columns_plain
 from bradbury.protocol.columns.columns import DecodedBatches, decode_batches, warm_up
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
@@ -49,7 +50,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     warm_up()
     if request.param == "plain":
         monkeypatch.setattr(columns_loops, "_compiled", None)
-        monkeypatch.setattr(columns_loops, "PLAIN_RECORDS", 10**12)
+        monkeypatch.setattr(kernel_loading, "PLAIN_RECORDS", 10**12)
     yield request.param
 
 

@@ -8,6 +8,7 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from hypothesis import given, settings, strategies as st
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
+from bradbury.protocol import kernel_loading
 from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.records.record_batch import (
     CONTROL_MASK,
@@ -19,7 +20,6 @@ from bradbury.protocol.records.record_batch import (
     stamp,
 )
 from bradbury.protocol.varint import encode_varint
-from bradbury.storage.cleaner import cleaner_loops
 from bradbury.storage.cleaner.cleaner_compiled import CompiledOffsetMap
 from bradbury.storage.cleaner.cleaner_kernels import siphash
 from bradbury.storage.cleaner.cleaner_plain import PlainOffsetMap
@@ -49,7 +49,7 @@ ABORT, COMMIT = 0, 1
 @pytest.fixture(params=["plain", "compiled"], autouse=True)
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(
-        cleaner_loops, "PLAIN_RECORDS", {"plain": 1 << 60, "compiled": 0}[request.param]
+        kernel_loading, "PLAIN_RECORDS", {"plain": 1 << 60, "compiled": 0}[request.param]
     )
     return str(request.param)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bradbury.storage.cleaner import cleaner_loops
+from bradbury.protocol import kernel_loading
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log_config import LogConfig
 from tests.support.storage.keyed_logs import (
@@ -46,7 +46,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.last_batches: dict[int, tuple[bytearray, int]] = {}
         self.first_met: dict[int, int] = {}
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(cleaner_loops, "PLAIN_RECORDS", self.plain_records)
+        self.patch.setattr(kernel_loading, "PLAIN_RECORDS", self.plain_records)
 
     @initialize()
     def open(self) -> None:

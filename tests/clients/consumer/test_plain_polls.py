@@ -5,6 +5,7 @@ import pytest
 import bradbury
 from bradbury.clients.fetch import record_stream
 from bradbury.clients.wire.topic_partition import TopicPartition
+from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns_loops, columns_plain
 
 COUNT = 400
@@ -74,9 +75,9 @@ def test_nobody_loads_the_kernels_while_another_thread_is_at_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(columns_loops, "_compiled", None)
-    monkeypatch.setattr(columns_loops, "_plain_records", 0)
-    monkeypatch.setattr(columns_loops, "_loading_elsewhere", False)
-    columns_loops.load_elsewhere(loading=True)
-    assert columns_loops.loops_for(10 * columns_loops.PLAIN_RECORDS) is columns_plain
-    columns_loops.load_elsewhere(loading=False)
+    monkeypatch.setattr(kernel_loading, "_plain_records", 0)
+    monkeypatch.setattr(kernel_loading, "_loading_elsewhere", False)
+    kernel_loading.load_elsewhere(loading=True)
+    assert columns_loops.loops_for(10 * kernel_loading.PLAIN_RECORDS) is columns_plain
+    kernel_loading.load_elsewhere(loading=False)
     assert columns_loops.loops_for(1) is not columns_plain

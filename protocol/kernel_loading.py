@@ -1,0 +1,51 @@
+"""When numba and the loops that it compiles are loaded: the one place that decides.
+
+Loading them takes about a second (0.55 s numba, 0.5 s the kernels from the cache on disk, 3.2 s to
+compile them) and 60 MB, the plain loops 3 us a record. So a process that handles few records never
+pays for it: a tool that sends ten lines, a node whose compacted logs are small. One that handles
+many pays once.
+
+Clients do not wait for it: after BACKGROUND_RECORDS a thread of theirs loads them
+(clients/wire/kernels), and all go on plainly meanwhile. Who has no such thread waits, after
+PLAIN_RECORDS.
+
+Not here: the loading itself (columns/columns_loops, storage/cleaner/cleaner_loops).
+"""
+
+from __future__ import annotations
+
+PLAIN_RECORDS = 200_000
+"""Records a process handles plainly before somebody waits for loading: about what that costs."""
+BACKGROUND_RECORDS = 20_000
+"""Records of all clients of a process before a thread loads: 60 ms of plain work."""
+RECORDS_AT_ONCE = 100_000
+"""Of one piece of work, known before it begins: worth loading for it alone."""
+
+_plain_records = 0  # threads may lose a count; it only decides when loading pays
+_client_records = 0
+_loading_elsewhere = False
+
+
+def is_worth_waiting(record_count: int) -> bool:
+    """Whether who handles so many records more is to load the kernels before."""
+    global _plain_records
+    _plain_records += record_count
+    return _plain_records > PLAIN_RECORDS and not _loading_elsewhere
+
+
+def is_worth_a_thread(record_count: int) -> bool:
+    """Whether clients that handle so many records more are to have the kernels loaded beside."""
+    global _client_records
+    _client_records += record_count
+    return _client_records >= BACKGROUND_RECORDS
+
+
+def is_worth_it_alone(record_count: int) -> bool:
+    """Whether one piece of work of so many records is to begin with loading the kernels."""
+    return record_count >= RECORDS_AT_ONCE
+
+
+def load_elsewhere(*, loading: bool) -> None:
+    """Whether another thread loads them now, so that nobody need wait for it here."""
+    global _loading_elsewhere
+    _loading_elsewhere = loading
