@@ -6,4 +6,6 @@ records/    record batches, message sets, compression, as on the wire and in the
 schema, codec, varint, header, message_generator    how messages are described, read and written
 error_code, errors                                  Kafka's codes; our exceptions
 buffer, config_key, partitioner, fetch_session_epoch   what both sides share
+topic_partition             the names of a partition: by topic, by topic id
+kernel_loading              when numba is loaded
 """

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from ..cluster.metadata.metadata_image import PartitionImage, TopicImage
 from ..protocol.errors import KafkaStorageError
+from ..protocol.topic_partition import TopicIdPartition, TopicPartition
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.directories.partition_directory import (
@@ -24,7 +25,6 @@ from ..storage.directories.partition_directory import (
     STRAY_SUFFIX,
     parse_directory_name,
 )
-from ..storage.directories.replica_directories import ReplicaId
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import PartitionLog
 from ..storage.log_config import LogConfig
@@ -32,7 +32,6 @@ from .procedure import OneAtATime, Outcomes, Sequel
 
 logger = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 MAKE_AT_ONCE = 64
 """Logs that one thread makes in a row: enough threads get work, and few jobs are handed out."""
 
@@ -50,7 +49,7 @@ class AssignedPartition(NamedTuple):
         return self.topic.name, self.partition
 
     @property
-    def replica_id(self) -> ReplicaId:
+    def replica_id(self) -> TopicIdPartition:
         return self.topic.topic_id, self.partition
 
 
@@ -234,7 +233,7 @@ class LogManager:
                 work.directory.logs[each.key] = log
                 opened.logs.append((each, log))
 
-    def forget(self, replica_ids: Iterable[ReplicaId]) -> None:
+    def forget(self, replica_ids: Iterable[TopicIdPartition]) -> None:
         """They are not placed here any more."""
         self.directories.placements.forget(replica_ids)
 

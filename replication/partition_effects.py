@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..cluster.metadata.metadata_image import PartitionImage
+from ..protocol.topic_partition import TopicPartition
 from .replica import Replica
 
 
@@ -36,5 +37,5 @@ class Resigned(NamedTuple):
 class ResumeMove(NamedTuple):
     """Go on with a move that a stop has interrupted, if there is one."""
 
-    key: tuple[str, int]
+    key: TopicPartition
     replica: Replica

@@ -49,6 +49,7 @@ from ..protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ..protocol.topic_partition import TopicIdPartition
 from .effects import DeadlineMoved, Effects, SendFetch, SendListOffsets, SuspectNode, WorkingStep
 from .procedure import Procedure, Sequel
 from .replica import Replica
@@ -79,8 +80,6 @@ EXPECTED = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 
-PartitionId = tuple[UUID, int]
-
 
 class FollowedPartition(NamedTuple):
     """A partition to follow: its replica here, and in which epoch the leader leads."""
@@ -90,7 +89,7 @@ class FollowedPartition(NamedTuple):
     leader_epoch: int
 
     @property
-    def partition_id(self) -> PartitionId:
+    def partition_id(self) -> TopicIdPartition:
         return self.topic_id, self.replica.partition
 
     @property
@@ -160,13 +159,13 @@ class ReplicaFetcher:
         self.leader_id = leader_id
         self._node = node
         self._effects = node.effects
-        self._partitions: dict[PartitionId, FollowedPartition] = {}
-        self._asked: dict[PartitionId, FetchPosition] = {}
+        self._partitions: dict[TopicIdPartition, FollowedPartition] = {}
+        self._asked: dict[TopicIdPartition, FetchPosition] = {}
         """What the leader was told last, of all partitions of the session."""
-        self._dirty: dict[PartitionId, None] = {}
+        self._dirty: dict[TopicIdPartition, None] = {}
         """Partitions that the next request must name, in order."""
-        self._delayed: dict[PartitionId, _Delayed] = {}
-        self._forgotten: dict[PartitionId, None] = {}
+        self._delayed: dict[TopicIdPartition, _Delayed] = {}
+        self._forgotten: dict[TopicIdPartition, None] = {}
         self._session = (NO_SESSION, INITIAL_EPOCH)
         self._broker_epoch = node.broker_epoch
         """Of this node, as the session was told it."""
@@ -200,7 +199,7 @@ class ReplicaFetcher:
         self._dirty[partition_id] = None
         self._effects.append(DeadlineMoved(self))
 
-    def leave(self, partition_id: PartitionId) -> None:
+    def leave(self, partition_id: TopicIdPartition) -> None:
         """Ask for it no more; something may still be done to it, while is_working."""
         if self._partitions.pop(partition_id, None) is None:
             return
@@ -581,7 +580,7 @@ class ReplicaFetcher:
             self._delayed[partition_id] = _Delayed(now_ms + backoff_ms, again_ms)
             self._leave_out(partition_id)
 
-    def _leave_out(self, partition_id: PartitionId) -> None:
+    def _leave_out(self, partition_id: TopicIdPartition) -> None:
         """The leader forgets it until it is asked for again."""
         self._dirty.pop(partition_id, None)
         if self._asked.pop(partition_id, None) is not None:

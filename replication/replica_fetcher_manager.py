@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..protocol.topic_partition import TopicIdPartition
 from .effects import WorkingStep
-from .replica_fetcher import FollowedPartition, FollowingNode, PartitionId, ReplicaFetcher
+from .replica_fetcher import FollowedPartition, FollowingNode, ReplicaFetcher
 
 
 class FetcherSettled:
@@ -27,7 +28,7 @@ class ReplicaFetcherManager:
     def __init__(self, node: FollowingNode) -> None:
         self._node = node
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._leaders: dict[PartitionId, int] = {}
+        self._leaders: dict[TopicIdPartition, int] = {}
 
     def follow(self, followed: FollowedPartition, leader_id: int) -> None:
         """Follow this leader from now on. Another one that was followed must have been left."""
@@ -37,11 +38,11 @@ class ReplicaFetcherManager:
         self._leaders[followed.partition_id] = leader_id
         self._fetchers[leader_id].follow(followed)
 
-    def leader_of(self, partition_id: PartitionId) -> int | None:
+    def leader_of(self, partition_id: TopicIdPartition) -> int | None:
         """Who is followed there now."""
         return self._leaders.get(partition_id)
 
-    def leave(self, partition_ids: Iterable[PartitionId]) -> list[FetcherSettled]:
+    def leave(self, partition_ids: Iterable[TopicIdPartition]) -> list[FetcherSettled]:
         """Follow nobody. Returns what to wait for until nothing is done to these any more."""
         concerned: dict[int, None] = {}
         for partition_id in partition_ids:

@@ -29,6 +29,7 @@ from ..protocol.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
+from ..protocol.topic_partition import TopicPartition
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.directories.partition_directory import DELETE_SUFFIX
@@ -46,7 +47,7 @@ from .effects import (
     Reply,
     WorkingStep,
 )
-from .log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager, TopicPartition
+from .log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
 from .partition_effects import LeaderElected, ReplicaClosed, ReplicaOpened, Resigned, ResumeMove
 from .procedure import Procedure, Sequel
 from .replica import Replica

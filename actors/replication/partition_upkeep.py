@@ -24,6 +24,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...cluster.broker_config import BrokerConfig
+from ...protocol.topic_partition import TopicPartition
 from ...replication.log_flusher import FOREVER_MS, LogFlusher
 from ...replication.procedure import Sequel
 from ...replication.replica import Replica
@@ -37,7 +38,6 @@ from .hosted_replica import InThread
 
 logger = logging.getLogger("bradbury.partitions")
 
-TopicPartition = tuple[str, int]
 ROUND_SECONDS = 0.2
 GUARD_SECONDS = 1.0
 DELETION_SECONDS = 10.0

@@ -30,6 +30,7 @@ from ...protocol.errors import (
     LogDirNotFound,
     ReplicaNotAvailable,
 )
+from ...protocol.topic_partition import TopicPartition
 from ...replication.replica import Replica
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
@@ -47,7 +48,6 @@ from .replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger("bradbury.partitions")
 
-TopicPartition = tuple[str, int]
 COPY_BYTES = 1024**2
 LONGEST_WAIT_MS = 1000
 LAST_BYTES = 256 * 1024

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.partition.replication_quota import ReplicationQuota
+from ...protocol.topic_partition import TopicPartition
 from ...replication.replica import Replica
 from ...storage.disk.throttled_replicas import names_replica
 
@@ -25,7 +26,7 @@ class ReplicationThrottle:
 
     def __init__(
         self,
-        replicas: Mapping[tuple[str, int], Replica],
+        replicas: Mapping[TopicPartition, Replica],
         config: BrokerConfig,
         *,
         node_id: Callable[[], int],

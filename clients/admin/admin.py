@@ -30,7 +30,7 @@ from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.io_thread import Steps, wait
 from ..wire.list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
 from ..wire.metadata import Broker, ClusterView, PartitionView
-from ..wire.topic_partition import TopicPartition
+from ..wire.topic_partition import TopicPartition, TopicPartitionLike
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .delete_records import HIGH_WATERMARK, delete_records
 from .group_admin import (
@@ -200,7 +200,7 @@ class Admin:
             self._run(self._see_partitions(topic, total))
 
     def delete_records(
-        self, before: Mapping[tuple[str, int], int | str]
+        self, before: Mapping[TopicPartitionLike, int | str]
     ) -> dict[TopicPartition, int]:
         """Delete the records below an offset; "latest": all there are. They do not come back.
 
@@ -283,7 +283,7 @@ class Admin:
 
     def list_offsets(
         self,
-        partitions: Iterable[tuple[str, int]] | Mapping[tuple[str, int], int | str],
+        partitions: Iterable[TopicPartitionLike] | Mapping[TopicPartitionLike, int | str],
         at: int | str = "latest",
         *,
         isolation_level: str = "read_uncommitted",
@@ -327,7 +327,7 @@ class Admin:
         self._run(alter_replica_log_dirs(self._client, targets))
 
     def elect_leaders(
-        self, partitions: Iterable[tuple[str, int]] | None = None, *, election: str = "preferred"
+        self, partitions: Iterable[TopicPartitionLike] | None = None, *, election: str = "preferred"
     ) -> list[TopicPartition]:
         """Give partitions back to their first replica; those that have a new leader now.
 
@@ -347,7 +347,7 @@ class Admin:
         return self._run(elect_leaders(self._client, election, asked, timeout_ms=timeout_ms))
 
     def alter_partition_reassignments(
-        self, targets: Mapping[tuple[str, int], Iterable[int] | None]
+        self, targets: Mapping[TopicPartitionLike, Iterable[int] | None]
     ) -> None:
         """Give partitions other replicas, more, or fewer; None stops what goes on.
 
@@ -369,7 +369,7 @@ class Admin:
         self._run(alter_partition_reassignments(self._client, wanted, timeout_ms=timeout_ms))
 
     def list_partition_reassignments(
-        self, partitions: Iterable[tuple[str, int]] | None = None
+        self, partitions: Iterable[TopicPartitionLike] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Those that go on, in order; of some partitions, or of all."""
         asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
@@ -417,7 +417,7 @@ class Admin:
         return self._run(steps)[group_id]
 
     def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
+        self, group_id: str, offsets: Mapping[TopicPartitionLike, int | CommittedOffset]
     ) -> None:
         """Set where a group goes on. A group that is not there is made.
 
@@ -436,7 +436,7 @@ class Admin:
         timeout_ms = self._timeout_ms
         self._run(alter_group_offsets(self._client, group_id, wanted, timeout_ms=timeout_ms))
 
-    def delete_group_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartitionLike]) -> None:
         """Forget where a group was in these partitions.
 
         Raises:

@@ -13,10 +13,10 @@ from ..fetch.fetch_state import UNKNOWN_OFFSET, StartAt, StartAtTime, StartPoint
 from ..fetch.fetcher import Fetcher
 from ..wire.cluster_client import ClusterClient
 from ..wire.list_offsets import EARLIEST, LATEST, list_offsets
-from ..wire.topic_partition import OffsetAndTimestamp, TopicPartition
+from ..wire.topic_partition import OffsetAndTimestamp, TopicPartition, TopicPartitionLike
 from .thread_waiter import ThreadWaiter
 
-Partition = TopicPartition | tuple[str, int]
+Partition = TopicPartitionLike
 
 
 class ConsumerPositions:

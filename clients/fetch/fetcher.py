@@ -33,7 +33,7 @@ from ..wire.connection import Address
 from ..wire.io_thread import Steps, Timer
 from ..wire.metadata import Broker
 from ..wire.observed_condition import ObservedCondition
-from ..wire.topic_partition import TopicPartition
+from ..wire.topic_partition import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
 from .fetch_request import Asked, FetchConfig, fetch_request, last_batch
 from .fetch_state import (
@@ -133,20 +133,20 @@ class Fetcher:
         with self.condition:
             return dict(self._states)
 
-    def state(self, key: tuple[str, int]) -> FetchState:
+    def state(self, key: TopicPartitionLike) -> FetchState:
         """Raises ValueError: the partition is not assigned."""
         state = self._states.get(TopicPartition(*key))
         if state is None:
             raise ValueError(f"{key[0]}-{key[1]} is not assigned to this consumer")
         return state
 
-    def seek(self, key: tuple[str, int], offset: int) -> None:
+    def seek(self, key: TopicPartitionLike, offset: int) -> None:
         with self.condition:
             self.state(key).seek(offset)
             self._drop_stale()
         self.wake()
 
-    def restart(self, key: tuple[str, int], start_at: StartPoint) -> None:
+    def restart(self, key: TopicPartitionLike, start_at: StartPoint) -> None:
         with self.condition:
             self.state(key).restart(start_at)
             self._drop_stale()
@@ -161,7 +161,7 @@ class Fetcher:
             self._drop_stale()
         self.wake()
 
-    def set_paused(self, key: tuple[str, int], *, paused: bool) -> None:
+    def set_paused(self, key: TopicPartitionLike, *, paused: bool) -> None:
         with self.condition:
             self.state(key).paused = paused
             self.condition.notify_all()

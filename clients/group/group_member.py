@@ -42,7 +42,7 @@ from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.interceptors import ConsumerInterceptors
 from ..wire.io_thread import Steps
-from ..wire.topic_partition import OffsetAndMetadata, TopicPartition
+from ..wire.topic_partition import OffsetAndMetadata, TopicPartition, TopicPartitionLike
 from .consumer_protocol import NO_GENERATION
 from .coordinator import Coordinator
 from .group_offsets import GroupOffsets
@@ -58,8 +58,8 @@ LEAVING_COMMIT_MS: Final = 5_000
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 GivenOffsets = (
     Mapping[TopicPartition, int | OffsetAndMetadata]
-    | Mapping[tuple[str, int], int | OffsetAndMetadata]
-    | Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
+    | Mapping[TopicPartitionLike, int | OffsetAndMetadata]
+    | Mapping[TopicPartitionLike, int | OffsetAndMetadata]
 )
 CommitCallback = Callable[[Offsets, Exception | None], None]
 """callback(offsets, error): the commit ended, well if `error` is None."""

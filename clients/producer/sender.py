@@ -36,7 +36,7 @@ from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
 from ..wire.io_thread import Steps, Timer
 from ..wire.metadata import ClusterView
-from ..wire.topic_partition import BatchMetadata, OffsetRange, TopicPartition
+from ..wire.topic_partition import BatchMetadata, OffsetRange, TopicPartition, TopicPartitionLike
 from .accumulator import Accumulator, TopicBuffer
 from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
 from .produce_request import MAX_VERSION, MIN_VERSION, encode_produce
@@ -246,7 +246,7 @@ class Sender:
 
     def _send(self, connection: Connection, queues: list[PartitionQueue]) -> None:
         identity = self._identity if self._config.idempotent else None
-        batches: dict[tuple[str, int], ProducerBatch] = {}
+        batches: dict[TopicPartitionLike, ProducerBatch] = {}
         topics: dict[str, list[tuple[int, Buffer]]] = {}
         for queue in queues:
             batch = queue.take(identity)
@@ -273,7 +273,7 @@ class Sender:
     def _on_response(
         self,
         future: Future[ProduceResponse],
-        batches: dict[tuple[str, int], ProducerBatch],
+        batches: dict[TopicPartitionLike, ProducerBatch],
         sent_at: float,
     ) -> None:
         error = future.exception()
@@ -295,7 +295,7 @@ class Sender:
         self._pump_soon()
 
     def _on_answers(
-        self, response: ProduceResponse, batches: dict[tuple[str, int], ProducerBatch]
+        self, response: ProduceResponse, batches: dict[TopicPartitionLike, ProducerBatch]
     ) -> None:
         for topic in response.responses:
             for answer in topic.partition_responses:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...protocol import topic_partition
+
 
 class TopicPartition(NamedTuple):
     """One partition of a topic. A plain (topic, partition) pair equals it and does as well."""
@@ -14,6 +16,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+TopicPartitionLike = topic_partition.TopicPartition
+"""What the clients take: a TopicPartition, or a plain pair."""
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -23,9 +23,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from ...protocol.topic_partition import TopicPartition
 from ..group_records import NO_TIMESTAMP, OffsetCommitKey, OffsetCommitValue, OffsetRecord
-
-TopicPartition = tuple[str, int]
 
 
 class GroupOffsets:

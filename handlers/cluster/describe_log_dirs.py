@@ -14,11 +14,12 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.log_dirs_port import LogDirState
 
-Wanted = set[tuple[str, int]]
+Wanted = set[TopicPartition]
 
 
 async def handle(

@@ -34,6 +34,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import FoundOffset, LeaderReplica
@@ -98,7 +99,7 @@ async def _answer(
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
     context: RequestContext,
-    repeated: set[tuple[str, int]],
+    repeated: set[TopicPartition],
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, offset=-1, timestamp=-1, leader_epoch=-1

@@ -37,6 +37,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 from ...clients.producer.producer import Producer
 from ...clients.wire.topic_partition import BatchMetadata
 from ...protocol.errors import UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from . import worker
 from .arrow import HEADERS
 from .failure import told_in_one_line, unknown_topic
@@ -62,7 +63,7 @@ class Written(WriterCommitMessage):
     """What one task wrote. ends: one past the last offset for each (topic, partition)."""
 
     row_count: int
-    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -141,7 +142,7 @@ def write_rows(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> Wri
     producer: Producer | None = None
     worker.freeze()
     open_batches: deque[Future[BatchMetadata]] = deque()
-    ends: Counter[tuple[str, int]] = Counter()
+    ends: Counter[TopicPartition] = Counter()
     row_count = 0
     try:
         for batch in iterator:
@@ -202,7 +203,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
         yield name, batch if len(topics) == 1 else batch.filter(pc.equal(names, name))
 
 
-def _take(done: Future[BatchMetadata], ends: Counter[tuple[str, int]]) -> None:
+def _take(done: Future[BatchMetadata], ends: Counter[TopicPartition]) -> None:
     metadata = done.result()
     for one in metadata.ranges:
         key = (metadata.topic, one.partition)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from ...protocol.topic_partition import TopicPartition
 from ..disk.checkpoint_file import read_offsets, write_offsets
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import DirectoryHealth, refused_or_failed
@@ -31,7 +32,6 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
-TopicPartition = tuple[str, int]
 MakeLock = Callable[[], AbstractContextManager[object]]
 Offsets = dict[TopicPartition, int]
 

@@ -26,6 +26,7 @@ from contextlib import nullcontext
 from uuid import UUID
 
 from ...protocol.errors import KafkaStorageError
+from ...protocol.topic_partition import TopicPartition
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import (
     DataDirectoryError,
@@ -35,7 +36,7 @@ from ..disk.storage_failure import (
 from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
 from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
-from .directory_checkpoints import MakeLock, TopicPartition
+from .directory_checkpoints import MakeLock
 from .directory_identity import DirectoryIdentity
 from .log_directory import LogDirectory
 from .partition_directory import DELETE_SUFFIX, directory_name

@@ -30,6 +30,7 @@ from os.path import dirname
 from uuid import UUID
 
 from ...protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from ..disk.checkpoint_file import write_atomically
 from ..disk.file_system import File, FileSystem, sync_directory
 from ..disk.storage_failure import (
@@ -46,7 +47,6 @@ from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
 from .directory_checkpoints import (
     DirectoryCheckpoints,
     MakeLock,
-    TopicPartition,
 )
 from .directory_deletions import DirectoryDeletions, remove_directory
 from .directory_identity import (

@@ -18,6 +18,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from uuid import UUID
 
+from ...protocol.topic_partition import TopicPartition
 from ..disk.checkpoint_file import write_atomically
 from ..disk.file_system import FileSystem, read_file
 
@@ -35,7 +36,7 @@ def directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def parse_directory_name(name: str) -> tuple[str, int] | None:
+def parse_directory_name(name: str) -> TopicPartition | None:
     """(topic, partition), or None if no partition's directory is called this."""
     found = _NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
@@ -46,7 +47,7 @@ def future_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
     return f"{topic}-{partition}.{unique_id.hex}{FUTURE_SUFFIX}"
 
 
-def parse_future_directory_name(name: str) -> tuple[str, int] | None:
+def parse_future_directory_name(name: str) -> TopicPartition | None:
     """(topic, partition), or None if this is no copy's name."""
     found = _FUTURE_NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))

@@ -21,9 +21,9 @@ believed; the note is mended. With a single directory there is no note: who shou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from uuid import UUID
 
 from ...protocol.errors import KafkaStorageError
+from ...protocol.topic_partition import TopicIdPartition
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import StorageFailure, refused_or_failed
@@ -33,11 +33,8 @@ from .partition_directory import decode_id, encode_id
 FILE_NAME = "replica-directories"
 GENERATION = "generation"
 
-ReplicaId = tuple[UUID, int]
-"""Topic id and partition: a topic that was deleted and made again is another one."""
 
-
-def read_placements(file_system: FileSystem, path: str) -> tuple[int, dict[ReplicaId, str]]:
+def read_placements(file_system: FileSystem, path: str) -> tuple[int, dict[TopicIdPartition, str]]:
     """(generation, directory ids) as the directory `path` tells it; generation 0 if it does not."""
     entries = read_checkpoint(file_system, f"{path}/{FILE_NAME}")
     if not entries or entries[0][0] != GENERATION:
@@ -54,14 +51,14 @@ def read_placements(file_system: FileSystem, path: str) -> tuple[int, dict[Repli
 
 
 def write_placements(
-    file_system: FileSystem, path: str, generation: int, placements: Mapping[ReplicaId, str]
+    file_system: FileSystem, path: str, generation: int, placements: Mapping[TopicIdPartition, str]
 ) -> None:
     """Durably. Raises OSError."""
     lines = [f"{GENERATION} {generation}", *_lines(placements.items())]
     write_checkpoint(file_system, f"{path}/{FILE_NAME}", lines)
 
 
-def _lines(placements: Iterable[tuple[ReplicaId, str]]) -> Iterable[str]:
+def _lines(placements: Iterable[tuple[TopicIdPartition, str]]) -> Iterable[str]:
     return (
         f"{encode_id(topic_id)} {partition} {directory_id}"
         for (topic_id, partition), directory_id in placements
@@ -79,8 +76,8 @@ class ReplicaPlacements:
         self._directories = directories
         self._is_single = is_single
         self._generation = 0
-        self._placements: dict[ReplicaId, str] = {}
-        self._noted: dict[ReplicaId, str] = {}
+        self._placements: dict[TopicIdPartition, str] = {}
+        self._noted: dict[TopicIdPartition, str] = {}
 
     @property
     def _online(self) -> list[LogDirectory]:
@@ -94,18 +91,18 @@ class ReplicaPlacements:
                 self._generation, self._placements = generation, placements
         self._noted = dict(self._placements)
 
-    def directory_id_of(self, replica: ReplicaId) -> str | None:
+    def directory_id_of(self, replica: TopicIdPartition) -> str | None:
         """The directory that a partition is in by the note, which may not be online."""
         return self._placements.get(replica)
 
-    def place(self, replicas: Iterable[ReplicaId]) -> dict[ReplicaId, LogDirectory]:
+    def place(self, replicas: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, LogDirectory]:
         """Choose a directory for each new partition. begin_note() comes next, then make_log.
 
         A partition that is, by the note, in a directory that is not online is omitted.
         """
         online = {each.identity.directory_id: each for each in self._online}
         counts = {directory_id: len(each.logs) for directory_id, each in online.items()}
-        chosen: dict[ReplicaId, LogDirectory] = {}
+        chosen: dict[TopicIdPartition, LogDirectory] = {}
         for replica in replicas:
             directory_id = self._placements.get(replica)
             if directory_id is None:
@@ -119,11 +116,11 @@ class ReplicaPlacements:
             self._placements[replica] = directory_id
         return chosen
 
-    def assign(self, replica: ReplicaId, directory: LogDirectory) -> None:
+    def assign(self, replica: TopicIdPartition, directory: LogDirectory) -> None:
         """Its log is in `directory`, or a move begins to take over: begin_note() comes next."""
         self._placements[replica] = directory.identity.directory_id
 
-    def forget(self, replicas: Iterable[ReplicaId]) -> None:
+    def forget(self, replicas: Iterable[TopicIdPartition]) -> None:
         """Partitions that are deleted; the note says so when it is written next."""
         for replica in replicas:
             self._placements.pop(replica, None)
@@ -141,7 +138,7 @@ class ReplicaPlacements:
             self._on_note_written,
         )
 
-    def _on_note_written(self, placements: dict[ReplicaId, str]) -> None:
+    def _on_note_written(self, placements: dict[TopicIdPartition, str]) -> None:
         self._noted = placements
 
 
@@ -155,8 +152,8 @@ class NoteWork:
         file_system: FileSystem,
         directories: Sequence[LogDirectory],
         generation: int,
-        placements: dict[ReplicaId, str],
-        on_written: Callable[[dict[ReplicaId, str]], None],
+        placements: dict[TopicIdPartition, str],
+        on_written: Callable[[dict[TopicIdPartition, str]], None],
     ) -> None:
         self._file_system = file_system
         self._directories = directories

@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os.path import dirname
 
+from ...protocol.topic_partition import TopicPartition
 from .file_system import FileSystem, read_file, sync_directory
 
 CHECKPOINT_VERSION = 0
 
-OffsetsByPartition = dict[tuple[str, int], int]
+OffsetsByPartition = dict[TopicPartition, int]
 
 
 def write_atomically(
@@ -68,7 +69,7 @@ def read_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | Non
 
 
 def write_offsets(
-    file_system: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]
+    file_system: FileSystem, path: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Replace an offset checkpoint (topic, partition) -> offset, durably. Raises OSError."""
     entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]

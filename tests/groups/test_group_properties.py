@@ -26,6 +26,7 @@ from bradbury.groups.effects import (
 )
 from bradbury.groups.group_counters import MemberMemory
 from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.tests.support.groups.group_driver import G, GroupDriver, subscription
 
 PARTITIONS = 6
@@ -48,10 +49,10 @@ class Groups(RuleBasedStateMachine):
         self.instances: dict[str, str | None] = defaultdict(lambda: None)
         self.joins: dict[int, str | None] = {}
         self.syncs: dict[int, tuple[str, int]] = {}
-        self.commits: dict[int, dict[tuple[str, int], int]] = {}
+        self.commits: dict[int, dict[TopicPartition, int]] = {}
         self.deletions: list[int] = []
-        self.offset_deletions: dict[int, tuple[str, int]] = {}
-        self.offsets: dict[tuple[str, int], int] = {}
+        self.offset_deletions: dict[int, TopicPartition] = {}
+        self.offsets: dict[TopicPartition, int] = {}
         self.life = 0
         self.last_generation = (0, 0)
         self.owners: dict[tuple[int, int, int], str] = {}

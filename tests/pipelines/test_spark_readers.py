@@ -29,6 +29,7 @@ from bradbury.pipelines.spark.batch_reader import PushdownBatchReader
 from bradbury.pipelines.spark.failure import DataLoss, told_in_one_line
 from bradbury.pipelines.spark.source import BradburyDataSource
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
+from bradbury.protocol.topic_partition import TopicPartition
 
 NewTopic = Callable[..., str]
 
@@ -264,7 +265,7 @@ def test_an_empty_topic_is_an_empty_batch(bootstrap: str, new_topic: NewTopic) -
 @pytest.fixture
 def shortened(
     bootstrap: str, admin: bradbury.Admin, producer: bradbury.Producer, new_topic: NewTopic
-) -> tuple[str, int]:
+) -> TopicPartition:
     """A topic of 1000 records whose first ones retention has removed: (name, first offset left)."""
     topic = new_topic(segment_bytes="2048", retention_bytes="4096")
     for start in range(0, 1_000, 20):
@@ -281,7 +282,7 @@ def shortened(
 
 
 def test_records_that_are_gone_are_an_error_unless_their_loss_is_accepted(
-    bootstrap: str, shortened: tuple[str, int]
+    bootstrap: str, shortened: TopicPartition
 ) -> None:
     topic, first = shortened
     start = json.dumps({topic: {"0": 0}})
@@ -292,7 +293,7 @@ def test_records_that_are_gone_are_an_error_unless_their_loss_is_accepted(
 
 
 def test_records_that_went_after_planning_are_noticed_by_the_task(
-    bootstrap: str, shortened: tuple[str, int]
+    bootstrap: str, shortened: TopicPartition
 ) -> None:
     topic, first = shortened
     planned, end = {topic: {"0": 0}}, {topic: {"0": 1_000}}

@@ -174,7 +174,7 @@ def test_kafka_python_reads_our_subscription_and_assignment() -> None:
 
 
 @given(st.lists(st.tuples(topics, st.integers(0, 50)), unique=True))
-def test_an_assignment_comes_back(partitions: list[tuple[str, int]]) -> None:
+def test_an_assignment_comes_back(partitions: list[TopicPartition]) -> None:
     decoded = decode_assignment(encode_assignment(TopicPartition(*one) for one in partitions))
     assert sorted(decoded) == sorted(partitions)
 

@@ -19,11 +19,12 @@ from bradbury.protocol.messages.fetch import (
     FetchTopic,
 )
 from bradbury.protocol.records.records import encode_records
+from bradbury.protocol.topic_partition import TopicPartition
 
 from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
-from ..world.simulated_replica import Batch, PartitionId, batches_of
+from ..world.simulated_replica import Batch, batches_of
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -38,7 +39,9 @@ MOVES = 0.1
 class Client:
     """A process on a machine of its own that knows the leader as some node has last told it."""
 
-    def __init__(self, cluster: SimulatedCluster, machine: int, partition_id: PartitionId) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartition
+    ) -> None:
         self.cluster = cluster
         self.partition_id = partition_id
         self.process = Process(cluster.clock, machine, f"m{machine}")
@@ -72,7 +75,11 @@ class Producer(Client):
     """producer_id -1: not idempotent, acks=1."""
 
     def __init__(
-        self, cluster: SimulatedCluster, machine: int, partition_id: PartitionId, producer_id: int
+        self,
+        cluster: SimulatedCluster,
+        machine: int,
+        partition_id: TopicPartition,
+        producer_id: int,
     ) -> None:
         super().__init__(cluster, machine, partition_id)
         self.producer_id = producer_id
@@ -197,7 +204,7 @@ class Reader(Client):
         self,
         cluster: SimulatedCluster,
         machine: int,
-        partition_id: PartitionId,
+        partition_id: TopicPartition,
         *,
         reads_anywhere: bool = False,
     ) -> None:

@@ -28,10 +28,11 @@ from bradbury.cluster.metadata.metadata_records import decode_metadata_record
 from bradbury.controller.controller_calls import AllocateProducerIds, ControllerCall
 from bradbury.protocol.records.record_batch import read_header
 from bradbury.protocol.records.records import iterate_records
+from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
-from ..world.simulated_replica import Batch, PartitionId, SimulatedReplica, batches_of, read_batches
+from ..world.simulated_replica import Batch, SimulatedReplica, batches_of, read_batches
 
 if TYPE_CHECKING:
     from bradbury.controller.metadata_leader import MetadataLeader
@@ -47,7 +48,9 @@ KEPT_LINES = 4_000
 class Violation(AssertionError):
     """Something that must always hold did not. `partition_id` if it is about one."""
 
-    def __init__(self, invariant: str, text: str, partition_id: PartitionId | None = None) -> None:
+    def __init__(
+        self, invariant: str, text: str, partition_id: TopicPartition | None = None
+    ) -> None:
         super().__init__(f"{invariant}: {text}")
         self.invariant, self.partition_id = invariant, partition_id
 
@@ -74,7 +77,7 @@ class Ledger:
 class Oracle:
     """Told by the simulated parts what they do. Raises Violation."""
 
-    def __init__(self, cluster: SimulatedCluster, partitions: list[PartitionId]) -> None:
+    def __init__(self, cluster: SimulatedCluster, partitions: list[TopicPartition]) -> None:
         self._cluster = cluster
         self.ledgers = {partition_id: Ledger() for partition_id in partitions}
         self.image = MetadataImage()
@@ -83,22 +86,22 @@ class Oracle:
         """The committed metadata log: its batches by their first offset."""
         self._entries_end = 0
         self._producer_ids: set[tuple[int, int]] = set()
-        self._leaders: dict[tuple[PartitionId, int], tuple[int, int]] = {}
+        self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._owners: dict[tuple[str, int], str] = {}
         self._sent: dict[int, str] = {}
         self._verified: dict[SimulatedReplica, int] = {}
-        self.lines: list[tuple[int, PartitionId | None, str]] = []
+        self.lines: list[tuple[int, TopicPartition | None, str]] = []
         self.elections = 0
         self.truncations = 0
         self.reassignments = 0
 
-    def note(self, partition_id: PartitionId | None, text: str) -> None:
+    def note(self, partition_id: TopicPartition | None, text: str) -> None:
         """A line of the transcript."""
         self.lines.append((self._cluster.clock.now_ms, partition_id, text))
         if len(self.lines) > 2 * KEPT_LINES:
             del self.lines[:KEPT_LINES]
 
-    def transcript(self, partition_id: PartitionId | None, count: int = 40) -> list[str]:
+    def transcript(self, partition_id: TopicPartition | None, count: int = 40) -> list[str]:
         """The last lines about a partition, and those about no single one."""
         found = [
             f"{at:7d} ms  {text}"
@@ -109,7 +112,9 @@ class Oracle:
 
     # --- replicas --------------------------------------------------------------------------------
 
-    def on_opened(self, node: SimulatedNode, partition_id: PartitionId, log: PartitionLog) -> None:
+    def on_opened(
+        self, node: SimulatedNode, partition_id: TopicPartition, log: PartitionLog
+    ) -> None:
         self.note(
             partition_id,
             f"node {node.node_id} opens its log: end {log.log_end_offset}, "
@@ -291,7 +296,7 @@ class Oracle:
                 self._check_change(partition_id, old, new)
 
     def _check_change(
-        self, partition_id: PartitionId, old: PartitionImage | None, new: PartitionImage
+        self, partition_id: TopicPartition, old: PartitionImage | None, new: PartitionImage
     ) -> None:
         ledger, nodes = self.ledgers[partition_id], self.image.nodes
         self.note(
@@ -340,7 +345,7 @@ class Oracle:
         if new.recovering and not ledger.is_damaged:
             raise Violation("R3", f"an unclean election: {new}", partition_id)
 
-    def _forgive(self, partition_id: PartitionId, ledger: Ledger) -> None:
+    def _forgive(self, partition_id: TopicPartition, ledger: Ledger) -> None:
         """Who is in sync and has all that is committed has made up for what it had lost. One that
         is dead has not, though its leader may not know yet.
         """
@@ -482,7 +487,7 @@ class Oracle:
                 raise Violation("end", "the logs are not what was committed", partition_id)
             self._check_sequences(partition_id, logs[0])
 
-    def _check_sequences(self, partition_id: PartitionId, log: list[Batch]) -> None:
+    def _check_sequences(self, partition_id: TopicPartition, log: list[Batch]) -> None:
         expected: dict[int, int] = {}
         for batch in log:
             if batch.producer_id < 0:
@@ -497,7 +502,7 @@ class Oracle:
             expected[batch.producer_id] = batch.base_sequence + count
 
 
-def check_log(log: PartitionLog, partition_id: PartitionId) -> None:
+def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:
     if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
         raise Violation(
             "L3",
@@ -509,7 +514,7 @@ def check_log(log: PartitionLog, partition_id: PartitionId) -> None:
         raise Violation("L3", f"recovery point {log.flushing.recovery_point}", partition_id)
 
 
-def check_derived(log: PartitionLog, found: list[Batch], partition_id: PartitionId) -> None:
+def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartition) -> None:
     """Epochs and producers are those of the records."""
     epochs: list[tuple[int, int]] = []
     last: dict[int, list[int]] = {}

@@ -33,6 +33,7 @@ from bradbury.groups.classic.group_state import GroupState
 from bradbury.protocol.errors import KafkaError
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
+from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log_config import LogConfig
 
 from ..clients.simulated_clients import Producer, Reader
@@ -44,7 +45,7 @@ from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults, Swarm
 from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
-from .simulated_replica import PartitionId, SimulatedReplica
+from .simulated_replica import SimulatedReplica
 from .simulated_voter import ask_at_once, open_voter
 
 TOPIC = "t"
@@ -79,7 +80,7 @@ class SimulatedCluster:
             replica_fetch_max_bytes=FETCH_BYTES,
             replica_fetch_response_max_bytes=FETCH_BYTES,
         )
-        self.partitions: list[PartitionId] = [(TOPIC, n) for n in range(swarm.partitions)]
+        self.partitions: list[TopicPartition] = [(TOPIC, n) for n in range(swarm.partitions)]
         """That are written to and read."""
         self.all_partitions = list(self.partitions)
         if swarm.groups:
@@ -203,7 +204,7 @@ class SimulatedCluster:
     def topics(self) -> dict[str, UUID]:
         return {TOPIC: TOPIC_ID} | ({OFFSETS_TOPIC: OFFSETS_ID} if self.swarm.groups else {})
 
-    def replicas_of(self, partition_id: PartitionId) -> tuple[int, ...]:
+    def replicas_of(self, partition_id: TopicPartition) -> tuple[int, ...]:
         """By the newest committed metadata."""
         state = self.oracle.image.partition(*partition_id)
         return self._first_replicas[partition_id] if state is None else state.replicas
@@ -341,7 +342,7 @@ class SimulatedCluster:
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
 
-    def unsettled(self) -> tuple[str, PartitionId | None] | None:
+    def unsettled(self) -> tuple[str, TopicPartition | None] | None:
         """What is not as it should be at rest."""
         if self.current is None or not self.current.is_active:
             return "there is no controller", None
@@ -389,7 +390,7 @@ class SimulatedCluster:
 
     def _unsettled_group(
         self, group_id: str, image: MetadataImage
-    ) -> tuple[str, PartitionId | None] | None:
+    ) -> tuple[str, TopicPartition | None] | None:
         """A group at rest is stable, all its members work, and everything has an owner."""
         members = [each for each in self.members if each.group_id == group_id and not each.is_over]
         partition_id = members[0].partition_id

@@ -24,6 +24,7 @@ from bradbury.controller.controller_calls import (
     DescribeQuorum,
     Suspect,
 )
+from bradbury.protocol.topic_partition import TopicPartition
 
 from .simulated_network import Weather
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
     from .simulated_controller import SimulatedController
     from .simulated_node import SimulatedNode
-    from .simulated_replica import PartitionId, SimulatedReplica
+    from .simulated_replica import SimulatedReplica
 
 KINDS = (
     "kill",
@@ -406,7 +407,7 @@ class Faults:
         self._ask_for_replicas(partition_id, tuple(random.sample(list(cluster.nodes), size)))
 
     def _ask_for_replicas(
-        self, partition_id: PartitionId, replicas: tuple[int, ...] | None
+        self, partition_id: TopicPartition, replicas: tuple[int, ...] | None
     ) -> None:
         controller = self._cluster.current
         if controller is None or not controller.process.is_up:
@@ -476,7 +477,7 @@ class Faults:
         node_id = self._random.choice((replica.node.node_id, *sorted(joining)))
         self._soon(partial(what, self._cluster.nodes[node_id]))
 
-    def _on_adding(self, partition_id: PartitionId) -> None:
+    def _on_adding(self, partition_id: TopicPartition) -> None:
         """A replica is about to come: the moment to give it up, or to want another one."""
         if self._random.random() < self._swarm.on_adding:
             self._soon(partial(self._ask_for_replicas, partition_id, None), 20)

@@ -34,6 +34,7 @@ from bradbury.controller.standby_controller import Seen, StandbyController, Stan
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
+from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.replication.directory_lifecycle import DirectoryLifecycle
 from bradbury.replication.effects import DirectoryFailed, SendAlterPartition
 from bradbury.replication.log_flusher import LogFlusher
@@ -56,7 +57,7 @@ from .simulated_driver import SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
 from .simulated_groups import SimulatedGroups
 from .simulated_network import LOST, Process
-from .simulated_replica import PartitionId, SimulatedReplica
+from .simulated_replica import SimulatedReplica
 from .simulated_voter import SimulatedVoter
 
 if TYPE_CHECKING:
@@ -82,16 +83,16 @@ class SimulatedNode:
         self.voter: SimulatedVoter | None = None
         """Of the process; that of the last one while there is none."""
         self.disks_used = 1
-        self.ends: dict[PartitionId, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
         """Of the logs, when the process died."""
-        self.claimed: dict[PartitionId, int] = {}
+        self.claimed: dict[TopicPartition, int] = {}
         """Where flush.messages is 1: up to where each log was said to be safe."""
         self.memory: set[str] = set()
         """Ids of directories whose page cache is there: the files in memory of intact_token."""
         self.incarnation = ""
         self.is_registered = False
         self.image = MetadataImage()
-        self.replicas: dict[PartitionId, SimulatedReplica] = {}
+        self.replicas: dict[TopicPartition, SimulatedReplica] = {}
         self.directories: LogDirectories | None = None
         self.config = cluster.broker_config
         self.log_defaults = cluster.log_config
@@ -117,7 +118,7 @@ class SimulatedNode:
         SimulatedConnections(self)
         self.steps = ReplicaManager(self, driver.effects)
         self.steps.truncate = self._truncate
-        self._proposed: dict[PartitionId, ProposedIsr] = {}
+        self._proposed: dict[TopicPartition, ProposedIsr] = {}
 
     def _on_work(self) -> None:
         for replica in self.replicas.values():

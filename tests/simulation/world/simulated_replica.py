@@ -18,8 +18,6 @@ from bradbury.storage.log.partition_log import PartitionLog
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
 
-PartitionId = tuple[str, int]
-
 
 class Batch(NamedTuple):
     """What a record batch is known by: its place, its epoch, and the checksum of the rest."""

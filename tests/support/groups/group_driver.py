@@ -56,6 +56,7 @@ from bradbury.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from bradbury.protocol.topic_partition import TopicPartition
 
 
 def subscription(*topics: str) -> bytes:
@@ -247,7 +248,7 @@ class GroupDriver:
 
     def commit(
         self,
-        offsets: dict[tuple[str, int], int],
+        offsets: dict[TopicPartition, int],
         member_id: str = "",
         generation: int = -1,
         *,
@@ -298,7 +299,7 @@ class GroupDriver:
 
     def delete_offsets(
         self,
-        *partitions: tuple[str, int],
+        *partitions: TopicPartition,
         unknown: frozenset[str] = frozenset(),
         group: str = G,
     ) -> int:
@@ -357,7 +358,7 @@ class GroupDriver:
         answer = self.coordinator.fetch_offsets(asked, require_stable=require_stable)
         return answer.topics[0].partitions[0]
 
-    def all_offsets(self, group: str = G) -> dict[tuple[str, int], int]:
+    def all_offsets(self, group: str = G) -> dict[TopicPartition, int]:
         answer = self.coordinator.fetch_offsets(OffsetFetchRequestGroup(group, topics=None))
         return {
             (topic.name, partition.partition_index): partition.committed_offset
