@@ -26,8 +26,10 @@ from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.effects import Append, Effect, Reply, TimerKey, TimerKind
 from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.protocol.codec import read_message, write_message
-from bradbury.protocol.header import close_frame, has_flexible_response_header, write_request_header
+from bradbury.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from bradbury.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -45,6 +47,7 @@ from bradbury.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from bradbury.protocol.request_frame import read_response, write_request
 from bradbury.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
@@ -52,7 +55,7 @@ METADATA = bytes(100)
 CONNECTIONS = 100
 TOPIC = "__consumer_offsets"
 """Any topic that is there will do to commit offsets of."""
-JOIN, SYNC, HEARTBEAT, COMMIT = 3, 3, 3, 8
+JOIN, SYNC, HEARTBEAT, COMMIT, FIND_COORDINATOR = 3, 3, 3, 8, 3
 """Versions. Before version 4 a join is one round trip."""
 BROKER = """
 import sys, time, bradbury
@@ -190,15 +193,12 @@ class Connection:
         return cls(*await asyncio.open_connection(host, int(port), limit=1 << 24))
 
     def send(self, request: Message, version: int) -> None:
-        flexible = version >= request.FLEXIBLE
-        frame = write_request_header(request.API_KEY, version, 1, "benchmark", flexible=flexible)
-        self._writer.write(close_frame(write_message(request, version, frame)))
+        self._writer.write(write_request(request, version, 1, "benchmark"))
 
     async def receive(self, kind: type[M], version: int) -> M:
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         frame = await self._reader.readexactly(size)
-        flexible = has_flexible_response_header(kind.API_KEY, version, kind.FLEXIBLE)
-        answer = read_message(kind, version, frame, 5 if flexible else 4)
+        answer = read_response(kind, version, frame)
         error = getattr(answer, "error_code", 0)
         assert error == 0, f"{kind.__name__} has error {error}"
         return answer
@@ -283,7 +283,9 @@ async def measure_big_group(broker: BrokerProcess, members: int, seconds: float)
 
 
 async def until_coordinated(connection: Connection) -> None:
-    """The offsets topic is made when the first node is there."""
+    """FindCoordinator makes the offsets topic; commits are accepted when it has been read."""
+    connection.send(FindCoordinatorRequest(key="warm-up"), FIND_COORDINATOR)
+    await connection.receive(FindCoordinatorResponse, FIND_COORDINATOR)
     while True:
         connection.send(commit_request("warm-up", -1, ""), COMMIT)
         answer = await connection.receive(OffsetCommitResponse, COMMIT)

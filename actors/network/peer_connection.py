@@ -14,13 +14,12 @@ import socket
 from struct import Struct
 from typing import TypeVar
 
-from ...protocol.codec import read_message, write_message
 from ...protocol.errors import ConnectionFailed, MalformedRequest
-from ...protocol.header import (
-    close_frame,
-    has_flexible_response_header,
-    skip_tags,
-    write_request_header,
+from ...protocol.request_frame import (
+    MAX_CORRELATION_ID,
+    correlation_id_of,
+    read_response,
+    write_request,
 )
 from ...protocol.schema import Message
 from ..loop.carry_through import within
@@ -34,7 +33,6 @@ SMALL_BYTES = 64 * 1024
 SMALL_IN_A_ROW = 16
 """After so many small answers a buffer is given back: the peer has nothing to tell."""
 _SIZE = Struct(">i")
-_CORRELATION = Struct(">i")
 
 
 async def is_port_closed(host: str, port: int) -> bool:
@@ -126,21 +124,13 @@ class PeerConnection:
     ) -> R:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        flexible = version >= type(message).FLEXIBLE
-        frame = write_request_header(
-            message.API_KEY, version, self._correlation_id, self._client_id, flexible=flexible
-        )
-        frame += write_message(message, version)
-        close_frame(frame)
+        self._correlation_id = (self._correlation_id + 1) & MAX_CORRELATION_ID
+        frame = write_request(message, version, self._correlation_id, self._client_id)
         await self._send(frame, deadline)
         view = await self._receive_frame(deadline, is_used_up)
-        if _CORRELATION.unpack_from(view)[0] != self._correlation_id:
+        if correlation_id_of(view) != self._correlation_id:
             raise ConnectionFailed("the peer answers another request")
-        position = 4
-        if has_flexible_response_header(message.API_KEY, version, type(message).FLEXIBLE):
-            position = skip_tags(view, position)
-        return read_message(response, version, view, position)
+        return read_response(response, version, view)
 
     def _room(self, size: int) -> memoryview:
         """For an answer of `size` bytes: the buffer of the one before, if there is one."""

@@ -1,6 +1,6 @@
 """One socket to one broker: version negotiation, pipelined requests, answers in order.
 
-    on the wire   int32 size, header, body (protocol/header.py), both ways
+    on the wire   int32 size, header, body (protocol/request_frame.py), both ways
 
 What always holds:
     Answers come in the order of the requests (Kafka promises it), so a correlation id that is not
@@ -30,16 +30,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from ...protocol.buffer import Buffer
-from ...protocol.codec import read_message, write_message
+from ...protocol.codec import write_message
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, MalformedRequest, UnsupportedVersion, error_for
-from ...protocol.header import (
-    close_frame,
-    has_flexible_response_header,
-    skip_tags,
-    write_request_header,
-)
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.request_frame import (
+    MAX_CORRELATION_ID,
+    correlation_id_of,
+    read_response,
+    write_request_start,
+)
 from ...protocol.schema import Message
 from .connection_metrics import ConnectionMetrics
 from .io_thread import READ, WRITE, IoThread, Timer
@@ -284,13 +284,11 @@ class Connection:
         future: Future[Any],
         timeout_ms: int,
     ) -> None:
-        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
-        flexible = version >= message.FLEXIBLE
-        header = write_request_header(
-            message.API_KEY, version, correlation_id, self._client_id, flexible=flexible
-        )
+        correlation_id = next(self._correlation_ids) & MAX_CORRELATION_ID
         body_size = sum(len(buffer) for buffer in body)
-        close_frame(header, extra=body_size)
+        header = write_request_start(
+            message, version, correlation_id, self._client_id, body_size=body_size
+        )
         now = time.monotonic()
         self._metrics.on_request(len(header) + body_size, now)
         if response is not None:
@@ -390,13 +388,13 @@ class Connection:
 
     def _on_frame(self, frame: memoryview) -> None:
         self._metrics.on_response(len(frame) + 4)
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        correlation_id = correlation_id_of(frame)
         if not self._waiting or self._waiting[0].correlation_id != correlation_id:
             self.close(f"an answer nobody asked for (correlation id {correlation_id})")
             return
         waiting = self._waiting[0]
         try:
-            response = _read_response(waiting.response, waiting.version, frame)
+            response = read_response(waiting.response, waiting.version, frame)
         except MalformedRequest as error:
             self.close(f"the answer cannot be read: {error}")
             return
@@ -404,15 +402,3 @@ class Connection:
         if self._waiting:
             self._set_deadline()
         waiting.future.set_result(response)
-
-
-def _read_response(cls: type[R], version: int, frame: memoryview) -> R:
-    position = 4
-    if has_flexible_response_header(cls.API_KEY, version, cls.FLEXIBLE):
-        position = skip_tags(frame, position)
-    if (
-        cls is ApiVersionsResponse
-        and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
-    ):
-        version = 0  # that answer has the oldest layout, whatever was asked (KIP-511)
-    return read_message(cls, version, frame, position)

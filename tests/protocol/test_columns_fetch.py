@@ -431,14 +431,14 @@ import sys
 if sys.argv[1] == "nowhere":
     from numba.core.caching import CacheImpl
     CacheImpl._locator_classes = []  # as where neither package nor home can be written
-from bradbury.protocol import columns
+from bradbury.protocol.columns import columns
 from bradbury.protocol.records.records import encode_records
 batch = encode_records([(0, None, b"x", ())] * 1000)
 loaded = []
 for _ in range(202):
     columns.decode_batches(batch, topic="t", partition=0, fetch_offset=0)
     loaded.append(columns.kernels_ready())
-from bradbury.protocol import columns_kernels
+from bradbury.protocol.columns import columns_kernels
 hits = sum(columns_kernels.parse.stats.cache_hits.values())
 print(loaded.index(True), "pandas" in sys.modules, hits)
 """

@@ -4,14 +4,13 @@ import socket
 import struct
 from typing import TypeVar
 
-from bradbury.protocol.codec import read_message, write_message
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.header import close_frame, has_flexible_response_header, write_request_header
 from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from bradbury.protocol.request_frame import correlation_id_of, read_response, write_request
 from bradbury.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
@@ -33,9 +32,7 @@ class RawClient:
 
     def frame(self, request: Message, version: int) -> bytearray:
         self._number += 1
-        flexible = version >= request.FLEXIBLE
-        out = write_request_header(request.API_KEY, version, self._number, "raw", flexible=flexible)
-        return close_frame(write_message(request, version, out))
+        return write_request(request, version, self._number, "raw")
 
     def send(self, request: Message, version: int) -> int:
         """Returns the correlation id."""
@@ -63,10 +60,7 @@ class RawClient:
     def receive(self, cls: type[M], version: int) -> tuple[int, M]:
         """(correlation id, answer)."""
         frame = self.receive_frame()
-        flexible = has_flexible_response_header(cls.API_KEY, version, cls.FLEXIBLE)
-        position = 5 if flexible else 4
-        (number,) = struct.unpack_from(">i", frame)
-        return number, read_message(cls, version, frame, position)
+        return correlation_id_of(frame), read_response(cls, version, frame)
 
     def call(self, request: Message, cls: type[M], version: int) -> M:
         sent = self.send(request, version)
