@@ -30,7 +30,7 @@ from ..cluster.quorum.metadata_quorum import MetadataQuorum
 from ..cluster.quorum.metadata_snapshot import decode_snapshot
 from ..cluster.quorum.voter import CommittedEntryLost, LogEnd, Promise
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
-from ..protocol.records.record_batch import read_header, read_size
+from ..protocol.records.record_batch import walk_batches
 from ..protocol.records.records import iterate_records
 from .effects import AskVoter, Instant
 from .quorum_times import QuorumTimes
@@ -203,19 +203,14 @@ class MetadataLeader:
         if not piece:
             self._adopt(start, end, now)
             return
-        view, position = memoryview(piece), 0
-        while position < len(view):
-            _, size = read_size(view, position)
-            batch = view[position : position + size]
-            header = read_header(batch)
-            position += size
+        for position, header in walk_batches(piece):
             if header.base_offset < start.offset:
                 continue  # a part of a file is read whole
             if not self._epochs or header.leader_epoch != end.epoch:
                 self._epochs.append((header.leader_epoch, header.base_offset))
             end = LogEnd(header.leader_epoch, header.next_offset)
             self._bases.append(header.base_offset)
-            self._batches.append(bytes(batch))
+            self._batches.append(piece[position : position + header.size])
         self._fetch(FetchEntries(self._me, end.offset), self._on_entries, end)
 
     def _adopt(self, start: LogEnd, end: LogEnd, now: Instant) -> None:

@@ -36,7 +36,7 @@ from ..protocol.errors import (
     InconsistentClusterId,
     KafkaStorageError,
 )
-from ..protocol.records.record_batch import read_header, read_size
+from ..protocol.records.record_batch import walk_batches
 from .effects import Refuse, Reply, RunOnDisk
 from .replicated_log import ReplicatedLog
 from .voter_directory import VoterDirectory
@@ -287,11 +287,8 @@ class MetadataVoter:
 
 def _entries(batches: bytes) -> tuple[list[Entry], list[int]]:
     """The batches as the rules see them, and where each begins."""
-    entries, positions, position = [], [], 0
-    while position < len(batches):
-        _, size = read_size(batches, position)
-        header = read_header(memoryview(batches)[position : position + size])
+    entries, positions = [], []
+    for position, header in walk_batches(batches):
         entries.append(Entry(header.base_offset, header.next_offset, header.leader_epoch))
         positions.append(position)
-        position += size
     return entries, positions

@@ -30,7 +30,7 @@ from typing import ClassVar, NamedTuple
 from ..protocol.buffer import Buffer
 from ..protocol.codec import read_message, write_message
 from ..protocol.errors import CorruptMessage, MalformedRequest
-from ..protocol.records.record_batch import LOG_OVERHEAD, read_header, read_size
+from ..protocol.records.record_batch import walk_batches
 from ..protocol.records.records import ControlType, control_type, iterate_records
 from ..protocol.schema import Message, Struct, Versions, wire
 
@@ -193,15 +193,8 @@ def entries_in(data: Buffer, offset: int) -> tuple[list[LogEntry], int]:
     """
     view = memoryview(data)
     entries: list[LogEntry] = []
-    position = 0
-    while position + LOG_OVERHEAD <= len(view):
-        _, size = read_size(view, position)
-        batch = view[position : position + size]
-        if len(batch) < size:
-            break
-        position += size
-        header = read_header(batch)
-        for found in iterate_records(batch):
+    for position, header in walk_batches(view, strict=True):
+        for found in iterate_records(view[position : position + header.size]):
             if found.offset < offset:
                 continue
             if header.is_control:

@@ -29,7 +29,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header
+from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header, walk_batches
 from ...protocol.records.records import iterate_records
 from ..fetch.fetcher import MAX_VERSION
 from ..wire.cluster_client import ClusterClient, is_retriable
@@ -153,14 +153,13 @@ def _look(
         del left[key]
         return True
     data = memoryview(records)
-    position = 0
-    while position + HEADER_SIZE <= len(data):
-        header = read_header(data, position)
+    if len(data) >= HEADER_SIZE and read_header(data).magic != MAGIC:
+        del left[key]
+        return True
+    for position, header in walk_batches(data):
         if header.magic != MAGIC:
             del left[key]
             return True
-        if position + header.size > len(data):
-            break
         timestamp = None
         if not header.is_control:
             timestamp = _time(data[position : position + header.size], left[key])
@@ -168,8 +167,7 @@ def _look(
             found[key] = timestamp
             del left[key]
             return True
-        left[key] = max(left[key], header.base_offset + header.last_offset_delta + 1)
-        position += header.size
+        left[key] = max(left[key], header.next_offset)
     return False
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.columns.columns import decode_batches
-from ...protocol.records.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
+from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
 from ..producer.producer import Producer
@@ -119,7 +119,7 @@ def _send(
                 return
             content = content[decoded.consumed_bytes :]
 
-    headers = list(_headers(records))
+    headers = list(walk_batches(records))
     if partition is None or any(header.is_transactional for _, header in headers):
         report.recoded += len(headers)
         recode(records)
@@ -149,16 +149,3 @@ def _may_go_as_it_is(header: RecordBatchHeader, limits: tuple[int, int]) -> bool
         and not header.is_control
         and not header.is_log_append_time
     )
-
-
-def _headers(records: memoryview) -> list[tuple[int, RecordBatchHeader]]:
-    """Position and header of each whole batch."""
-    found = []
-    position = 0
-    while len(records) - position >= HEADER_SIZE:
-        header = read_header(records, position)
-        if position + header.size > len(records):
-            break
-        found.append((position, header))
-        position += header.size
-    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ...protocol.records.record_batch import HEADER_SIZE, RecordBatchHeader, read_header
+from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..wire.connection import Address
 from ..wire.metadata import ClusterView
 from ..wire.topic_partition import TopicPartition
@@ -72,11 +72,7 @@ def fetch_request(asked: Asked, view: ClusterView, config: FetchConfig) -> Fetch
 
 def last_batch(records: memoryview) -> RecordBatchHeader | None:
     """The last whole batch of an answer, or None if there is none."""
-    position, last = 0, None
-    while len(records) - position >= HEADER_SIZE:
-        header = read_header(records, position)
-        if header.batch_length < HEADER_SIZE - 12 or header.size > len(records) - position:
-            break
+    last = None
+    for _, header in walk_batches(records):
         last = header
-        position += header.size
     return last

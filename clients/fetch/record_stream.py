@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ...protocol.columns.columns import decode_batches, kernels_ready
 from ...protocol.errors import KafkaError
-from ...protocol.records.record_batch import HEADER_SIZE, read_header
+from ...protocol.records.record_batch import walk_batches
 from ..wire.kernels import on_records
 from .fetch_state import UNKNOWN_EPOCH, FetchedRecords, FetchState
 from .fetcher import Fetcher
@@ -197,19 +197,20 @@ def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, Fetch
     records = fetched.records
     if len(records) <= max_bytes or fetched.aborted:
         return fetched, None
-    position = 0
+    end = 0
     next_offset, epoch = fetched.fetch_offset, UNKNOWN_EPOCH
-    while position < max_bytes and len(records) - position >= HEADER_SIZE:
-        header = read_header(records, position)
-        if header.size < HEADER_SIZE or position + header.size > len(records):
-            return fetched, None  # damage: decoding says what it is
-        position += header.size
+    for position, header in walk_batches(records):
+        end = position + header.size
         next_offset, epoch = max(next_offset, header.next_offset), header.leader_epoch
-    if position >= len(records) or next_offset >= fetched.next_offset:
+        if end >= max_bytes:
+            break
+    else:
+        return fetched, None  # all of them are less, or there is damage: decoding says what it is
+    if end >= len(records) or next_offset >= fetched.next_offset:
         return fetched, None
     return (
-        replace(fetched, records=records[:position], next_offset=next_offset, last_epoch=epoch),
-        replace(fetched, records=records[position:], fetch_offset=next_offset),
+        replace(fetched, records=records[:end], next_offset=next_offset, last_epoch=epoch),
+        replace(fetched, records=records[end:], fetch_offset=next_offset),
     )
 
 

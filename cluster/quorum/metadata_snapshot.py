@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...protocol.errors import CorruptMessage, InvalidRecord
-from ...protocol.records.record_batch import HEADER_SIZE, check_batch, read_size, stamp
+from ...protocol.records.record_batch import check_batch, stamp, walk_batches
 from ...protocol.records.records import encode_records, iterate_records
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import decode_metadata_record, encode_metadata_record
@@ -102,15 +102,12 @@ def decode_snapshot(data: bytes) -> MetadataImage:
 
 
 def _batches(data: bytes) -> Iterator[memoryview]:
-    view, position = memoryview(data), 0
-    while position < len(view):
-        size = 0
-        if position + HEADER_SIZE <= len(view):
-            _, size = read_size(view, position)
-        if size < HEADER_SIZE or position + size > len(view):
-            raise CorruptMessage("a snapshot that ends amid a batch")
-        yield view[position : position + size]
-        position += size
+    view, end = memoryview(data), 0
+    for position, header in walk_batches(view):
+        end = position + header.size
+        yield view[position:end]
+    if end != len(view):
+        raise CorruptMessage("a snapshot that ends amid a batch")
 
 
 def _read_header(batch: memoryview) -> tuple[int, LogEnd]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...protocol.buffer import Buffer
-from ...protocol.records.record_batch import read_size
+from ...protocol.records.record_batch import walk_batches
 from ...protocol.records.records import iterate_records
 from ..metadata.metadata_records import ClusterRecord, VotersRecord, decode_metadata_record
 
@@ -56,11 +56,9 @@ def voters_in(batches: Buffer) -> Iterable[tuple[int, tuple[str, ...]]]:
     Only batches with the type's name in them are opened: what a record says elsewhere is quoted in
     JSON, so it cannot look like that.
     """
-    view, position = memoryview(batches), 0
-    while position < len(view):
-        _, size = read_size(view, position)
-        batch = view[position : position + size]
-        position += size
+    view = memoryview(batches)
+    for position, header in walk_batches(view):
+        batch = view[position : position + header.size]
         text = bytes(batch)
         if not any(mark in text for mark in _MARKS):
             continue

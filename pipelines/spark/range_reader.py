@@ -44,7 +44,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ...protocol.records.record_batch import HEADER_SIZE, read_header
+from ...protocol.records.record_batch import walk_batches
 from .failure import DATA_LOSS_REMEDY, DataLoss
 from .offsets import PartitionRange
 from .options import ReadOptions
@@ -301,11 +301,7 @@ def _retriable(source: PartitionRange, code: int) -> KafkaError:
 
 def _next_offset(records: memoryview) -> int | None:
     """One past the last whole batch, or None if there is none."""
-    position, next_offset = 0, None
-    while len(records) - position >= HEADER_SIZE:
-        header = read_header(records, position)
-        if header.size < HEADER_SIZE or header.size > len(records) - position:
-            break
+    next_offset = None
+    for _, header in walk_batches(records):
         next_offset = header.next_offset
-        position += header.size
     return next_offset

@@ -20,11 +20,10 @@ from ..errors import CorruptMessage, InvalidRecord
 from ..records.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MAGIC,
     RecordBatchHeader,
     compute_crc,
-    read_header,
     read_size,
+    walk_batches,
 )
 from ..records.records import (
     DECOMPRESS_LIMIT,
@@ -189,11 +188,10 @@ class _Scan:
 
     def run(self, view: memoryview) -> int:
         """Look at every whole batch; the position after the last one looked at."""
-        position = 0
-        while len(view) - position >= HEADER_SIZE and self.next_offset < self.end_offset:
-            header = read_header(view, position)
-            if header.size > len(view) - position:
-                break
+        end = 0
+        if self.next_offset >= self.end_offset:
+            return end
+        for position, header in walk_batches(view, strict=True):
             _check_header(header)
             if header.last_offset >= self.fetch_offset:
                 if header.base_offset >= self.end_offset:
@@ -207,8 +205,10 @@ class _Scan:
                 if not self._take(batch, header, position):
                     break
                 self.next_offset = min(header.next_offset, self.end_offset)
-            position += header.size
-        return position
+            end = position + header.size
+            if self.next_offset >= self.end_offset:
+                break
+        return end
 
     def parse(self, view: memoryview) -> ParsedRecords:
         """The records of the batches that `run` found."""
@@ -269,10 +269,6 @@ class _Scan:
 
 
 def _check_header(header: RecordBatchHeader) -> None:
-    if header.magic != MAGIC:
-        raise InvalidRecord(f"record batch of magic {header.magic}; only magic 2 is accepted")
-    if header.size < HEADER_SIZE:
-        raise CorruptMessage(f"a record batch cannot have {header.size} bytes")
     if (
         header.base_offset < 0
         or header.last_offset_delta < 0

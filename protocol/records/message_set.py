@@ -44,13 +44,12 @@ from .compression import CompressionType, compress, decompress
 from .lz4_header import with_old_checksum, with_right_checksum
 from .record_batch import (
     CODEC_MASK,
-    HEADER_SIZE,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     build_batch,
     check_batch,
-    read_size,
+    walk_batches,
 )
 from .records import encode_record, iterate_records, wrap_int64
 
@@ -261,19 +260,17 @@ def convert_down(data: Buffer, magic: int, *, fetch_offset: int, limit: int) -> 
         CorruptMessage, InvalidRecord: the first batch is not sound.
     """
     out = bytearray()
-    position = 0
     view = memoryview(data)
-    while position + HEADER_SIZE <= len(view) and len(out) < limit:
-        _, size = read_size(view, position)
-        if not HEADER_SIZE <= size <= len(view) - position:
+    for position, header in walk_batches(view):
+        if len(out) >= limit:
             break
+        batch = view[position : position + header.size]
         try:
-            out += _convert_batch(view[position : position + size], magic, fetch_offset, limit)
+            out += _convert_batch(batch, magic, fetch_offset, limit)
         except KafkaError:
             if not out:
                 raise
             break
-        position += size
     return bytes(out)
 
 

@@ -28,15 +28,14 @@ from ...protocol.records.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_MASK,
     HEADER_SIZE,
-    MAGIC,
     NO_TIMESTAMP,
     RecordBatchHeader,
     build_batch,
     compute_crc,
     read_header,
+    walk_batches,
 )
 from ..disk.file_system import File
-from ..segments.batch_scan import MIN_BATCH_LENGTH
 from .cleaner_plain import keep_all
 from .cleaner_rows import GROWTH, FilteredRecords, KeptRecords, OffsetMap, RecordRows, Rewrite
 from .cleaner_transactions import CleanedTransactions
@@ -66,7 +65,7 @@ def read_batches(
     """(bytes read, whole batches) of a segment file, piece by piece, each batch with CRC checked.
 
     Raises:
-        CorruptMessage: there is something that is no sound batch.
+        CorruptMessage, InvalidRecord: there is something that is no sound batch.
     """
     position = 0
     wanted = chunk_bytes
@@ -92,22 +91,16 @@ def _size_at(chunk: memoryview) -> int:
 
 def _whole_batches(chunk: memoryview) -> tuple[list[StoredBatch], int]:
     batches: list[StoredBatch] = []
-    position = 0
-    while position + HEADER_SIZE <= len(chunk):
-        header = read_header(chunk, position)
+    end = 0
+    for position, header in walk_batches(chunk, strict=True):
         end = position + header.size
-        if header.batch_length < MIN_BATCH_LENGTH or header.magic != MAGIC:
-            raise CorruptMessage(f"no record batch where offset {header.base_offset} would be")
-        if end > len(chunk):
-            break
         content = chunk[position:end]
         if header.crc != compute_crc(content):
             raise CorruptMessage(f"the batch at offset {header.base_offset} has a wrong CRC")
         if not 0 <= header.record_count <= DECOMPRESSED_LIMIT or header.last_offset_delta < 0:
             raise CorruptMessage(f"the batch at offset {header.base_offset} counts wrongly")
         batches.append(StoredBatch(header, content))
-        position = end
-    return batches, position
+    return batches, end
 
 
 def delete_horizon_ms(header: RecordBatchHeader) -> int | None:

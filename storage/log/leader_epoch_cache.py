@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import InvalidRecord
-from ...protocol.records.record_batch import HEADER_SIZE, read_header
+from ...protocol.records.record_batch import walk_batches
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
 
@@ -96,14 +96,9 @@ class LeaderEpochCache:
 
         Raises InvalidRecord if one is greater than `up_to`, in which the leader leads.
         """
-        view = memoryview(batches)
         found: list[tuple[int, int]] = []
         latest = self.latest_epoch
-        position = 0
-        while position + HEADER_SIZE <= len(view):
-            header = read_header(view, position)
-            if header.size <= 0:
-                break  # append_as_follower says what is wrong with it
+        for _, header in walk_batches(batches):  # append_as_follower says what is wrong with one
             if header.leader_epoch > up_to:
                 raise InvalidRecord(
                     f"the leader of epoch {up_to} sent a batch of epoch {header.leader_epoch}"
@@ -111,7 +106,6 @@ class LeaderEpochCache:
             if header.leader_epoch > latest:
                 latest = header.leader_epoch
                 found.append((latest, header.base_offset))
-            position += header.size
         return found
 
     def truncate_from_end(self, end_offset: int) -> None:

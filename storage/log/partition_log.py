@@ -31,14 +31,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...protocol.buffer import Buffer
-from ...protocol.errors import FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
+from ...protocol.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
 from ...protocol.records.record_batch import (
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
     RecordBatchHeader,
-    check_batch,
-    read_size,
+    compute_crc,
     stamp,
+    walk_batches,
 )
 from ..disk.file_system import File, FileSystem, sync_directory
 from ..disk.storage_failure import DirectoryHealth
@@ -539,11 +538,8 @@ class PartitionLog:
 def _split(view: memoryview) -> list[RecordBatchHeader]:
     """The checked headers of the whole batches in `view`."""
     headers: list[RecordBatchHeader] = []
-    position = 0
-    while position + LOG_OVERHEAD <= len(view):
-        _, size = read_size(view, position)
-        if size > len(view) - position:
-            break
-        headers.append(check_batch(view[position : position + max(size, 0)]))
-        position += size
+    for position, header in walk_batches(view, strict=True):
+        if header.crc != compute_crc(view[position : position + header.size]):
+            raise CorruptMessage(f"the CRC of the batch at offset {header.base_offset} is wrong")
+        headers.append(header)
     return headers

@@ -14,6 +14,7 @@ from bradbury.protocol.records.record_batch import (
     read_header,
     stamp,
     stamp_max_timestamp,
+    walk_batches,
 )
 
 castagnoli = crcmod.predefined.mkCrcFun("crc-32c")
@@ -72,3 +73,33 @@ def test_a_cut_batch_is_corrupt_at_every_length() -> None:
         with pytest.raises(CorruptMessage):
             check_batch(whole[:length])
     assert len(whole) > HEADER_SIZE
+
+
+def test_a_walk_gives_whole_batches_and_ends_at_what_is_none() -> None:
+    one, two = bytes(batch()), bytes(batch(producer_id=5, producer_epoch=0, base_sequence=1))
+    whole = one + two
+    assert [position for position, _ in walk_batches(whole)] == [0, len(one)]
+    assert [header for _, header in walk_batches(whole)] == [read_header(one), read_header(two)]
+    assert [position for position, _ in walk_batches(whole, len(one))] == [len(one)]
+    for cut in range(len(whole)):
+        found = list(walk_batches(whole[:cut], strict=True))
+        assert len(found) == (cut >= len(one)), "one that is cut off is not given, and no error"
+
+
+@pytest.mark.parametrize("length", [-(2**31), -12, 0, 48])
+def test_a_walk_ends_or_raises_at_a_length_that_cannot_be(length: int) -> None:
+    one = bytes(batch())
+    damaged = one + one[:8] + length.to_bytes(4, "big", signed=True) + one[12:]
+    assert len(list(walk_batches(damaged))) == 1
+    walk = walk_batches(damaged, strict=True)
+    assert next(walk)[0] == 0
+    with pytest.raises(CorruptMessage):
+        next(walk)
+
+
+def test_a_strict_walk_refuses_another_magic() -> None:
+    one = bytearray(batch())
+    one[16] = 1
+    assert len(list(walk_batches(one))) == 1
+    with pytest.raises(InvalidRecord):
+        next(walk_batches(one, strict=True))

@@ -20,7 +20,13 @@ import pyarrow as pa
 from ....protocol.buffer import Buffer
 from ....protocol.columns.columns import decode_batches
 from ....protocol.errors import CorruptMessage, KafkaError
-from ....protocol.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, read_header, read_size
+from ....protocol.records.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    RecordBatchHeader,
+    read_size,
+    walk_batches,
+)
 from ...wire.kernels import on_records
 from .errors import InvalidMessageSize
 from .message import Message, MessageAndOffset
@@ -75,14 +81,10 @@ class MessageSet:
         """
         if self.error is not None:
             raise self.error
-        position = 0
-        while position < self.valid_bytes:
-            size = read_size(self._records, position)[1]
-            yield from self._open(self._records[position : position + size])
-            position += size
+        for position, header in walk_batches(self._records[: self.valid_bytes]):
+            yield from self._open(self._records[position : position + header.size], header)
 
-    def _open(self, batch: memoryview) -> Iterator[MessageAndOffset]:
-        header = read_header(batch)
+    def _open(self, batch: memoryview, header: RecordBatchHeader) -> Iterator[MessageAndOffset]:
         on_records(max(0, header.record_count))
         decoded = decode_batches(
             batch,
@@ -104,11 +106,8 @@ class MessageSet:
         """Find the last whole batch, by the headers alone."""
         records = self._records
         first_size = read_size(records)[1] if len(records) >= LOG_OVERHEAD else len(records)
-        while len(records) - self.valid_bytes >= HEADER_SIZE:
-            header = read_header(records, self.valid_bytes)
-            if header.size < HEADER_SIZE or header.size > len(records) - self.valid_bytes:
-                break
-            self.valid_bytes += header.size
+        for position, header in walk_batches(records):
+            self.valid_bytes = position + header.size
             self.next_offset = max(self.next_offset, header.next_offset)
         if len(records) and (first_size > max_size or not self.valid_bytes):
             self.valid_bytes, self.next_offset = 0, self.initial_offset
