@@ -162,7 +162,7 @@ class MetadataLeader:
             if isinstance(state, VoterState):
                 end = LogEnd(state.last_epoch, state.log_end_offset)
                 self.quorum.on_promise(holder, end, state.voters)
-                self.quorum.note_snapshot(holder, state.snapshot.offset)
+                self.quorum.snapshots[holder] = state.snapshot.offset
         if not self.quorum.has_promises:
             self.failure = ConnectionFailed("too few voters have promised their log")
             return

@@ -193,8 +193,8 @@ class LeaderState:
             leader_end=end,
             now_ms=now_ms,
         )
-        self.on_log_start(fetch.node_id, fetch.log_start_offset)
-        return FollowerFetchResult(has_moved=has_moved, may_join=self.is_candidate(fetch.node_id))
+        self.followers[fetch.node_id].log_start_offset = fetch.log_start_offset
+        return FollowerFetchResult(has_moved=has_moved, may_join=self._is_candidate(fetch.node_id))
 
     def on_fetch(
         self, node_id: int, offset: int, *, broker_epoch: int, leader_end: int, now_ms: int
@@ -212,10 +212,6 @@ class LeaderState:
         """
         self.followers[node_id].on_fetch(offset, broker_epoch, leader_end, now_ms)
         return node_id in self._maximal_isr and self._advance()
-
-    def on_log_start(self, node_id: int, log_start_offset: int) -> None:
-        """From where on a follower still has records, as its fetch says."""
-        self.followers[node_id].log_start_offset = log_start_offset
 
     def low_watermark(self, log_start_offset: int) -> int:
         """Records below it are deleted on all that are in sync; ours begin at log_start_offset."""
@@ -238,7 +234,7 @@ class LeaderState:
         ]
         return [node for _, node in sorted(found)]
 
-    def is_candidate(self, node_id: int) -> bool:
+    def _is_candidate(self, node_id: int) -> bool:
         """Whether a follower that is not in sync has what it takes to be."""
         return (
             node_id not in self._isr

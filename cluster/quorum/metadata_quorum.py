@@ -38,7 +38,8 @@ class MetadataQuorum:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._led_from: int | None = None
-        self._snapshots: dict[str, int] = {}
+        self.snapshots: dict[str, int] = {}
+        """End of the snapshot that each voter is known to have; not that it goes with our log."""
         self.start = NO_SNAPSHOT
         """Start of this controller's copy of the log; a snapshot stands for what was before."""
         self.end = LogEnd(-1, 0)
@@ -48,20 +49,13 @@ class MetadataQuorum:
 
     @property
     def voters(self) -> frozenset[str]:
+        """Those that count now, committed or not."""
         return self._voters
 
     @property
     def acknowledged(self) -> Mapping[str, int]:
         """Up to where each voter has our log on its disk; without those that never said."""
         return self._acknowledged
-
-    @property
-    def majority(self) -> int:
-        return self.majority_of(len(self._voters))
-
-    @staticmethod
-    def majority_of(count: int) -> int:
-        return count // 2 + 1
 
     # --- becoming the leader ---------------------------------------------------------------------
 
@@ -80,7 +74,7 @@ class MetadataQuorum:
         if not self._promised:
             return False
         voters = self._named[self._best()]
-        return len(voters & self._promised.keys()) >= self.majority_of(len(voters))
+        return len(voters & self._promised.keys()) >= self._majority_of(len(voters))
 
     def best_log(self) -> str:
         """Whose log to adopt; of equal ones the first by name."""
@@ -149,12 +143,8 @@ class MetadataQuorum:
 
     def on_snapshot(self, voter: str, end_offset: int) -> bool:
         """`voter` has a snapshot up to there on its disk. True if more is committed now."""
-        self._snapshots[voter] = max(end_offset, self._snapshots.get(voter, 0))
+        self.snapshots[voter] = max(end_offset, self.snapshots.get(voter, 0))
         return self.on_acknowledged(voter, end_offset)
-
-    def note_snapshot(self, voter: str, end_offset: int) -> None:
-        """`voter` said that it has a snapshot; not that it goes with our log."""
-        self._snapshots[voter] = end_offset
 
     def needs_snapshot(self, voter: str) -> bool:
         """Whether what is to be sent to `voter` next is no more in our log."""
@@ -162,7 +152,7 @@ class MetadataQuorum:
 
     def lacks_snapshot(self, voter: str) -> bool:
         """Whether `voter` is not known to have our snapshot, so its log may still be long."""
-        return self._snapshots.get(voter, 0) < self.start.offset
+        return self.snapshots.get(voter, 0) < self.start.offset
 
     def change_voters(self, voters: Collection[str]) -> None:
         """The entry that is appended next names these voters; they count from now on.
@@ -181,9 +171,13 @@ class MetadataQuorum:
         self._voters_from = self.end.offset
         self._voters = changed
 
+    @staticmethod
+    def _majority_of(count: int) -> int:
+        return count // 2 + 1
+
     def _advance(self) -> bool:
         ends = sorted((self._acknowledged.get(name, 0) for name in self._voters), reverse=True)
-        everywhere = ends[self.majority - 1]
+        everywhere = ends[self._majority_of(len(self._voters)) - 1]
         # An entry of the own epoch has to be among them: see the module's step 3.
         if self._led_from is None or everywhere <= max(self._led_from, self.committed):
             return False

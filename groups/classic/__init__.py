@@ -4,6 +4,7 @@ classic_group                    requests and timers in, effects out
 group_rebalance                  the phases of a rebalance; where a generation begins
 static_rejoin                    a static member that was started again
 group_metadata, group_members    the state that these share
+supported_protocols              which protocols all of them support
 group_state, group_view          the states; what others see of a group
 group_effects, join, subscription   effects of one event; a JoinGroup; a consumer's topics
 """

@@ -108,8 +108,9 @@ class ClassicGroup:
     def _is_consistent(self, join: Join) -> bool:
         if self._group.state is GroupState.EMPTY:
             return bool(join.protocol_type and join.protocols)
-        return join.protocol_type == self._group.protocol_type and self._members.supports_any(
-            name for name, _ in join.protocols
+        return (
+            join.protocol_type == self._group.protocol_type
+            and self._members.protocols.supports_any(name for name, _ in join.protocols)
         )
 
     def _more_memory_for(self, join: Join) -> int:
@@ -163,8 +164,8 @@ class ClassicGroup:
             self._effects.refuse_join(join.request_id, error, join.member_id)
             return
         changed = member.protocols != join.protocols
-        leads_again = self._group.state is GroupState.STABLE and self._members.is_leader(
-            member.member_id
+        leads_again = self._group.state is GroupState.STABLE and (
+            self._members.leader_id == member.member_id
         )
         if self._group.state is GroupState.PREPARING_REBALANCE or changed or leads_again:
             # A leader's rejoin is how a changed topic reaches the assignment.
@@ -209,7 +210,7 @@ class ClassicGroup:
         older, member.parked_sync = member.parked_sync, request_id
         if older is not None:
             self._effects.refuse_sync(older, ErrorCode.REBALANCE_IN_PROGRESS)
-        if self._members.is_leader(member.member_id):
+        if self._members.leader_id == member.member_id:
             self._rebalance.store_assignment(member.member_id, request.assignments)
         return self._effects.take()
 

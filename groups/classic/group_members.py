@@ -7,7 +7,6 @@ What always holds:
     each instance id names exactly one member, and that member has this instance id;
     the leader is a member, or None when there are none;
     a member id is pending (given out, not used yet) or a member, never both;
-    while there are members, at least one protocol is supported by all of them;
     the memory has what members and pending ids hold, to the byte of what was added.
 
 Source: apache/kafka group-coordinator/.../classic/{ClassicGroup,ClassicGroupMember}.java.
@@ -15,15 +14,12 @@ Source: apache/kafka group-coordinator/.../classic/{ClassicGroup,ClassicGroupMem
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...protocol.error_code import ErrorCode
 from ..group_counters import MemberMemory
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""(assignor name, metadata) in the order of preference; names are distinct."""
+from .supported_protocols import Protocols, SupportedProtocols
 
 
 def size_of(protocols: Protocols) -> int:
@@ -65,9 +61,6 @@ class Member:
                 return metadata
         return b""
 
-    def vote(self, candidates: set[str]) -> str:
-        return next(name for name, _ in self.protocols if name in candidates)
-
 
 class GroupMembers:
     """In the order of joining, which makes the first one the leader."""
@@ -75,9 +68,10 @@ class GroupMembers:
     def __init__(self, memory: MemberMemory) -> None:
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
-        self._supporters: Counter[str] = Counter()
-        self._pending: set[str] = set()
         self._memory = memory
+        self.protocols = SupportedProtocols()
+        self.pending: set[str] = set()
+        """Member ids that were given out and not used yet. Not to be changed."""
         self.leader_id: str | None = None
         self.joined_count = 0
 
@@ -96,14 +90,6 @@ class GroupMembers:
     def static_member_id(self, instance_id: str) -> str | None:
         return self._static.get(instance_id)
 
-    @property
-    def pending(self) -> frozenset[str] | set[str]:
-        """Member ids that were given out and not used yet. Not to be changed."""
-        return self._pending
-
-    def is_leader(self, member_id: str) -> bool:
-        return self.leader_id == member_id
-
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether this is a member under this instance id.
 
@@ -121,19 +107,19 @@ class GroupMembers:
 
     def give_out(self, member_id: str) -> None:
         """The id of a member to be."""
-        self._pending.add(member_id)
+        self.pending.add(member_id)
         self._memory.add(MemberMemory.PENDING_BYTES)
 
     def _take_back(self, member_id: str) -> None:
-        if member_id in self._pending:
-            self._pending.remove(member_id)
+        if member_id in self.pending:
+            self.pending.remove(member_id)
             self._memory.add(-MemberMemory.PENDING_BYTES)
 
     def add(self, member: Member) -> None:
         assert member.member_id not in self._members
         self._memory.add(member.size)
         self._members[member.member_id] = member
-        self._supporters.update(name for name, _ in member.protocols)
+        self.protocols.add(member.protocols)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if member.parked_join is not None:
@@ -149,8 +135,7 @@ class GroupMembers:
         if member is None:
             return None
         self._memory.add(-member.size)
-        self._supporters.subtract(name for name, _ in member.protocols)
-        self._supporters += Counter()  # drops the zeros
+        self.protocols.remove(member.protocols)
         if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
             del self._static[member.instance_id]
         if member.parked_join is not None:
@@ -175,9 +160,9 @@ class GroupMembers:
     def clear(self) -> None:
         """All go, with what they hold; nobody may wait for an answer."""
         held = sum(member.size for member in self._members.values())
-        self._memory.add(-held - len(self._pending) * MemberMemory.PENDING_BYTES)
-        self._members, self._static, self._pending = {}, {}, set()
-        self._supporters.clear()
+        self._memory.add(-held - len(self.pending) * MemberMemory.PENDING_BYTES)
+        self._members, self._static, self.pending = {}, {}, set()
+        self.protocols.clear()
         self.leader_id, self.joined_count = None, 0
 
     def assign(self, member: Member, assignment: bytes) -> None:
@@ -185,19 +170,18 @@ class GroupMembers:
         member.assignment = assignment
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
-        self._supporters.subtract(name for name, _ in member.protocols)
+        self.protocols.remove(member.protocols)
         self._memory.add(-member.size)
         member.protocols = protocols
         self._memory.add(member.size)
-        self._supporters.update(name for name, _ in protocols)
-        self._supporters += Counter()
+        self.protocols.add(protocols)
 
     # --- rejoining -------------------------------------------------------------------------------
 
     @property
     def all_joined(self) -> bool:
         """Every member has rejoined and every member id that was given out has been used."""
-        return self.joined_count == len(self._members) and not self._pending
+        return self.joined_count == len(self._members) and not self.pending
 
     def park_join(self, member: Member, request_id: int) -> int | None:
         """The id of an older JoinGroup of this member, which must be answered now."""
@@ -223,20 +207,9 @@ class GroupMembers:
                 return True
         return False
 
-    # --- protocols -------------------------------------------------------------------------------
-
-    def supports_any(self, names: Iterable[str]) -> bool:
-        """Whether all members know one of these protocols."""
-        return any(self._supporters[name] == len(self._members) for name in names)
-
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all know; most votes win.
-
-        A tie goes to the protocol that was voted for first.
-        """
-        candidates = {name for name, n in self._supporters.items() if n == len(self._members)}
-        votes = Counter(member.vote(candidates) for member in self._members.values())
-        return votes.most_common(1)[0][0]
+        """See SupportedProtocols.select."""
+        return self.protocols.select([member.protocols for member in self])
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -27,7 +27,7 @@ def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
 
 def joined_response(group: GroupMetadata, member: Member) -> JoinGroupResponse:
     """For a member of the current generation. The leader gets all members with their metadata."""
-    everyone = group.members if group.members.is_leader(member.member_id) else ()
+    everyone = group.members if group.members.leader_id == member.member_id else ()
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ...protocol.messages.join_group import JoinGroupRequest
 from ..group_counters import MemberMemory
-from .group_members import Member, Protocols, size_of
+from .group_members import Member, size_of
+from .supported_protocols import Protocols
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 """KIP-394: from this version on a client can be told to come again with its new member id."""

@@ -88,7 +88,7 @@ class StaticRejoin:
         self._members.take_join(member)
         answer = joined_response(self._group, member)
         if stored.may_skip_assignment:
-            answer.skip_assignment = self._members.is_leader(member.member_id)
+            answer.skip_assignment = self._members.leader_id == member.member_id
         else:
             # Such a client would assign again if it saw that it leads.
             answer.leader, answer.members = stored.previous_leader, []

@@ -63,7 +63,7 @@ def restarted_leader(version: int) -> tuple[JoinGroupResponse, str]:
     leader, _ = static_group(driver, "one", "two")
     answer = driver.joined(driver.join(instance_id="one", version=version))
     assert driver.state == "Stable"
-    assert driver.coordinator.groups[G].metadata.members.is_leader(answer.member_id)
+    assert driver.coordinator.groups[G].metadata.members.leader_id == answer.member_id
     return answer, leader
 
 

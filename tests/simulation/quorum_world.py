@@ -70,7 +70,7 @@ class LostRecord(AssertionError):
 class CountingQuorum(MetadataQuorum):
     def _advance(self) -> bool:
         ends = sorted((self._acknowledged.get(name, 0) for name in self._voters), reverse=True)
-        everywhere = ends[self.majority - 1]
+        everywhere = ends[self._majority_of(len(self._voters)) - 1]
         if everywhere <= self.committed:
             return False
         self.committed = everywhere
@@ -117,7 +117,7 @@ class OldVotersQuorum(MetadataQuorum):
 
 class HalfQuorum(MetadataQuorum):
     @staticmethod
-    def majority_of(count: int) -> int:
+    def _majority_of(count: int) -> int:
         return max(1, count // 2)
 
 

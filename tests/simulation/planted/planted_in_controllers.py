@@ -211,7 +211,7 @@ RIVALS = {
 @fault(**RIVALS)
 def half_of_the_voters_are_a_majority(patch: Patch) -> None:
     """One of three is enough."""
-    patch(MetadataQuorum, "majority_of", staticmethod(lambda count: max(1, count // 2)))
+    patch(MetadataQuorum, "_majority_of", staticmethod(lambda count: max(1, count // 2)))
 
 
 @fault(**{**RIVALS, "kinds": (*RIVALS["kinds"], "cut", "elect"), "partitions": 3})
@@ -232,7 +232,7 @@ def entries_of_former_epochs_are_counted(patch: Patch) -> None:
 
     def advance(quorum: MetadataQuorum) -> bool:
         ends = sorted((quorum._acknowledged.get(name, 0) for name in quorum._voters), reverse=True)
-        everywhere = ends[quorum.majority - 1]
+        everywhere = ends[quorum._majority_of(len(quorum.voters)) - 1]
         if everywhere <= quorum.committed:
             return False
         quorum.committed = everywhere

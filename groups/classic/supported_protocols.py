@@ -1,0 +1,50 @@
+"""Which protocols the members of a classic group support, and which one they would follow.
+
+What always holds: while there are members, at least one protocol is supported by all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(assignor name, metadata) in the order of preference; names are distinct."""
+
+
+class SupportedProtocols:
+    """Counts them, as members come, go and change theirs."""
+
+    def __init__(self) -> None:
+        self._supporters: Counter[str] = Counter()
+        self._member_count = 0
+
+    def add(self, protocols: Protocols) -> None:
+        """Those of one member more."""
+        self._supporters.update(name for name, _ in protocols)
+        self._member_count += 1
+
+    def remove(self, protocols: Protocols) -> None:
+        """Those of one member less."""
+        self._supporters.subtract(name for name, _ in protocols)
+        self._supporters += Counter()  # drops the zeros
+        self._member_count -= 1
+
+    def clear(self) -> None:
+        self._supporters.clear()
+        self._member_count = 0
+
+    def supports_any(self, names: Iterable[str]) -> bool:
+        """Whether all members know one of these protocols."""
+        return any(self._supporters[name] == self._member_count for name in names)
+
+    def select(self, members: Sequence[Protocols]) -> str:
+        """Each member votes for the first of its protocols that all know; most votes win.
+
+        A tie goes to the protocol that was voted for first.
+        """
+        known_by_all = {name for name, n in self._supporters.items() if n == self._member_count}
+        votes = Counter(
+            next(name for name, _ in protocols if name in known_by_all) for protocols in members
+        )
+        return votes.most_common(1)[0][0]
