@@ -22,15 +22,10 @@ from ...protocol.errors import (
     RequestTimedOut,
     error_for,
 )
-from ...protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header, walk_batches
 from ...protocol.records.records import iterate_records
+from ..fetch.fetch_request import PartitionFetch, build_fetch_request
 from ..fetch.fetcher import MAX_VERSION
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.connection import Address
@@ -98,17 +93,10 @@ def _ask(
     keys: list[TopicPartition],
     offsets: Mapping[TopicPartition, int],
 ) -> Future[FetchResponse]:
-    topics: dict[str, FetchTopic] = {}
-    for key in keys:
-        topics.setdefault(key.topic, FetchTopic(topic=key.topic)).partitions.append(
-            FetchPartition(
-                partition=key.partition,
-                fetch_offset=offsets[key],
-                partition_max_bytes=PARTITION_BYTES,
-            )
-        )
-    request = FetchRequest(
-        max_wait_ms=0, min_bytes=1, max_bytes=REQUEST_BYTES, topics=list(topics.values())
+    request = build_fetch_request(
+        (PartitionFetch(key, offsets[key], PARTITION_BYTES) for key in keys),
+        min_bytes=1,
+        max_bytes=REQUEST_BYTES,
     )
     return client.send(address, request, FetchResponse, lane=LANE, max_version=MAX_VERSION)
 

@@ -1,11 +1,14 @@
-"""One Fetch request: what a consumer asks of one node, and what it reads off the answer at once.
+"""One Fetch request to one node, and what can be read off its answer at once.
 
-Not here: whom to ask and when (fetcher), decoding (record_stream).
+Every client's request is built here: consumers, the classic SimpleConsumer, Admin, Spark's readers.
+Not here: which node is asked, and when (fetcher); decoding (record_stream).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
@@ -13,6 +16,8 @@ from ..wire.connection import Address
 from ..wire.metadata import ClusterView
 from ..wire.topic_partition import TopicPartition
 from .fetch_state import NO_REPLICA, UNKNOWN_EPOCH, FetchState, StartPoint
+
+MAX_BYTES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,29 +49,74 @@ class Asked:
     at: float
 
 
-def fetch_request(asked: Asked, view: ClusterView, config: FetchConfig) -> FetchRequest:
+class PartitionFetch(NamedTuple):
+    """What to ask of one partition. An epoch of -1 is not checked by the broker."""
+
+    topic_partition: TopicPartition
+    offset: int
+    max_bytes: int
+    leader_epoch: int = UNKNOWN_EPOCH
+    last_fetched_epoch: int = UNKNOWN_EPOCH
+
+
+def build_fetch_request(
+    partitions: Iterable[PartitionFetch],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 0,
+    max_bytes: int = MAX_BYTES,
+    isolation_level: int = 0,
+    rack: str = "",
+) -> FetchRequest:
+    """A Fetch request without a session, for the partitions of one leader, in their order."""
     topics: dict[str, FetchTopic] = {}
-    for key, (state, _, offset) in asked.states.items():
-        partition = view.partition(*key)
-        topics.setdefault(key.topic, FetchTopic(topic=key.topic)).partitions.append(
+    for one in partitions:
+        topic, partition = one.topic_partition
+        topics.setdefault(topic, FetchTopic(topic=topic)).partitions.append(
             FetchPartition(
-                partition=key.partition,
-                current_leader_epoch=-1 if partition is None else partition.leader_epoch,
-                fetch_offset=offset,
-                # A replica may not have heard yet what the leader's log has become.
-                last_fetched_epoch=(
-                    state.fetch_epoch if state.replica == NO_REPLICA else UNKNOWN_EPOCH
-                ),
-                partition_max_bytes=state.max_bytes,
+                partition=partition,
+                current_leader_epoch=one.leader_epoch,
+                fetch_offset=one.offset,
+                last_fetched_epoch=one.last_fetched_epoch,
+                partition_max_bytes=one.max_bytes,
             )
         )
     return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        topics=list(topics.values()),
+        rack_id=rack,
+    )
+
+
+def fetch_request(asked: Asked, view: ClusterView, config: FetchConfig) -> FetchRequest:
+    """The request of a consumer's open fetch."""
+    return build_fetch_request(
+        [
+            _partition_fetch(key, state, offset, view)
+            for key, (state, _, offset) in asked.states.items()
+        ],
         max_wait_ms=config.max_wait_ms,
         min_bytes=config.min_bytes,
         max_bytes=config.max_bytes,
         isolation_level=config.isolation_level,
-        topics=list(topics.values()),
-        rack_id=config.rack,
+        rack=config.rack,
+    )
+
+
+def _partition_fetch(
+    key: TopicPartition, state: FetchState, offset: int, view: ClusterView
+) -> PartitionFetch:
+    partition = view.partition(*key)
+    return PartitionFetch(
+        key,
+        offset,
+        state.max_bytes,
+        UNKNOWN_EPOCH if partition is None else partition.leader_epoch,
+        # A replica may not know yet that the leader's log has changed.
+        state.fetch_epoch if state.replica == NO_REPLICA else UNKNOWN_EPOCH,
     )
 
 

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
 from ...clients.wire.cluster_client import DATA, ClusterClient
+from ...clients.wire.connection import Address
 from ...clients.wire.io_thread import Steps, wait
 from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
 from ...clients.wire.topic_partition import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
-from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
 from .failure import unknown_topic
 from .offsets import Offsets
@@ -186,13 +189,12 @@ class OffsetReader:
 
     def _wait_beyond(self, offsets: Offsets, max_wait_ms: int) -> Steps[None]:
         """One parked fetch for each leader; the first answer is the news."""
-        by_leader: dict[int, dict[str, FetchTopic]] = {}
+        by_leader: dict[Address, list[PartitionFetch]] = defaultdict(list)
         for (topic, partition), offset in offsets.items():
             leader = self._client.view.leader(topic, partition)
             if leader is not None:
-                topics = by_leader.setdefault(leader.node_id, {})
-                topics.setdefault(topic, FetchTopic(topic=topic)).partitions.append(
-                    FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1)
+                by_leader[leader.address].append(
+                    PartitionFetch(TopicPartition(topic, partition), offset, max_bytes=1)
                 )
         news: Future[None] = Future()
 
@@ -200,16 +202,16 @@ class OffsetReader:
             if not news.done():
                 news.set_result(None)
 
-        for node_id, topics in by_leader.items():
-            request = FetchRequest(
+        for address, partitions in by_leader.items():
+            request = build_fetch_request(
+                partitions,
                 max_wait_ms=max_wait_ms,
                 min_bytes=1,
                 max_bytes=1,
                 isolation_level=self._options.fetch.isolation_level,
-                topics=list(topics.values()),
             )
             self._client.send(
-                self._client.view.brokers[node_id].address,
+                address,
                 request,
                 FetchResponse,
                 lane=DATA,

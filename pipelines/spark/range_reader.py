@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
 from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
 from ...clients.wire.io_thread import Steps, wait
 from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
@@ -37,13 +38,7 @@ from ...protocol.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from ...protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import walk_batches
 from .failure import DATA_LOSS_REMEDY, DataLoss
 from .offsets import PartitionRange
@@ -209,24 +204,19 @@ class RangeReader:
         if leader is None:
             return None
         fetch = self._options.fetch
-        request = FetchRequest(
+        request = build_fetch_request(
+            [
+                PartitionFetch(
+                    source.topic_partition,
+                    position,
+                    max_bytes,
+                    leader_epoch=-1 if view is None else view.leader_epoch,
+                )
+            ],
             max_wait_ms=fetch.fetch_max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
             isolation_level=fetch.isolation_level,
-            topics=[
-                FetchTopic(
-                    topic=source.topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=source.partition,
-                            current_leader_epoch=-1 if view is None else view.leader_epoch,
-                            fetch_offset=position,
-                            partition_max_bytes=max_bytes,
-                        )
-                    ],
-                )
-            ],
         )
         response = yield from wait(
             self._client.send(

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from ....protocol.errors import ConnectionFailed, KafkaError, error_for
-from ....protocol.messages import fetch as fetch_messages
+from ....protocol.messages.fetch import FetchResponse, PartitionData
 from ....protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -33,10 +33,12 @@ from ....protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ....protocol.schema import Message as WireMessage
+from ...fetch.fetch_request import MAX_BYTES, PartitionFetch, build_fetch_request
 from ...fetch.fetcher import MAX_VERSION
 from ...wire.cluster_client import DATA, ClientConfig, ClusterClient
 from ...wire.connection import Address
 from ...wire.io_thread import Steps, wait
+from ...wire.topic_partition import TopicPartition
 from ..message.message_set import MessageSet
 
 R = TypeVar("R", bound=WireMessage)
@@ -195,20 +197,16 @@ class SimpleConsumer:
     # --- on the wire -------------------------------------------------------------------------
 
     def _fetch(self, requests: Iterable[FetchRequest]) -> list[MessageSet]:
-        topics: dict[str, fetch_messages.FetchTopic] = {}
-        for one in requests:
-            topics.setdefault(
-                one.topic, fetch_messages.FetchTopic(topic=one.topic)
-            ).partitions.append(
-                fetch_messages.FetchPartition(
-                    partition=one.partition,
-                    fetch_offset=one.offset,
-                    partition_max_bytes=min(one.max_size, 2**31 - 1),
-                )
-            )
         response = self._ask(
-            fetch_messages.FetchRequest(topics=list(topics.values())),
-            fetch_messages.FetchResponse,
+            build_fetch_request(
+                PartitionFetch(
+                    TopicPartition(one.topic, one.partition),
+                    one.offset,
+                    min(one.max_size, MAX_BYTES),
+                )
+                for one in requests
+            ),
+            FetchResponse,
             max_version=MAX_VERSION,
         )
         if response.error_code:
@@ -220,9 +218,7 @@ class SimpleConsumer:
         }
         return [self._message_set(one, answers.get((one.topic, one.partition))) for one in requests]
 
-    def _message_set(
-        self, request: FetchRequest, answer: fetch_messages.PartitionData | None
-    ) -> MessageSet:
+    def _message_set(self, request: FetchRequest, answer: PartitionData | None) -> MessageSet:
         error: KafkaError | None = None
         if answer is None:
             error = _nothing_said(request.topic, request.partition, self._address)
