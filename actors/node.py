@@ -142,7 +142,7 @@ class NoPartitions:
 
 
 class NoThrottle:
-    """Of a node that nobody copies from."""
+    """The throttle of a node that nobody copies from."""
 
     def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
         return False
@@ -508,7 +508,7 @@ class Node:
 
 
 def _loop_ms() -> int:
-    """On the clock that the loop's timers go by."""
+    """Milliseconds of the clock that the loop's timers use."""
     return int(asyncio.get_running_loop().time() * 1000)
 
 

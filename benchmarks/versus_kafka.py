@@ -71,7 +71,7 @@ GOALS = {
 
 @dataclass(slots=True)
 class Figures:
-    """By name of a measure: a pair (Bradbury, Kafka) for each round; and the client's CPU."""
+    """A pair (Bradbury, Kafka) for each round, by name of the measure; and the client's CPU."""
 
     pairs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     client_cpu: dict[str, list[float]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ Measure = Callable[[Contestant, str, Figures], dict[str, float]]
 
 
 def measures(*, quick: bool) -> dict[str, Measure]:
-    """By name; each is given a fresh topic."""
+    """The measures by name; each is given a new topic."""
     scale = 0.2 if quick else 1.0
     small, large = int(2_000_000 * scale), int(400_000 * scale)
     seconds = 2.0 if quick else 8.0

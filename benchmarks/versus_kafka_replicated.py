@@ -120,7 +120,7 @@ def kill_the_leader(broker: Replicated, topic: str) -> None:
 
 
 def move_the_leader(broker: Replicated, topic: str) -> None:
-    """To the second replica, which becomes the first."""
+    """Move the leader to the second replica, which becomes the first."""
     leader, replicas = replicas_of(broker, topic)
     others = [node for node in replicas if node != leader]
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)

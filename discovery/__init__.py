@@ -1,4 +1,4 @@
-"""Which clusters there are and how to reach them, for clients and for what starts clusters.
+"""Discovery: which clusters there are and how to reach them, for clients and for launch/.
 
 state_file.py       the file in the user's home that names a cluster that was started here
 processes.py        processes by id and start time, as the state file keeps them

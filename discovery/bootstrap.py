@@ -1,4 +1,4 @@
-"""From nothing, or a little, to the addresses of the brokers.
+"""The addresses of the brokers, found from what is given, or from nothing.
 
 In this order:
     what is given, "host:port,..."

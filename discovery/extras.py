@@ -26,7 +26,7 @@ MODULES: Final = {
 
 
 def missing_modules(extra: str) -> list[str]:
-    """Those of `extra` that are not installed. Imports none of them."""
+    """The modules of `extra` that are not installed. Imports none of them."""
     return [name for name in MODULES[extra] if not _is_there(name)]
 
 

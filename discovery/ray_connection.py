@@ -294,7 +294,7 @@ def _raylet() -> Any:
 
 
 def _set_mode(mode: str) -> None:
-    """For this process and those that it starts, as Ray does it itself for new local clusters."""
+    """Set the mode for this process and its children, as Ray itself does for new local clusters."""
     os.environ[AUTH_MODE] = mode
     _own_mode[:] = [mode]
     _raylet().Config.initialize("")
@@ -338,7 +338,7 @@ def _init_ray(address: str, namespace: str) -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """For the processes that Ray starts now. What the user has set himself is kept.
+    """The environment of the processes that Ray starts now. What the user has set is kept.
 
     Without byte code files every Ray process would compile some 250 modules again, so a setting
     against them is suspended and they are kept in a cache of our own.

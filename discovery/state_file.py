@@ -27,7 +27,7 @@ from .processes import start_time
 
 DEFAULT_NAMESPACE = "bradbury"
 SEPARATOR = ", "
-"""Between the data directories of a cluster that has several."""
+"""Separator of the data directories of a cluster that has several."""
 BOOTSTRAP_VARIABLE = "BRADBURY_BOOTSTRAP"
 """Names the brokers for commands and clients that are not told."""
 NAMESPACE_VARIABLE = "BRADBURY_NAMESPACE"

@@ -40,7 +40,7 @@ class Note:
             file.write("".join(f"{number}\n" for number in numbers))
 
     def maybe_die(self) -> None:
-        """By kill -9, in the third call of a life, DEATHS times in all."""
+        """Die by kill -9, in the third call of a process, DEATHS times in all."""
         if self.calls == 3 and len(list(self.folder.glob("death-*"))) < DEATHS:
             (self.folder / f"death-{os.getpid()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -88,7 +88,7 @@ class Cluster:
 
     @property
     def data_dir(self) -> str:
-        """On every node; several are separated by ", "."""
+        """The data directory of every node; several are separated by ", "."""
         settings = running_settings(self.namespace) or {}
         return SEPARATOR.join(data_dirs(settings.get("data_dir", "its data directory")))
 

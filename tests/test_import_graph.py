@@ -9,7 +9,7 @@ import bradbury
 ROOT = Path(bradbury.__file__).resolve().parent
 OMITTED = {"tests", "benchmarks", "docs", "examples", "build"}
 MOST_FILES = 19
-"""In one room. It only ever goes down; messages are generated, one for each API."""
+"""Files in one folder. It only ever goes down; messages are generated, one for each API."""
 GENERATED = {"bradbury.protocol.messages"}
 
 Graph = dict[str, set[str]]

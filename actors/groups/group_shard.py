@@ -133,7 +133,7 @@ class GroupShard:
 
     @property
     def coordinator(self) -> GroupCoordinator:
-        """For its numbers."""
+        """The coordinator itself, for its metrics."""
         return self._context.coordinator
 
     def on_topics_deleted(self, topics: set[str]) -> None:

@@ -73,7 +73,7 @@ class StepDriver:
         asyncio.get_running_loop().call_soon(go_on)
 
     def now_ms(self) -> int:
-        """Of the clock that never jumps."""
+        """Milliseconds of the monotonic clock."""
         if self._time is None:
             self._time = asyncio.get_running_loop().time
         return int(self._time() * 1000)

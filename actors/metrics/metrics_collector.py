@@ -350,7 +350,7 @@ def _family(metric: Metric, numbers: Numbers) -> Family:
 
 
 def _patiently(items: Iterable[T]) -> Iterator[T]:
-    """For a thread beside the event loop: hand over the interpreter again and again.
+    """Hand over the interpreter again and again: for a thread beside the event loop.
 
     Left to itself a thread keeps it for 5 ms each time, and the loop needs it several times to
     answer one client.

@@ -133,7 +133,7 @@ class PeerConnection:
         return read_response(response, version, view)
 
     def _room(self, size: int) -> memoryview:
-        """For an answer of `size` bytes: the buffer of the one before, if there is one."""
+        """A buffer for an answer of `size` bytes: that of the answer before, if there is one."""
         if size <= SMALL_BYTES:
             self._small_in_a_row += 1
             if self._small_in_a_row == SMALL_IN_A_ROW:

@@ -25,10 +25,10 @@ class RefusalDelay:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._counts: dict[str, tuple[int, float]] = {}
-        """By address: how many, and when the last one came. The oldest address is the first."""
+        """By address, the oldest first: how many refusals, and when the last one was."""
 
     def seconds(self, address: str) -> float:
-        """For one more of this address; 0: close it at once."""
+        """How long one more connection of this address is kept open; 0: it is closed at once."""
         now = self._clock()
         count, last = self._counts.pop(address, (0, now))
         count = 1 if now - last > FORGOTTEN_SECONDS else count + 1

@@ -238,7 +238,7 @@ class ControllerActor(_Shell):
         self._spawn(self._leave_when_drained())
 
     async def _leave_when_drained(self) -> None:
-        """At once: Ray starts it elsewhere, and this machine's nodes wait for that to leave."""
+        """Leave at once: Ray starts the actor elsewhere, and this machine's nodes wait for it."""
         await RayDrain().wait()
         reason = "its Ray node is being drained"
         self._controller.resign(reason)

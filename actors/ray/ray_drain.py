@@ -24,12 +24,12 @@ logger = logging.getLogger("bradbury.ray_drain")
 
 POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 30.0
-"""Between two questions while none is answered."""
+"""Seconds between two questions while none is answered."""
 ANSWER_SECONDS = 5.0
 
 
 class RayDrain:
-    """Of the Ray node that this process runs on."""
+    """Whether the Ray node that this process runs on is being drained."""
 
     def __init__(self) -> None:
         context = ray.get_runtime_context()

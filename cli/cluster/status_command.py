@@ -75,7 +75,7 @@ def _problems(described: dict[str, Any]) -> list[str]:
 
 
 def _voter_lags(described: dict[str, Any]) -> dict[str, int]:
-    """By directory id: how many metadata records that voter has not, as far as is known."""
+    """How many metadata records each voter lacks, by directory id, as far as is known."""
     end = described["metadata_offset"]
     return {name: max(0, end - offset) for name, offset in described["voters"].items()}
 

@@ -27,7 +27,7 @@ _DURATION = re.compile(
 
 @dataclass(frozen=True)
 class Move:
-    """From `current` (None: nothing is committed) to `wanted`. remark: what to know."""
+    """The change of one offset, from `current` (None: nothing is committed) to `wanted`."""
 
     key: TopicPartition
     current: int | None

@@ -371,7 +371,7 @@ class Admin:
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartitionLike] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Those that go on, in order; of some partitions, or of all."""
+        """The reassignments in progress, in order; of some partitions, or of all."""
         asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
         timeout_ms = self._timeout_ms
         return self._run(list_partition_reassignments(self._client, asked, timeout_ms=timeout_ms))

@@ -79,7 +79,7 @@ def resource(topic: str | None, broker: int | str | None) -> Resource:
 def describe_configs(
     client: ClusterClient, of: Resource, *, documentation: bool = False
 ) -> Steps[dict[str, ConfigEntry]]:
-    """By name. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
+    """The settings by name. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(

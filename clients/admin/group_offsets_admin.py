@@ -41,7 +41,7 @@ from ..wire.topic_partition import TopicPartition
 from .group_admin import at_coordinators, describe_groups, has_members
 
 MAX_VERSION: Final = 9
-"""From 10 on a topic is its id; names work with every broker."""
+"""The highest version that names topics; from 10 on they are given by id."""
 
 
 @dataclass(frozen=True, slots=True)

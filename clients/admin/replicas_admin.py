@@ -73,7 +73,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """Who writes the metadata log, and how far everyone is."""
+    """The metadata quorum: its leader, its voters and observers, and the end of each one's log."""
 
     leader: int
     leader_epoch: int

@@ -321,7 +321,7 @@ class AsyncConsumer:
     def _step(
         self, steps: PollSteps, max_records: int | None, show: Callable[[PollSteps, list[Chunk]], T]
     ) -> T:
-        """On the thread. What a loop has left, or no poll has returned, is taken first."""
+        """One step of a poll, on the thread: what no poll has returned yet comes first."""
         steps.put_back([*self._iterated, *self._taken])
         self._iterated, self._taken = [], []
         self._taken = steps.take(max_records)

@@ -304,7 +304,7 @@ class Consumer:
         self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group now; generation -1 while it is nobody.
+        """This consumer's membership of its group; generation -1 while it is not a member.
 
         Raises:
             InvalidGroupId: the consumer has no group.
@@ -413,7 +413,7 @@ class Consumer:
         self._positions.resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
-        """Those that `pause` holds back, in order. A rebalance that takes one away forgets it."""
+        """The paused partitions, in order. One that is revoked is not paused when it comes back."""
         return self._positions.paused()
 
     def position(self, partition: Partition) -> int:

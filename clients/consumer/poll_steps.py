@@ -132,7 +132,7 @@ class PollSteps:
         return [self.as_shown(chunk) for chunk in chunks]
 
     def as_shown(self, chunk: Chunk) -> Chunk:
-        """For records_of. What of it is left is put back as it was."""
+        """The chunk as interceptors leave it, for records_of; put back, it is as it was."""
         return chunk._replace(table=self._shown(chunk.table))
 
     def _shown(self, table: pa.Table) -> pa.Table:

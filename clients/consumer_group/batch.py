@@ -161,7 +161,7 @@ def _split_topics(topics: Any, start: int, end: int) -> Iterator[tuple[int, int]
 
 
 def spans_text(spans: Iterable[Span]) -> str:
-    """For people: "flights-0 offsets 100 to 199, flights-1 ..."."""
+    """The spans as text: "flights-0 offsets 100 to 199, flights-1 ..."."""
     return ", ".join(
         f"{span.topic_partition} offsets {span.first} to {span.last}" for span in spans
     )

@@ -1,4 +1,4 @@
-"""Which worker gets which batch, and when.
+"""The dispatcher of a member's batches: which worker gets which batch, and when.
 
 What always holds:
     A worker has at most `max_in_flight` batches: one it works on, the others at hand.
@@ -71,12 +71,12 @@ class Dispatcher:
 
     @property
     def workers(self) -> list[str]:
-        """Those that get batches."""
+        """The workers that get batches."""
         return [worker for worker in self._in_flight if worker not in self._retiring]
 
     @property
     def retiring(self) -> list[str]:
-        """Those that finish what they have."""
+        """The workers that finish what they have and get nothing more."""
         return [worker for worker in self._in_flight if worker in self._retiring]
 
     # --- batches -----------------------------------------------------------------------------

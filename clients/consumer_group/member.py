@@ -160,7 +160,7 @@ class MemberProcess:
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
     def alive(self) -> str:
-        """Which life this is. The call outlives lives: it is answered by whichever is there."""
+        """The number of this process's start. Ray retries the call until a process answers."""
         return self._life
 
     @ray.method(concurrency_group="life", max_task_retries=0)
@@ -296,7 +296,7 @@ class MemberProcess:
             self._work.give(batches)
 
     def _commit_first(self, consumer: Consumer, batches: list[Batch]) -> None:
-        """At most once: nothing is processed before it is known that it never comes again."""
+        """Commit before processing (at most once): what is processed never comes again."""
         firsts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         for batch in batches:

@@ -13,7 +13,7 @@ from .function import Function
 Guarantee = Literal["at_least_once", "at_most_once"]
 
 LANES_PER_WORKER = 4
-"""So that a worker that comes later gets its share, and busy keys do not all meet in one."""
+"""Several, so that a later worker gets its share, and busy keys do not all share one lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

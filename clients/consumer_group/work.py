@@ -155,7 +155,7 @@ class Work:
         batches: Iterable[Batch],
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """To the workers; or, where there is no function, to whoever polls.
+        """Hand a batch to the workers; or, where there is no function, to whoever polls.
 
         Args:
             batches: of one poll.

@@ -1,4 +1,4 @@
-"""From a leader's log to Arrow tables.
+"""Fetching: from a leader's log to Arrow tables.
 
 fetch_request, fetch_state, fetcher    one parked request per leader, answers undecoded
 record_stream, batch_reader            answers become tables, or are copied as they are

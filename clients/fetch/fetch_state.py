@@ -26,7 +26,7 @@ class StartAt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartAtTime:
-    """At the first record not before a time, or at the end if there is none.
+    """The start at the first record not before a time, or at the end if there is none.
 
     timestamp_ms: since 1970; or, with `ago`, before the moment when the position is looked for.
     """

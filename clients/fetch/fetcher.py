@@ -49,7 +49,7 @@ from .fetch_state import (
 logger = logging.getLogger("bradbury.consumer")
 
 MAX_VERSION: Final = 12
-"""From 13 on a topic is its id; names work with every broker."""
+"""The highest version that names topics; from 13 on they are given by id."""
 
 REPLICA_SECONDS: Final = 300.0
 """After this the leader is asked again which replica is the nearest (metadata.max.age.ms)."""
@@ -271,7 +271,7 @@ class Fetcher:
         return list(asked.values()), stale
 
     def _source(self, state: FetchState, leader: Broker, now: float) -> Broker:
-        """Whom to ask: the leader, or for a while the replica that it has named."""
+        """The node to fetch from: the leader, or for a while the replica that it has named."""
         if state.replica == NO_REPLICA:
             return leader
         replica = self._client.view.brokers.get(state.replica)

@@ -43,7 +43,7 @@ class Assignor(ABC):
 
     @abstractmethod
     def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
-        """Who reads what: each partition of a topic at one member that subscribes to it.
+        """The assignment: each partition of a topic to one member that subscribes to it.
 
         Args:
             members: of the whole group, in no particular order.

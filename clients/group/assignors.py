@@ -80,7 +80,7 @@ ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = {
     "sticky": StickyAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-"""By the name under which members of all clients agree on one."""
+"""The strategies, by the names under which members of all clients agree on one."""
 
 
 def make_assignors(strategy: str | Assignor | Iterable[str | Assignor]) -> tuple[Assignor, ...]:

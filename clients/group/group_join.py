@@ -63,7 +63,7 @@ MAX_REASON_LENGTH: Final = 255
 
 
 class GroupJoin:
-    """For one rebalance. owned: what this member keeps reading, given to it in `generation`."""
+    """One rebalance. owned: the partitions that this member keeps, assigned in `generation`."""
 
     def __init__(
         self,

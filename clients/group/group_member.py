@@ -419,7 +419,7 @@ class GroupMember:
         self._auto_commit()
 
     def _auto_commit(self) -> None:
-        """With auto-commit: what was handed out, without waiting."""
+        """Commit what was handed out, if auto-commit is due, without waiting."""
         if self._auto_commit_s is None:
             return
         self._auto_commit_at = time.monotonic() + self._auto_commit_s
@@ -442,7 +442,7 @@ class GroupMember:
             self._auto_commit_at = time.monotonic() + self._client.config.retry_backoff_ms / 1000
 
     def _commit_now(self, owned: Sequence[TopicPartition], timeout_ms: int) -> None:
-        """With auto-commit: before the consumer leaves, also out of a rebalance."""
+        """Commit what was handed out, with auto-commit, before the consumer leaves the group."""
         if self._auto_commit_s is None or not owned:
             return
         deadline = time.monotonic() + min(timeout_ms, LEAVING_COMMIT_MS) / 1000

@@ -44,7 +44,7 @@ from .coordinator import Coordinator
 from .membership import Membership
 
 MAX_VERSION: Final = 9
-"""From 10 on a topic is its id; names work with every broker."""
+"""The highest version that names topics; from 10 on they are given by id."""
 
 _MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 

@@ -34,7 +34,7 @@ class Heartbeats:
         self._polled_at = time.monotonic()
 
     def polled(self) -> None:
-        """From any thread."""
+        """The application has polled. From any thread."""
         self._polled_at = time.monotonic()
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class Heartbeats:
         self._client.io.spawn(self._run(self._round))
 
     def stop(self) -> None:
-        """In a rebalance the coordinator waits for the member's answers, not for these."""
+        """Send none: in a rebalance the coordinator waits for JoinGroup and SyncGroup instead."""
         self._round += 1
 
     def _run(self, round_: int) -> Steps[None]:

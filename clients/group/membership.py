@@ -1,4 +1,4 @@
-"""Who a consumer is to its group, and what it asks of the group."""
+"""A consumer's membership of its group: settings, member id, generation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who this member is to the coordinator. generation -1: it has no part in the group now."""
+    """The member as the coordinator knows it. generation -1: it is not in the group now."""
 
     member_id: str = ""
     generation: int = NO_GENERATION

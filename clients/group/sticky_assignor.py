@@ -35,7 +35,7 @@ from .consumer_protocol import (
 )
 
 Claims = Mapping[str, tuple[Iterable[TopicPartition], int]]
-"""By member id: what it says it had, and in which generation."""
+"""The partitions that each member says it had, by member id, and in which generation."""
 
 
 class StickyAssignor(Assignor):
@@ -101,7 +101,7 @@ def assign_sticky(
 def _settle(
     claims: Claims, subscribers: Mapping[str, list[Member]], partition_counts: Mapping[str, int]
 ) -> dict[TopicPartition, str]:
-    """Who had each partition: by the latest claim that is still possible, and undisputed."""
+    """The previous owner of each partition: by the latest claim that is possible and unique."""
     allowed = {topic: {one.member_id for one in ones} for topic, ones in subscribers.items()}
     latest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (partitions, generation) in claims.items():

@@ -40,7 +40,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 YIELD_RECORDS: Final = 200
-"""So many records, about a millisecond, are taken before others on the loop have their turn."""
+"""Records, about a millisecond's, that are sent before other tasks of the loop have their turn."""
 
 TABLE_THREADS: Final = 4
 
@@ -241,7 +241,7 @@ class AsyncProducer:
     async def _in_thread(
         self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """In one of this producer's own: tables may wait long for room, and others need theirs."""
+        """Run `call` in a thread of this producer's own: tables may wait long for room."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(TABLE_THREADS, "bradbury-async-producer")
         call = functools.partial(function, *arguments, **options)
@@ -265,7 +265,7 @@ def _size(value: Content, key: Content, headers: Sequence[tuple[str, bytes | Non
 
 
 class _LoopAccumulator(Accumulator):
-    """On the loop's thread it neither waits for room, which AsyncProducer has awaited, nor encodes.
+    """An accumulator for the loop's thread: it neither waits for room nor encodes.
 
     loop_thread: its id. drain_later: has a topic drained on another thread.
     """

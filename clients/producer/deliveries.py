@@ -275,7 +275,7 @@ class TableDelivery:
         self._error: Exception | None = None
 
     def add(self, count: int) -> None:
-        """So many records are about to be sent."""
+        """Count records that are about to be sent."""
         self._count += count
 
     @property

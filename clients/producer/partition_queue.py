@@ -33,7 +33,7 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
 class Identity(NamedTuple):
-    """From InitProducerId."""
+    """A producer id and epoch, from InitProducerId."""
 
     producer_id: int
     producer_epoch: int

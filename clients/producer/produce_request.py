@@ -19,7 +19,7 @@ MIN_VERSION: Final = 3
 """Below it records are message sets, which brokers refuse since Kafka 4.0."""
 
 MAX_VERSION: Final = 12
-"""From 13 on a topic is its id; names work with every broker."""
+"""The highest version that names topics; from 13 on they are given by id."""
 
 
 def encode_produce(

@@ -59,7 +59,7 @@ _STALE_VIEW: Final = frozenset(
     }
 )
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-"""For the topic's max.message.bytes, or its segment.bytes: checked before anything is written."""
+"""Errors about max.message.bytes or segment.bytes: checked before anything is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

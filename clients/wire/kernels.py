@@ -16,7 +16,7 @@ _begun = False
 
 
 def on_records(count: int) -> None:
-    """So many records are about to be encoded or decoded. From any thread; cheap."""
+    """Count records that are about to be encoded or decoded. From any thread; cheap."""
     global _begun
     if _begun:
         return

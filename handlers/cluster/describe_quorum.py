@@ -31,7 +31,7 @@ from ..ports.context import RequestContext
 
 LISTENER = "PLAINTEXT"
 NOBODY = -1
-"""In the place of the node whose directory a voter was, before its disk was replaced."""
+"""The node id of a voter whose directory no node has, as its disk was replaced."""
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:

@@ -1,4 +1,4 @@
-"""Which settings topics and brokers may be given at run time: the controller's ConfigRules.
+"""The rules for settings of topics and brokers at run time: the controller's ConfigRules.
 
 A change of what brokers give topics by default is also tried on every topic that has settings of
 its own: one that would contradict itself (a jitter longer than its segments' age) is named, and

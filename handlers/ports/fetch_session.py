@@ -105,7 +105,7 @@ class FetchSession:
     created_ms: int
     last_used_ms: int
     epoch: int = 1
-    """That the next request must have."""
+    """The epoch that the next request must have."""
     partitions: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
     dirty: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
     parked: FetchWaiter | None = None

@@ -65,7 +65,7 @@ class ServerConfig:
         dynamic_default: Mapping[str, str] = EMPTY,
         dynamic_broker: Mapping[str, str] = EMPTY,
     ) -> Self:
-        """From settings by Kafka's names; static ones may be text or typed already.
+        """The settings by Kafka's names; static ones may be text or typed already.
 
         Raises:
             InvalidConfig: an unknown name, or a value that is not allowed. Nothing is ignored.

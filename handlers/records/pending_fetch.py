@@ -150,7 +150,7 @@ class FullFetch:
 
 
 def _key(topic: str, topic_id: UUID, partition: int, context: RequestContext) -> PartitionKey:
-    """By id where the client speaks of ids: the topic of a name may become another one."""
+    """The topic id if the client gave one, else the name, which may become another topic's."""
     if context.api_version >= FIRST_WITH_TOPIC_IDS:
         return "", topic_id, partition
     return topic, ZERO_UUID, partition
@@ -254,7 +254,7 @@ class IncrementalFetch:
         return self._has_enough or is_late
 
     def finish(self) -> FetchAnswer:
-        """Those partitions of which there is news, topic by topic."""
+        """The partitions that have news, topic by topic."""
         session, context = self._session, self._context
         if session.epoch != self._epoch:
             return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)

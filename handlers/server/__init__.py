@@ -1,4 +1,4 @@
-"""From a frame to a response: the table of APIs, and what is common to all of them.
+"""The path from a frame to a response: the table of APIs, and what all of them share.
 
 table            every API: versions, message classes, handler
 dispatch         header, table row, handler, writer

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
 MAX_VERSION: Final = 12
-"""From 13 on a topic is its id; names work with every broker."""
+"""The highest version that names topics; from 13 on they are given by id."""
 
 
 class _Answer(NamedTuple):

@@ -162,7 +162,7 @@ def test_a_silent_member_is_out_after_its_session_in_real_time() -> None:
 
 
 def test_whoever_is_heard_after_the_process_stood_still_is_still_a_member() -> None:
-    """On uvloop, as in a broker. Nothing could be read meanwhile, so nobody was silent."""
+    """Nothing could be read meanwhile, so nobody was silent. uvloop, as in a broker."""
 
     async def scene() -> None:
         replica, host = MemoryReplica(), new_host()

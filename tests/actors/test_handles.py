@@ -1,4 +1,4 @@
-"""Whom does a node take for the controller, when two answer, or one does not?"""
+"""Which controller does a node believe, when two answer, or one does not?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is believed to have all that it ever wrote?"""
+"""Which node is believed to have all that it ever wrote?"""
 
 import asyncio
 from collections.abc import Iterator

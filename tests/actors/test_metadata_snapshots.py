@@ -281,7 +281,7 @@ async def install(machine: Machine, past: History, me: Promise = ME) -> None:
 
 
 def cut_power_at(machine: Machine, step: int) -> list[str]:
-    """At that operation of its disk from now on; returns what is done until then."""
+    """Cut the power at that operation of its disk; returns the operations until then."""
     done: list[str] = []
 
     def before(operation: str, path: str) -> None:

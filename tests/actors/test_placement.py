@@ -1,4 +1,4 @@
-"""On which Ray nodes does which actor stand, pinned by what, at which address?"""
+"""Where is each actor placed, pinned by what, at which address?"""
 
 import pytest
 

@@ -49,7 +49,7 @@ def command(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
 
 @pytest.fixture
 def environment(home: Path) -> Iterator[dict[str, str]]:
-    """For a process: this home, a short folder for Ray, no other Ray on the machine."""
+    """The environment of a process: this home, a short folder for Ray, no other Ray on the machine."""
     short = tempfile.mkdtemp(prefix="bc-", dir="/tmp")  # socket paths have at most 107 bytes
     inherited = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "LD_LIBRARY_PATH")
     yield {

@@ -43,7 +43,7 @@ def topic(bootstrap: str, bradbury_topic: str) -> str:
 
 @pytest.fixture
 def group(bootstrap: str, topic: str) -> str:
-    """At 2 of partition 0 and 1 of partition 1; nothing is committed for partition 2."""
+    """A group at 2 of partition 0 and 1 of partition 1; nothing is committed for partition 2."""
     with bradbury.Admin(bootstrap) as admin:
         admin.alter_group_offsets(f"{topic}-group", {(topic, 0): 2, (topic, 1): 1})
     return f"{topic}-group"

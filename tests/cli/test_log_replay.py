@@ -50,7 +50,7 @@ def topics(cluster: LocalCluster, bradbury_topic: str) -> Iterator[tuple[str, st
 
 
 def seen(cluster: LocalCluster, topic: str, partition: int) -> Seen:
-    """By librdkafka: (offset, timestamp, key, value, headers)."""
+    """The records as librdkafka reads them: (offset, timestamp, key, value, headers)."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader"})
     consumer.assign([TopicPartition(topic, partition, 0)])
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)

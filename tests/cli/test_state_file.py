@@ -1,4 +1,4 @@
-"""Which cluster is up here: the file that says so, and when it is not believed."""
+"""Does the state file name the cluster that is up here, and when is it not believed?"""
 
 import os
 import subprocess

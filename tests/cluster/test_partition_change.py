@@ -1,4 +1,4 @@
-"""Who may lead a partition, and does it have everything that clients were promised?"""
+"""Which replica may lead a partition, and does it have every committed record?"""
 
 from dataclasses import replace
 

@@ -126,7 +126,7 @@ def test_more_and_fewer_replicas(image: MetadataImage) -> None:
 
 
 def test_who_goes_stays_until_all_who_stay_are_in_sync(image: MetadataImage) -> None:
-    """Or the only copies but one would go, where min.insync.replicas has promised two."""
+    """Else all copies but one would go, where min.insync.replicas has promised two."""
     image, _ = reassigned(image, (1, 2, 3))
     image = with_isr(image, 1, 2, 3)
     image = with_isr(image, 1, 3)
@@ -149,7 +149,7 @@ def test_what_is_given_up_is_as_it_was(image: MetadataImage) -> None:
 
 
 def test_it_is_not_given_up_while_too_few_of_those_who_stay_have_everything() -> None:
-    """Or what was acknowledged under min.insync.replicas=2 would be on one machine alone."""
+    """Else what was acknowledged under min.insync.replicas=2 would be on one machine alone."""
     image = cluster("a1", "b1", "c1", "d1")
     configs = {"min.insync.replicas": "2"}
     image = applied(image, create(image, "t", assignments={0: (1, 2)}, configs=configs))

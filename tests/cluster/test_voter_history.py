@@ -1,4 +1,4 @@
-"""Who votes, as a log says that grows, is cut, and begins behind a snapshot?"""
+"""Which voters does a log name that grows, is truncated, and begins after a snapshot?"""
 
 from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,

@@ -52,7 +52,7 @@ def servers(cluster: bradbury.LocalCluster) -> str:
 
 @pytest.fixture
 def new_name() -> str:
-    """For a topic or a group that is there once."""
+    """A name for a topic or a group that no other test uses."""
     return f"compatibility-{next(_numbers)}"
 
 

@@ -48,7 +48,7 @@ def said(java: Java, servers: str) -> Java:
 
 @pytest.fixture
 def group(servers: str, filled: str) -> str:
-    """At 4 of the ten records of partition 0, at 0 of the empty partition 1."""
+    """A group at 4 of the ten records of partition 0, at 0 of the empty partition 1."""
     with bradbury.Admin(servers) as admin:
         admin.alter_group_offsets(f"{filled}-group", {(filled, 0): 4, (filled, 1): 0})
     return f"{filled}-group"

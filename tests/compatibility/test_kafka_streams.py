@@ -68,7 +68,7 @@ def create(servers: str, *topics: str) -> None:
 
 
 def produce(servers: str, topic: str, records: Iterable[Record]) -> None:
-    """By librdkafka, with the partitioner of Java's clients."""
+    """Produce with librdkafka and the partitioner of Java's clients."""
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
     for key, value, timestamp in records:
         producer.produce(topic, value, key, timestamp=timestamp)
@@ -76,7 +76,7 @@ def produce(servers: str, topic: str, records: Iterable[Record]) -> None:
 
 
 def produce_to_all(servers: str, topic: str, record: Record) -> None:
-    """To each partition."""
+    """Produce to each partition."""
     producer = Producer({"bootstrap.servers": servers})
     key, value, timestamp = record
     for partition in range(PARTITIONS):
@@ -108,7 +108,7 @@ class Output:
 
 
 class Outputs:
-    """Of an application."""
+    """The output topics of an application."""
 
     def __init__(self, servers: str, application: Running, *topics: str) -> None:
         self._application = application
@@ -255,7 +255,7 @@ def amounts(begin: int) -> list[Record]:
 
 
 def sums(records: list[Record], step: int) -> dict[str, str]:
-    """By key and window, for windows that begin every `step` ms."""
+    """Sums by key and window, for windows that begin every `step` ms."""
     found: Counter[str] = Counter()
     for key, value, timestamp in records:
         start = timestamp - timestamp % step
@@ -338,7 +338,7 @@ def test_joins(application: Application, tool: Tool, servers: str, new_name: str
     produce(servers, sources["payments"], [(o, f"paid {o}", begin + 2_000) for o in paid])
 
     def expected() -> dict[str, dict[str, Any]]:
-        """Of the joins of streams all that comes of a key; of the joins of tables the last."""
+        """The expected results: all of a key for joins of streams, the last for joins of tables."""
         streams: dict[str, dict[str, Any]] = {kind: defaultdict(list) for kind in results}
         spent: Counter[str] = Counter()
         for order, (buyer, amount) in orders.items():

@@ -36,7 +36,7 @@ Content = tuple[str, str, int, dict[str, str]]
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the program; a test's parameter."""
+    """The program's name; a test's parameter."""
     found = request.node.callspec.params["name"]
     assert isinstance(found, str)
     return found

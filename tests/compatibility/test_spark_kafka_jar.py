@@ -139,7 +139,7 @@ def test_batches_are_written(
 def test_a_stream_goes_on_where_it_was_after_a_restart(
     program: Program, tool: Tool, servers: str, new_name: str, settings: dict[str, Any], later: str
 ) -> None:
-    """With the same source, or with ours, which takes over its checkpoint."""
+    """The same source goes on, or ours, which takes over its checkpoint."""
     copy = f"{new_name}-copy"
     with bradbury.Admin(servers) as admin:
         admin.create_topic(copy, PARTITIONS)

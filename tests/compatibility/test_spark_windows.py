@@ -48,7 +48,7 @@ Record = tuple[str, str, int]
 
 
 def produce(servers: str, topic: str, records: list[Record]) -> None:
-    """In the order given, by turns to both partitions."""
+    """Produce in the order given, to both partitions in turn."""
     with bradbury.Producer(servers) as producer:
         for number, (key, value, timestamp) in enumerate(records):
             producer.send(topic, value, key, partition=number % 2, timestamp_ms=timestamp)
@@ -87,7 +87,7 @@ def rows_in(spark: "SparkSession", topic: str) -> Counter[tuple[str, str]]:
 def test_windows(
     spark: "SparkSession", tool: Tool, servers: str, new_name: str, tmp_path: Path
 ) -> None:
-    """In two runs over one checkpoint: windows that the first has begun, the second ends."""
+    """Two runs over one checkpoint: windows that the first has begun, the second ends."""
     from pyspark.sql import functions as f
 
     output = f"{new_name}-sums"

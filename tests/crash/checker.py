@@ -152,7 +152,7 @@ def _check_send_order(number: int, partition: _Partition, *, idempotent: bool) -
 
 
 def _check_real_time(number: int, partition: _Partition) -> Iterator[Fault]:
-    """Of other processes: what is one process's own is its order of sends."""
+    """Check the order between processes; within one process it is the order of its sends."""
     known = [send for send in partition.acked if send.end is not None and send.offset is not None]
     by_end = sorted(known, key=lambda one: one.end or 0)
     position = 0

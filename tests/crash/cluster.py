@@ -117,7 +117,7 @@ class CrashCluster:
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
-    """To a process that may have ended by itself."""
+    """Send a signal to a process that may have ended by itself."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 

@@ -27,7 +27,7 @@ OTHER = (
 
 @dataclass
 class Figures:
-    """Of one run. Gaps in seconds.
+    """The figures of one run. Gaps in seconds.
 
     unknown: neither acknowledged nor known to be in the log's absence. produce_gap: the longest time
     in which no record of some partition was acknowledged to any writer; produce_gap_confluent: to a
@@ -111,7 +111,7 @@ Gap = tuple[int, int]
 
 
 def produce_gaps(history: History, kind: str = "") -> list[Gap]:
-    """Between one acknowledgement and the next, of each partition. kind: of writers."""
+    """Gaps between one acknowledgement and the next, of each partition. kind: of writers."""
     times: dict[int, list[int]] = defaultdict(list)
     for one in history.sends:
         if one.end is not None and kind in one.process:
@@ -120,7 +120,7 @@ def produce_gaps(history: History, kind: str = "") -> list[Gap]:
 
 
 def consume_gaps(history: History) -> list[Gap]:
-    """Between one poll that had records and the next, of each partition and reader."""
+    """Gaps between one poll with records and the next, of each partition and reader."""
     times: dict[tuple[str, int], list[int]] = defaultdict(list)
     for poll in history.polls:
         if not poll.final and not poll.in_group:

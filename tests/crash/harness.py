@@ -44,7 +44,7 @@ REPLICATION_FACTOR = 3
 MIN_INSYNC = 2
 GROUP = "crash-group"
 GROUP_FOLDER = "group"
-"""In a run's folder: a history for the checker of groups, too."""
+"""The folder, in a run's, of the history for the checker of groups."""
 WRITERS = ("confluent", "confluent", "aiokafka", "kafka-python")
 READERS = ("confluent", "aiokafka")
 MEMBERS = ("confluent", "aiokafka", "kafka-python")
@@ -67,7 +67,7 @@ class Outcome:
     faults: int = 0
     heal_seconds: float = 0.0
     recoveries: list[float] = field(default_factory=list)
-    """Of faults that say so: seconds until every actor served again."""
+    """Seconds until every actor served again, of faults that say so."""
     elections: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -420,7 +420,7 @@ class CrashRun:
         ]
 
     def _ends(self) -> dict[int, int]:
-        """Of the acknowledged and of what a consumer is told, whichever is later."""
+        """The end of each partition: acknowledged, or reported to a consumer, whichever is later."""
         ends: Counter[int] = Counter()
         for partition, offset, _ in self._acknowledged():
             ends[partition] = max(ends[partition], offset + 1)
@@ -433,7 +433,7 @@ class CrashRun:
         return dict(ends)
 
     def _read_all(self, ends: dict[int, int]) -> None:
-        """By fresh clients of two kinds; one that does not get there is replaced once."""
+        """Read with new clients of two kinds; one that does not reach the end is replaced once."""
         self._on_progress(-1, "reading everything")
         words = ["--servers", self._cluster.servers, "--partitions", str(PARTITIONS)]
         words += ["--until", json.dumps(ends)]

@@ -22,7 +22,7 @@ class NotHere(Exception):
 
 
 class OwnNetwork(NamedTuple):
-    """Of one node: a namespace's name, and its address."""
+    """The network of one node: a namespace's name, and its address."""
 
     name: str
     address: str

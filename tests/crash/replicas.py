@@ -50,7 +50,7 @@ class Comparison:
 
 
 def read_replicas(data_dir: Path, topic: str) -> dict[int, list[Contents]]:
-    """By partition. Opens the directories as a broker does; nothing else may have them open."""
+    """The replicas by partition. Opens the directories as a broker does, when no broker has them."""
     found: dict[int, list[Contents]] = {}
     for path in sorted(data_dir.glob("*/partitions-*")):
         directory = LogDirectory.open(OsFileSystem(), str(path), directory_id="unused")
@@ -88,7 +88,7 @@ def _contents(log: PartitionLog, node: str) -> Contents:
 def compare(
     replicas: dict[int, list[Contents]], history: History, replication_factor: int
 ) -> Comparison:
-    """Of all partitions, with what was acknowledged."""
+    """Compare the replicas of all partitions with what was acknowledged."""
     result = Comparison()
     for number in range(history.partitions):
         each = replicas.get(number, [])

@@ -38,7 +38,7 @@ class Scene:
 
     @property
     def partitions(self) -> int:
-        """Of the topic."""
+        """The topic's partitions."""
         return len(self.leaders())
 
     def fault(self, what: str, **fields: Any) -> None:

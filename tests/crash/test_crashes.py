@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 FAULT_SECONDS = 20
 GAP_SECONDS = 120
-"""That it comes to an end, on a machine many times slower; figures: docs/reliability.md."""
+"""A bound for a machine many times slower; figures: docs/reliability.md."""
 
 
 @pytest.fixture(scope="module")

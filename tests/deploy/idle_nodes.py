@@ -151,7 +151,7 @@ class Autoscaled:
         return process
 
     def end(self) -> None:
-        """With SIGTERM it would first wait for its node to drain."""
+        """End it with SIGKILL: after SIGTERM it would first wait for its node to drain."""
         processes = [*psutil.Process(self._process.pid).children(recursive=True)]
         self._process.kill()
         for process in processes:

@@ -219,7 +219,7 @@ class Machine:
         env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """In it, as its user would on its terminal. Raises CalledProcessError, TimeoutExpired."""
+        """Run a command on the machine, as a user. Raises CalledProcessError, TimeoutExpired."""
         assert self._process is not None
         (init,) = self._process.children()
         inside = ["nsenter", "-t", str(init.pid), "-p", "-m", "-u", "-i", "--"]
@@ -282,7 +282,7 @@ def _check() -> None:
 
 
 def _install(packages: list[str]) -> None:
-    """From Debian, without starting what it installs."""
+    """Install packages from Debian, without starting their services."""
     if not shutil.which("apt-get"):
         raise NotHere(f"{' and '.join(packages)} are not installed here, and there is no apt-get")
     made = not NO_DAEMON.exists()
@@ -304,7 +304,7 @@ def _install(packages: list[str]) -> None:
 
 
 def _passwd(home: Path) -> str:
-    """With another home for this user: ssh and sshd do not go by HOME."""
+    """A passwd file with another home for this user: ssh and sshd ignore HOME."""
     lines = Path("/etc/passwd").read_text().splitlines()
     mine = pwd.getpwuid(os.geteuid())
     before = f":{mine.pw_gecos}:{mine.pw_dir}:"

@@ -106,7 +106,7 @@ class Journey:
         return self.laptop("ray", "exec", str(self.config), command, timeout=timeout)
 
     def ray_up(self) -> None:
-        """And wait until every machine is a Ray node.
+        """Run `ray up` and wait until every machine is a Ray node.
 
         `ray start` gives a head 30 s, whatever else the machine does; then a person says it again.
         """
@@ -236,7 +236,7 @@ def _free_ports() -> dict[str, int]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """From the files that git does not ignore, as they are now, in a copy of the checkout."""
+    """Build a wheel from the files that git does not ignore, in a copy of the checkout."""
     source = folder / "source"
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -23,7 +23,7 @@ NODE_SECONDS = 60
 
 
 def coordinator_pids(cluster: bradbury.Cluster) -> list[int]:
-    """Of the coordinators that answer now."""
+    """The pids of the coordinators that answer now."""
     return [
         actor["pid"]
         for actor in cluster.status()["actors"]

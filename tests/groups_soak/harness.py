@@ -247,7 +247,7 @@ class Soak:
     # --- peace -----------------------------------------------------------------------------------
 
     def _until_all_have_read(self) -> None:
-        """Or nothing is shown about who came late: a busy machine takes its time to start a client."""
+        """Wait: on a busy machine a client may start so late that the run shows nothing about it."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
             if all(who_has_read(self._folder, one.names) for one in self.occupants):

@@ -156,7 +156,7 @@ def read_history(folder: Path) -> History:
 
 
 def who_has_read(folder: Path, processes: Iterable[str]) -> set[str]:
-    """Those of the members that have been given a record by now."""
+    """The members that have been given a record by now."""
     history = History(0, ())
     _read_members(history, folder, dict.fromkeys(processes, ""))
     return {one.process for one in history.seen}

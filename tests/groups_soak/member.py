@@ -26,7 +26,7 @@ MOST_RECORDS = 500
 MOST_FAILURES = 30
 
 Records = dict[int, list[tuple[int, int]]]
-"""By partition: (offset, value)."""
+"""(offset, value) by partition."""
 
 
 class Member(Protocol):

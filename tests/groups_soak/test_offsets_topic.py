@@ -17,7 +17,7 @@ FORMATTERS = "org.apache.kafka.tools.consumer."
 
 
 def formatted(servers: str, formatter: str) -> list[dict]:
-    """Of the one partition, up to its end as it is now; a tool that reads it so has no group."""
+    """The records of the one partition, up to its present end; the reading tool has no group."""
     with bradbury.Admin(servers) as admin:
         (end,) = admin.list_offsets([("__consumer_offsets", 0)]).values()
     said = run_java(

@@ -453,7 +453,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 @pytest.mark.parametrize("version", versions(FindCoordinatorRequest))
 def test_find_coordinator(version: int) -> None:
     async def find(broker: Broker, key_type: int) -> list[tuple[str | None, int, str, int, int]]:
-        """Of two groups, and of the one without a name; before v4 one at a time."""
+        """The coordinators of two groups, and of the one without a name; before v4 one at a time."""
         keys = ["g", "other", ""]
         if version >= 4:
             asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)

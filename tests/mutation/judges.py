@@ -64,7 +64,7 @@ class Verdict:
 
 
 def judges_of(path: str, seeds: int) -> list[Judge]:
-    """For a mutant of this module."""
+    """The judges of a mutant of this module."""
     folder = path.partition("/")[0]
     own = tuple(
         path.relative_to(ROOT).as_posix()
@@ -133,7 +133,7 @@ def end_all() -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """With what it has started."""
+    """End the process and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -145,7 +145,7 @@ def _last_words(output: str) -> str:
 
 
 def patience_of(tree: ShadowTree, folders: set[str], seeds: int) -> dict[str, float]:
-    """By judge, from what it takes for the tree as it is.
+    """The time limit of each judge, from its time for the unchanged tree.
 
     Raises RuntimeError: something is wrong without any mutant.
     """

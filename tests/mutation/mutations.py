@@ -41,7 +41,7 @@ class Mutation:
     """Replaces characters [start, end) of a module's text by `text`."""
 
     path: str
-    """From the package's root, with slashes."""
+    """The path from the package's root, with slashes."""
     line: int
     function: str
     kind: str
@@ -79,7 +79,7 @@ class _Finder(ast.NodeVisitor):
     # --- where things are ------------------------------------------------------------------------
 
     def _place(self, line: int, column: int) -> int:
-        """In characters; ast counts bytes."""
+        """The place in characters; ast counts bytes."""
         return len(self._bytes[: self._line_starts[line - 1] + column].decode())
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:

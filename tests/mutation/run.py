@@ -54,7 +54,7 @@ ENOUGH = 0.9
 
 
 def all_mutations(only: Iterable[str] = ("*",)) -> list[Mutation]:
-    """Of modules whose path matches one of `only`."""
+    """The mutations of modules whose path matches one of `only`."""
     paths = sorted({path for pattern in CORE for path in ROOT.glob(pattern)})
     found: list[Mutation] = []
     for path in paths:
@@ -85,7 +85,7 @@ def _is_step(path: str) -> bool:
 
 
 def read_kept() -> dict[str, dict[str, Any]]:
-    """By mutation id."""
+    """The results of an earlier run, by mutation id."""
     try:
         lines = KEPT.read_text().splitlines()
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def progress(console: Console) -> Progress:
 def table_of(
     mutations: list[Mutation], kept: dict[str, dict[str, Any]], explained: dict[str, str]
 ) -> Table:
-    """By folder and by kind: who noticed."""
+    """The table of which judge noticed, by folder and by kind."""
     table = Table(
         "mutants", "made", "simulation", "histories", "own tests", "test-fast", "explained",
         "survived", title="what notices a wrong line", title_justify="left",

@@ -20,7 +20,7 @@ _times = itertools.count(1_000_000_000)
 
 
 class ShadowTree:
-    """In a folder of its own, for one process after the other."""
+    """A copy of the tree in a folder of its own, for one process after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class ShadowTree:
         self._originals.clear()
 
     def environment(self) -> dict[str, str]:
-        """For a process that is to see it."""
+        """The environment of a process that imports the copy."""
         return {
             **os.environ,
             "PYTHONPATH": str(self.folder),

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 VERSIONS = ("3.11", "3.12", "3.13")
-"""Those that pyproject.toml's requires-python and the README promise."""
+"""The versions that pyproject.toml's requires-python and the README promise."""
 COMMAND_SECONDS = 300
 PIP_SECONDS = 1800
 REPEATS = 5
@@ -62,7 +62,7 @@ class Environment:
         self.pip("install", "--upgrade", "pip")
 
     def environment(self) -> dict[str, str]:
-        """Of every process: as a person has it who has just logged in, Ray's settings untouched."""
+        """The environment of a user who has just logged in, without any setting of Ray's."""
         kept = {name: os.environ[name] for name in ("LANG", "LC_ALL") if name in os.environ}
         # pip's configuration says where packages come from here.
         kept |= {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
@@ -94,7 +94,7 @@ class Environment:
         return lines[-1]
 
     def size_megabytes(self) -> float:
-        """Of all that is installed: what `du` counts, byte code included."""
+        """The size of all that is installed, as `du` counts it, byte code included."""
         packages = next((self.folder / "venv" / "lib").glob("python*")) / "site-packages"
         done = self._run(["du", "--summarize", "--block-size=1", str(packages)])
         return int(done.split()[0]) / 1e6
@@ -153,7 +153,7 @@ def environment_of(python: Path) -> Iterator[Environment]:
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
-    """From an empty build folder: setuptools would put into it what it finds there."""
+    """Build a wheel from an empty build folder: setuptools packs whatever it finds there."""
     shutil.rmtree(root / "build", ignore_errors=True)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, root],

@@ -221,7 +221,7 @@ def test_a_topic_that_does_not_exist_is_said_in_one_line(bootstrap: str) -> None
 
 
 def test_a_refused_stream_says_so_when_it_is_first_asked(bootstrap: str) -> None:
-    """Of what streamReader raises nobody hears: see RefusedStream."""
+    """Spark swallows what streamReader raises: see RefusedStream."""
     refused = pickle.loads(pickle.dumps(stream(bootstrap, subscribe="t", endingOffsets="latest")))
     assert isinstance(refused.getDefaultReadLimit(), ReadAllAvailable)
     for ask in (

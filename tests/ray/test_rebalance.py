@@ -61,7 +61,7 @@ def command(ray_address: str, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def machines(cluster: bradbury.Cluster, topic: str) -> list[set[str]]:
-    """Of each partition, where its replicas are."""
+    """The nodes of each partition's replicas."""
     names = {node["node_id"]: node["machine"] for node in cluster.status()["nodes"]}
     with cluster.admin() as admin:
         return [

@@ -301,7 +301,7 @@ class SimController:
         self.write("epoch")
 
     def snapshot(self) -> None:
-        """Of what is committed."""
+        """A snapshot of what is committed."""
         quorum = self.quorum
         offset = quorum.committed
         if "eager" in self.world.faults:
@@ -538,6 +538,6 @@ class QuorumWorld:
 
 
 def _voters_in(value: Value) -> tuple[str, ...]:
-    """Those that the entry names, if it is about voters."""
+    """The voters that the entry names, if it is about voters."""
     _, mark, names = value[1].partition(VOTERS)
     return tuple(names.split()) if mark else ()

@@ -290,7 +290,7 @@ def test_a_follower_takes_batches_of_several_epochs_that_were_assigned_before(
 
 
 def test_an_epoch_that_goes_on_before_a_new_one_begins_keeps_its_beginning(tmp_path: Path) -> None:
-    """Or the epoch before it would seem to end too late, and where logs part would not be seen."""
+    """Else the epoch before it would seem to end too late, and a divergence would be missed."""
     leader = open_log(str(tmp_path / "leader"))
     for epoch in (2, 2, 4, 4, 4, 5):
         leader.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=1000)

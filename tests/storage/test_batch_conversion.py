@@ -37,7 +37,7 @@ COMPACT = LogConfig(cleanup_policy="compact")
 
 
 def batch(*records, codec: int = 0, **options) -> bytearray:
-    """Of (timestamp, key, value)."""
+    """A batch of (timestamp, key, value)."""
     return encode_records([(*record, ()) for record in records], codec=codec, **options)
 
 

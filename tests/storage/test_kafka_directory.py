@@ -105,7 +105,7 @@ def _topics(names: list[str]) -> Any:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
-    """By how the broker ended."""
+    """Kafka's directories, by how the broker ended."""
     require_kafka()
     folder = tmp_path_factory.mktemp("kafka")
     config = {"log.cleaner.backoff.ms": "200", "log.index.interval.bytes": "1024"}
@@ -163,7 +163,7 @@ def opened(
 
 
 def seen_in(log: PartitionLog) -> list[Seen]:
-    """From the slices that we would serve."""
+    """The records in the slices that we would serve."""
     content = memoryview(read_all(log))
     seen = []
     position = 0

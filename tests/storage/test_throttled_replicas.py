@@ -1,4 +1,4 @@
-"""Which lists of throttled replicas are taken, and whom do they name?"""
+"""Which lists of throttled replicas are valid, and which replicas do they name?"""
 
 import pytest
 

@@ -149,7 +149,7 @@ def test_truncation_leaves_exactly_the_batches_below(tmp_path: Path, offset: int
 def test_a_power_loss_does_not_bring_back_what_was_truncated(
     offset: int, segment_bytes: int
 ) -> None:
-    """Of a log that has grown again since, and whose high watermark is known to be above."""
+    """The log has grown again since, and its high watermark is known to be above."""
     config = LogConfig(segment_bytes=segment_bytes)
     disk = MemoryFileSystem()
     log = open_log("/data/t-0", file_system=disk, config=config)

@@ -109,7 +109,7 @@ class ConsumerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """With 0.7's names, e.g. {"groupid": "delays", "autooffset.reset": "smallest"}.
+        """The settings by 0.7's names, e.g. {"groupid": "delays", "autooffset.reset": "smallest"}.
 
         Raises:
             InvalidConfig: unknown, gone, or of the wrong kind; nothing is ignored.

@@ -82,7 +82,7 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_count: Mapping[str, int], decoder: Decoder[Any] | None = None
     ) -> dict[str, list[KafkaStream[Any]]]:
-        """So many streams for each topic. They join the group at once, in the background.
+        """Streams of each topic, as many as are asked for. They join the group in the background.
 
         Args:
             decoder: makes what the streams hand out; without one that is the Message.
@@ -115,7 +115,7 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, number: int = 1, decoder: Decoder[Any] | None = None
     ) -> list[KafkaStream[Any]]:
-        """So many streams for all topics that the filter allows, now and later.
+        """Streams of all topics that the filter allows, now and later.
 
         New topics join within `topic.refresh.interval.ms`, also where there is none yet.
 

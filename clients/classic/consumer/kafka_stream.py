@@ -38,7 +38,7 @@ SLICE_MS: Final = 100
 
 
 class KafkaStream(Generic[T]):
-    """For one thread; a second one gets other messages. Ends with the connector's shutdown.
+    """Messages for one thread; another thread's stream gets others. Ends with the connector.
 
     Made by a ConsumerConnector. `client_id` tells the member from the others of its group.
     """

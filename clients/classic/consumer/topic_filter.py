@@ -1,4 +1,4 @@
-"""Which topics a connector reads: a regular expression that allows them, or forbids them.
+"""Filters of topics for a connector: a regular expression that allows them, or forbids them.
 
 As in 0.7 the whole name must match, a comma is an "or", and spaces and quotes around the expression
 do not count: "flights, weather.*" is the expression flights|weather.*

@@ -55,14 +55,14 @@ class CallbackHandler(Generic[T]):
     """Looks on, and may change what passes. Each hook lets everything through by itself."""
 
     def before_enqueue(self, item: QueueItem[T]) -> QueueItem[T]:
-        """On the thread that sends; what it returns goes into the queue."""
+        """Called by the thread that sends; what it returns goes into the queue."""
         return item
 
     def after_enqueue(self, item: QueueItem[T], added: bool) -> None:
-        """On the thread that sends. added: False if the queue was full."""
+        """Called by the thread that sends. added: False if the queue was full."""
 
     def after_dequeuing_existing_data(self, item: QueueItem[T] | None) -> Sequence[QueueItem[T]]:
-        """On the sender's thread, as are those below; what it returns joins the batch.
+        """Called by the sender's thread, as are those below; what it returns joins the batch.
 
         Args:
             item: None when `queue.time` is over and nothing came.

@@ -1,4 +1,4 @@
-"""Which partition a message goes to, by its key."""
+"""Partitioners: the partition of a message by its key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Partitioner(Protocol[Key]):
 
 
 class DefaultPartitioner:
-    """By the hash that every Kafka client of today uses, so that equal keys meet."""
+    """Partitions by the hash (murmur2) that today's Kafka clients use, so that equal keys meet."""
 
     def partition(self, key: bytes | str, partition_count: int) -> int:
         """Raises TypeError: the key is neither bytes nor text; give a partitioner of your own."""

@@ -137,7 +137,7 @@ class ProducerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """With 0.7's names, e.g. {"broker.list": "0:localhost:9092", "producer.type": "async"}.
+        """The settings by 0.7's names, e.g. {"broker.list": "0:localhost:9092"}.
 
         Raises:
             InvalidConfig: unknown, gone, or of the wrong kind; nothing is ignored.

@@ -1,4 +1,4 @@
-"""Who leads, where replicas lie and on which disk: changed from outside, seen by another client."""
+"""Leaders, replicas and their disks: changed by Admin, seen by another client."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def admin(cluster: bradbury.LocalCluster) -> Iterator[bradbury.Admin]:
 
 
 def replicas(cluster: bradbury.LocalCluster, topic: str) -> list[int]:
-    """Of partition 0, as librdkafka is told."""
+    """The replicas of partition 0, as librdkafka sees them."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     return list(client.list_topics(topic, timeout=10).topics[topic].partitions[0].replicas)
 

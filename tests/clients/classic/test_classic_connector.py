@@ -40,7 +40,7 @@ def connect(bootstrap: str, group: str) -> Iterator[Callable[..., ConsumerConnec
     made: list[ConsumerConnector] = []
 
     def create(**settings: object) -> ConsumerConnector:
-        """With `consumer_timeout_ms=100` for `consumer.timeout.ms`."""
+        """A connector; `consumer_timeout_ms=100` stands for `consumer.timeout.ms`."""
         properties: dict[str, object] = {
             "groupid": group,
             "bootstrap.servers": bootstrap,
@@ -271,7 +271,7 @@ def test_each_topic_has_streams_of_its_own(
 def test_a_connector_that_comes_takes_half_and_gives_it_back_when_it_goes(
     bootstrap: str, new_topic: NewTopic, connect: Connect
 ) -> None:
-    """With auto-commit: every message is handed out exactly once, since nobody was killed."""
+    """Auto-commit: every message is handed out exactly once, since nobody was killed."""
     topic = new_topic(4)
     fill(bootstrap, topic, range(400), partitions=4)
     [first] = connect(consumer_timeout_ms=100).create_message_streams({topic: 1})[topic]

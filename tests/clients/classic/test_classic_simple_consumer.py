@@ -46,7 +46,7 @@ def connect(bootstrap: str, so_timeout: int = 10_000) -> SimpleConsumer:
 
 
 def fill(bootstrap: str, topic: str, payloads: list[bytes], **settings: object) -> None:
-    """With librdkafka: one batch for all, unless the settings say otherwise."""
+    """Produce with librdkafka: one batch for all, unless the settings say otherwise."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 50, **settings}
     )
@@ -354,7 +354,7 @@ def message_set(records: bytes | bytearray, max_size: int = MEGABYTE) -> Message
 
 
 def three_batches() -> bytes:
-    """Of kafka-python: offsets 0-1, 2-3, 4-5."""
+    """Three batches of kafka-python: offsets 0-1, 2-3, 4-5."""
     out = b""
     for base_offset in (0, 2, 4):
         batch = make_batch(2, value=b"value-%d" % base_offset)

@@ -206,7 +206,7 @@ class ComeAndGo(RuleBasedStateMachine):
             assert mine == sorted(mine)
 
     def teardown(self) -> None:
-        """With a worker that lives, everything is done in the end."""
+        """Everything is done in the end by a worker that lives."""
         self.rules.add_worker("last")
         self.running += self.rules.starts()
         while self.running:

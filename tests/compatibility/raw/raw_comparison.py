@@ -198,7 +198,7 @@ VOLATILE = {
     "last_caught_up_timestamp": 0,
     "finalized_features_epoch": 0,
 }
-"""From which value on a number is one of many that it might be."""
+"""The value from which on a number is expected to differ between runs."""
 
 
 VOLATILE_OF = {55: {"high_watermark": 0, "leader_epoch": 0}}

@@ -1,4 +1,4 @@
-"""Which differences from Apache Kafka the raw comparison may find: each has a row in docs/deviations.
+"""The differences from Apache Kafka that the raw comparison may find: each is in docs/deviations.
 
 What is found and not listed here fails the comparison, and so does what is listed and not found.
 """

@@ -49,7 +49,7 @@ class Oddity:
 
 
 def oddities(sensible: Message, version: int) -> Iterator[Oddity]:
-    """In the order of the fields; the first element stands for all of a list."""
+    """Odd values in the order of the fields; the first element of a list represents all."""
     yield Oddity("as it should be", lambda request: None)
     for oddity in _below(sensible, version, (), sensible.API_KEY):
         if (sensible.API_KEY, oddity.name) not in NEVER_ANSWERED:

@@ -64,7 +64,7 @@ class Running:
         return self._process.pid
 
     def said(self, name: str) -> list[Any]:
-        """Of all lines with this name, what they say."""
+        """The contents of all lines with this name."""
         with self._changed:
             return [line[name] for line in self.lines if name in line]
 
@@ -136,7 +136,7 @@ class Program:
                 running.kill()
 
     def run(self, command: str, **settings: Any) -> list[Line]:
-        """To its end. All it said."""
+        """Run it to its end; returns its output."""
         with self.start(command, **settings) as running:
             running.finish()
             return running.lines
@@ -225,17 +225,17 @@ def _node(name: str) -> Program | str:
 
 
 def go_program(name: str) -> Program:
-    """Of the Go module tests/compatibility/`name`."""
+    """The program of the Go module tests/compatibility/`name`."""
     return _or_skip(_go(name))
 
 
 def node_program(name: str) -> Program:
-    """Of the npm package tests/compatibility/`name`."""
+    """The program of the npm package tests/compatibility/`name`."""
     return _or_skip(_node(name))
 
 
 def java_program(file: str, jars: Jars, options: tuple[str, ...] = QUICK_OPTIONS) -> Program:
-    """Of the source file tests/compatibility/`file`, with these jars."""
+    """The program of the source file tests/compatibility/`file`, with these jars."""
     require(jars)
     return Program(java_command(str(PROGRAMS / file), options=options, jars=jars))
 

@@ -25,7 +25,7 @@ OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 8, 9, 11, 12, 1
 
 
 class Ledger:
-    """Who reads what now. faults: what must never happen, in words."""
+    """The present owner of each partition. faults: what must never happen, as text."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []

@@ -45,7 +45,7 @@ def create(cluster: LocalCluster, topic: str, partitions: int, **config: str) ->
 
 
 def log_dirs(cluster: LocalCluster) -> dict[str, DescribeLogDirsResult]:
-    """By path."""
+    """The log directories by path."""
     with RawClient(cluster.bootstrap_servers) as client:
         answer = client.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
     return {result.log_dir: result for result in answer.results}

@@ -322,7 +322,7 @@ def test_the_death_of_a_follower_that_leads_nothing_is_noticed_as_early(tmp_path
 
 
 def test_replicas_move_while_producers_and_consumers_go_on(nodes: ThreeNodes) -> None:
-    """From one node to another, to more and to fewer of them: kafka-python says where."""
+    """kafka-python moves them from one node to another, to more nodes and to fewer."""
     with nodes.cluster.admin() as admin:
         admin.create_topic("t", 1, replication_factor=1)
     admin = kafka.KafkaAdminClient(bootstrap_servers=nodes.servers)

@@ -40,7 +40,7 @@ def create_on_the_first(nodes: ThreeNodes, partitions: int = 1) -> None:
 
 
 def add_replicas(nodes: ThreeNodes, *partitions: int) -> None:
-    """On node 2."""
+    """Add replicas on node 2."""
     admin = kafka.KafkaAdminClient(bootstrap_servers=nodes.servers)
     admin.alter_partition_reassignments(
         {kafka.TopicPartition(TOPIC, index): [1, 2] for index in partitions}

@@ -196,7 +196,7 @@ def probe(cluster: LocalCluster) -> Iterator[subprocess.Popen[str]]:
 
 
 def longest_wait(process: subprocess.Popen[str]) -> float:
-    """Of the probe, since the last call."""
+    """The probe's longest wait since the last call."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("\n")

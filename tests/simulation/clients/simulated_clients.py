@@ -85,7 +85,7 @@ class Producer(Client):
         self.producer_id = producer_id
         self.acks_all = producer_id >= 0
         self.waiting: deque[Sent] = deque()
-        """From the first that is not acknowledged on; the first `_in_flight` of them were sent. No
+        """The sends from the first unacknowledged on; the first `_in_flight` of them were sent. No
         more than that many, as the leader remembers five batches of a producer.
         """
         self.is_stopped = False

@@ -45,13 +45,13 @@ class GroupOperator(GroupClient):
     def __init__(self, cluster: SimulatedCluster, machine: int) -> None:
         super().__init__(cluster, machine, OPERATED)
         self._possible = [{NOTHING} for _ in range(PARTITIONS)]
-        """By partition, what an OffsetFetch may find."""
+        """What an OffsetFetch may find, by partition."""
         self._unsure: list[set[int]] = [set() for _ in range(PARTITIONS)]
         """What requests without a good answer would leave there, now or later."""
         self._expiring: set[int] = set()
         self._last_offset = 0
         self._found: set[int] = set()
-        """By the last OffsetFetch."""
+        """The offsets that the last OffsetFetch found."""
         self._pause()
 
     @property

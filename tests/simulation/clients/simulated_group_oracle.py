@@ -56,9 +56,9 @@ class GroupLedger:
     events: int = 0
     commits: dict[int, Commit] = field(default_factory=dict)
     begun_last: dict[int, int] = field(default_factory=dict)
-    """Of each partition: when the latest of the commits that are complete began."""
+    """When the latest of the complete commits began, by partition."""
     newest_generation: int = 0
-    """That anybody was given partitions in."""
+    """The newest generation in which a member was given partitions."""
     owners: dict[int, dict[int, str]] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     """The member id that has each static member's place."""

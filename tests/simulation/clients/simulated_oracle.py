@@ -57,7 +57,7 @@ class Violation(AssertionError):
 
 @dataclass
 class Ledger:
-    """Of one partition."""
+    """What was sent, acknowledged and read of one partition."""
 
     committed: list[Batch] = field(default_factory=list)
     by_offset: dict[int, Batch] = field(default_factory=dict)
@@ -389,7 +389,7 @@ class Oracle:
         self._sent[batch.crc] = producer.process.name
 
     def on_acknowledged(self, producer: Producer, sent: Sent, base_offset: int) -> None:
-        """With acks=all: what the producer sent is committed, at this offset."""
+        """What the producer sent with acks=all is committed, at this offset."""
         ledger = self.ledgers[producer.partition_id]
         ledger.acknowledged += 1
         batch = batches_of(sent.bytes)[0]

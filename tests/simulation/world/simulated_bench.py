@@ -101,7 +101,7 @@ class Bench:
         return [epoch for epoch, _ in self.records(node_id)]
 
     def append(self, node_id: int, count: int = 1) -> list[object]:
-        """That many records of one batch each, with acks=all; answers come into the list."""
+        """Append records of one batch each, with acks=all; answers come into the list."""
         answers: list[object] = []
         for _ in range(count):
             self._written += 1

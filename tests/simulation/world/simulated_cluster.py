@@ -81,7 +81,7 @@ class SimulatedCluster:
             replica_fetch_response_max_bytes=FETCH_BYTES,
         )
         self.partitions: list[TopicPartition] = [(TOPIC, n) for n in range(swarm.partitions)]
-        """That are written to and read."""
+        """The partitions that are written to and read."""
         self.all_partitions = list(self.partitions)
         if swarm.groups:
             self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
@@ -205,7 +205,7 @@ class SimulatedCluster:
         return {TOPIC: TOPIC_ID} | ({OFFSETS_TOPIC: OFFSETS_ID} if self.swarm.groups else {})
 
     def replicas_of(self, partition_id: TopicPartition) -> tuple[int, ...]:
-        """By the newest committed metadata."""
+        """The replicas in the newest committed metadata."""
         state = self.oracle.image.partition(*partition_id)
         return self._first_replicas[partition_id] if state is None else state.replicas
 
@@ -269,7 +269,7 @@ class SimulatedCluster:
         return made
 
     def controller_for(self, node: SimulatedNode) -> SimulatedController:
-        """Whom this node takes for the controller now."""
+        """The controller that this node believes in now."""
         assert self.current is not None
         stale = self.swarm.stale_controller
         if stale and not self.is_calm and self.random.random() < stale:
@@ -285,7 +285,7 @@ class SimulatedCluster:
         return None
 
     def voter_sets(self) -> set[tuple[str, ...]]:
-        """Those who vote, as anybody's log says: a change may be under way."""
+        """The sets of voters that any log names: a change may be in progress."""
         return {node.voter.voters for node in self.nodes.values() if node.voter} - {()}
 
     @property

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LEAST_VOTERS = 2
 FIRST_PORT = 1_000
 SNAPSHOT_BYTES = 150
-"""Of the log, for a snapshot with probability 1."""
+"""Size of the log at which a snapshot has probability 1."""
 
 
 @cache
@@ -121,7 +121,7 @@ class SimulatedController:
 
     @property
     def leader(self) -> MetadataLeader | None:
-        """Of the metadata log, as far as it has come."""
+        """The leader of the metadata log, if it is elected."""
         return self.step.leader
 
     def _now(self) -> Instant:

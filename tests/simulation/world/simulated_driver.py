@@ -27,7 +27,7 @@ E = TypeVar("E")
 
 
 class SimulatedDriver:
-    """Of one life of one process: its effects end with it. A Reply's ticket is called."""
+    """The driver of one process: its effects end with it. A Reply's ticket is called."""
 
     def __init__(self, process: Process, *, fsync_ms: int, on_work: Callable[[], None]) -> None:
         """`on_work`: told when some storage work has come to its end, and its step knows."""

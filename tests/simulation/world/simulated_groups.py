@@ -50,7 +50,7 @@ CONFIG = GroupCoordinatorConfig(
 
 
 class SimulatedGroups:
-    """Of one life of one node."""
+    """The group coordinators of one node, from its start to its end."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node

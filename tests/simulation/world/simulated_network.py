@@ -36,7 +36,7 @@ class VirtualClock:
         self.now_ms = 0
         self.steps = 0
         self.digest = 0
-        """Of all events so far: of two runs of one seed it must be the same."""
+        """A digest of all events so far: of two runs of one seed it must be the same."""
         self._heap: list[tuple[int, int, Event]] = []
         self._sequence = 0
 
@@ -120,7 +120,7 @@ class Weather:
 
 @dataclass(slots=True)
 class Network:
-    """Between machines; on one machine nothing is lost, doubled or late."""
+    """The network between machines; on one machine nothing is lost, doubled or late."""
 
     clock: VirtualClock
     random: Random

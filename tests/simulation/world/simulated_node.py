@@ -81,10 +81,10 @@ class SimulatedNode:
         self.disk = SimulatedDisk()
         self.metadata_directory_id = f"d{node_id}.0"
         self.voter: SimulatedVoter | None = None
-        """Of the process; that of the last one while there is none."""
+        """The process's voter; that of the last process while there is none."""
         self.disks_used = 1
         self.ends: dict[TopicPartition, int] = {}
-        """Of the logs, when the process died."""
+        """The ends of the logs, when the process died."""
         self.claimed: dict[TopicPartition, int] = {}
         """Where flush.messages is 1: up to where each log was said to be safe."""
         self.memory: set[str] = set()

@@ -82,7 +82,7 @@ class SimulatedReplica:
         """What handlers reach of it."""
         step.park(self)
         self.on_commit: dict[Callable[[], None], None] = {}
-        """Who waits for the high watermark to move."""
+        """Callbacks that wait for the high watermark to move."""
 
     def __str__(self) -> str:
         return f"{self.partition_id[0]}-{self.partition_id[1]}@{self.node.node_id}"

@@ -17,7 +17,7 @@ logging.getLogger("bradbury").addHandler(logging.NullHandler())
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one seed. `failure`: the invariant, or the name of an exception; None if all held."""
+    """The outcome of one seed. `failure`: the invariant, or an exception's name; None if all held."""
 
     seed: int
     failure: str | None = None
@@ -90,11 +90,11 @@ class Totals:
     faults: int = 0
     damaged: int = 0
     reassignments: int = 0
-    """That came to their end, or were given up."""
+    """Reassignments that were completed or cancelled."""
     offset_commits: int = 0
     """Acknowledged, by partition."""
     generations: int = 0
-    """Of groups, that got as far as an assignment."""
+    """Generations of groups that got as far as an assignment."""
     mismatches: int = 0
     """Seeds whose second run was another one than the first."""
 

@@ -1,4 +1,4 @@
-"""Who has which share of a topic of four partitions, in a group of consumer actors."""
+"""The share of each member of a group of consumer actors, in a topic of four partitions."""
 
 import bradbury
 

@@ -34,7 +34,7 @@ class ThreeNodes:
         return self.cluster.bootstrap_servers
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        """With three replicas each."""
+        """Create topics with three replicas each."""
         names = {name.replace("_", "."): value for name, value in configs.items()}
         with self.cluster.admin() as admin:
             admin.create_topic(topic, partitions, replication_factor=3, configs=names)
@@ -57,7 +57,7 @@ class ThreeNodes:
         return self.partition(topic, index).leader
 
     def replicas(self, topic: str, index: int = 0) -> dict[int, Replica]:
-        """By node; of those that run."""
+        """The replicas by node, of the nodes that run."""
         return {
             node.node_id: replica
             for node in self.cluster.nodes

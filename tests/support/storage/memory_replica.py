@@ -43,7 +43,7 @@ class MemoryReplica:
 
     @property
     def record_counts(self) -> list[int]:
-        """Of the batches, in order."""
+        """The batches' record counts, in order."""
         starts = [base_offset for base_offset, _, _ in self._batches]
         return [end - start for start, end in pairwise([*starts, self.log_end_offset])]
 

@@ -24,7 +24,7 @@ REWRITTEN: dict[int, type[Message]] = {
 
 
 class FaultProxy:
-    """For a cluster of one node. `lost` counts the answers that were lost so far."""
+    """A proxy before a cluster of one node. `lost` counts the answers that were lost so far."""
 
     def __init__(self, broker: str) -> None:
         host, _, port = broker.rpartition(":")

@@ -242,7 +242,7 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
 def answer(
     *, error_code: int = 0, base_offset: int = 0
 ) -> Callable[[ProduceRequest], ProduceResponse]:
-    """To ProduceRequest: the same for every partition."""
+    """The answer to ProduceRequest: the same for every partition."""
 
     def respond(request: ProduceRequest) -> ProduceResponse:
         return ProduceResponse(
