@@ -128,6 +128,11 @@ class MetadataLeader:
         return self.quorum.committed
 
     @property
+    def is_appending(self) -> bool:
+        """The last batch is not known to be committed yet."""
+        return self._commits_at is not None
+
+    @property
     def acknowledged(self) -> Mapping[str, int]:
         """Up to where each voter is known to have this log."""
         return self.quorum.acknowledged
@@ -229,7 +234,7 @@ class MetadataLeader:
         `voters`: those that it names; they count from now on. One more or one less than before.
         """
         assert self.end_reason is None
-        assert self._commits_at is None, "one at a time"
+        assert not self.is_appending, "one at a time"
         before = self.quorum.voters
         if voters is not None:
             self.quorum.change_voters(voters)

@@ -1,383 +1,305 @@
 """Voters, rival controllers and a network that loses, repeats and reorders, all from one seed.
 
-It drives the rules the broker runs (cluster/quorum/voter, cluster/quorum/metadata_quorum). Each record of the
-log is one entry. Nothing here knows a clock: a step is one random event. Snapshots take the place
-of what is committed; voters are added, from a few that do not vote yet, and removed.
+It drives controller/metadata_leader and controller/metadata_voter, as controllers and brokers do,
+and nothing else of a cluster: a seed takes hundredths of a second, and has more rivals than a
+cluster ever sees. Snapshots take the place of what is committed; voters are added, from a few that
+do not vote yet, and removed.
 
-A planted fault is a word in `faults`; the tests see that each one is found.
-    counting      entries of former epochs are committed by counting (Raft, figure 8)
-    longest       the longest log is adopted, not the one with the greatest epoch
-    half          half of the voters pass for a majority
-    forgetful     a voter's promise does not survive a restart
-    hasty         a voter answers an append before it is on the disk
-    uncut         a voter keeps what contradicts an append
-    eager         a snapshot is taken of what is not committed yet
-    kept          a voter keeps its log behind a snapshot of another one
-    two at once   the voters are changed again before the last change is committed
-    not caught up a new voter is counted as having what it was never sent
-    hurried       the voters are changed before an entry of the own epoch is committed
-    old voters    a new controller goes by the voters that it knows, not by those of the log
+Epochs come from chance, not from a survey: who stands for controller has asked some of the voters,
+so what it knows may be old. A planted fault is one of planted_in_quorum.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import Any
+from unittest import mock
 
-from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
-from bradbury.cluster.quorum.voter import (
-    NO_SNAPSHOT,
-    Append,
-    Entry,
-    LogEnd,
-    Promise,
-    on_append,
-    on_prepare,
-    on_snapshot,
+from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
+    ClusterRecord,
+    EpochRecord,
+    MetadataRecord,
+    ProducerIdsRecord,
+    VotersRecord,
+    encode_metadata_record,
+    voters_in,
 )
-from bradbury.protocol.errors import FencedLeaderEpoch
+from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
+from bradbury.cluster.quorum.voter import CommittedEntryLost, Promise
+from bradbury.controller import metadata_leader
+from bradbury.controller.effects import AskVoter, FindVoters, FoundVoters, Instant
+from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
+from bradbury.controller.quorum_times import QuorumTimes
+from bradbury.controller.voter_requests import FormatVoter
+from bradbury.protocol.errors import ConnectionFailed, CorruptMessage
+from bradbury.protocol.records.record_batch import read_header, stamp
+from bradbury.protocol.records.records import encode_records
+from bradbury.storage.disk.storage_failure import DataDirectoryError
 
-FAULTS: dict[str, dict[str, Any]] = {
-    "counting": {"snapshots": 0, "changes": 0},
-    "longest": {},
-    "half": {},
-    "forgetful": {},
-    "hasty": {},
-    "uncut": {},
-    "eager": {},
-    "kept": {"changes": 0, "snapshots": 1},
-    "two at once": {"changes": 4},
-    "not caught up": {"changes": 4, "voters": 1},
-    "hurried": {"changes": 4},
-    "old voters": {"changes": 4},
-}
-"""Each with what a world is like in which it shows."""
-MOST_ENTRIES = 3
+from .world.simulated_disk import SimulatedDisk
+from .world.simulated_network import LOST, Network, Process, VirtualClock, Weather
+from .world.simulated_voter import SimulatedVoter, ask_at_once, open_voter
+
 SPARES = 2
-
-VOTERS = "voters "
-Value = tuple[int, str]
-"""(epoch, what the controller wrote)"""
+"""Voters that do not vote at first, where voters change."""
+SMALL = 200
+"""Bytes of an append: it brings one or two entries, so logs are long for it."""
+TIMES = QuorumTimes(
+    answer_ms=30,
+    fetch_ms=30,
+    commit_ms=300,
+    retry_ms=3,
+    longest_retry_ms=20,
+    find_ms=5,
+    late_ms=3,
+)
+CALM_MS = 3_000
+FOUND = (CommittedEntryLost, CorruptMessage, DataDirectoryError)
+"""What the steps themselves say of a fault, besides LostRecord."""
 
 
 class LostRecord(AssertionError):
-    """What was committed is gone, or is two things; or a log is none any more."""
+    """What was committed is gone, or is two things; or nothing can be committed any more."""
 
 
-class CountingQuorum(MetadataQuorum):
-    def _advance(self) -> bool:
-        ends = sorted((self._acknowledged.get(name, 0) for name in self._voters), reverse=True)
-        everywhere = ends[self._majority_of(len(self._voters)) - 1]
-        if everywhere <= self.committed:
-            return False
-        self.committed = everywhere
-        return True
+class VoterNode:
+    """A disk, and the process that votes with it."""
 
+    def __init__(self, world: QuorumWorld, number: int) -> None:
+        self.name = f"v{number}"
+        self.process = Process(world.clock, number, self.name)
+        self._world = world
+        self.disk = SimulatedDisk()
+        voter = open_voter(self.disk, self.name, self.name)
+        ask_at_once(*voter, FormatVoter("c", world.first_voters))
+        self.disk.after_death()
+        self.start()
 
-class RashQuorum(MetadataQuorum):
-    """It changes the voters whenever it is told to."""
-
-    def change_voters(self, voters: Collection[str]) -> None:
-        self._voters = frozenset(voters)
-
-
-class HurriedQuorum(MetadataQuorum):
-    """It does not wait for an entry of its own epoch, only for the last change."""
-
-    def change_voters(self, voters: Collection[str]) -> None:
-        if self._voters_from and self.committed <= self._voters_from:
-            raise ValueError("a former change of the voters is not committed yet")
-        self._voters_from = self.end.offset
-        self._voters = frozenset(voters)
-
-
-class TrustingQuorum(MetadataQuorum):
-    """Whoever is added passes for one that has everything."""
-
-    def change_voters(self, voters: Collection[str]) -> None:
-        new = frozenset(voters) - self._voters
-        super().change_voters(voters)
-        for name in new:
-            self._acknowledged[name] = 1 << 60
-
-    def _advance(self) -> bool:
-        advanced = super()._advance()
-        self.committed = min(self.committed, self.end.offset)
-        return advanced
-
-
-class OldVotersQuorum(MetadataQuorum):
-    def on_promise(self, voter: str, end: LogEnd, voters: Collection[str] = ()) -> None:
-        del voters
-        super().on_promise(voter, end)
-
-
-class HalfQuorum(MetadataQuorum):
-    @staticmethod
-    def _majority_of(count: int) -> int:
-        return max(1, count // 2)
-
-
-class LongestQuorum(MetadataQuorum):
-    def _best(self) -> str:
-        return max(self._promised, key=lambda name: (self._promised[name].offset, name))
-
-
-@dataclass
-class SimVoter:
-    """One voter's disk, and what its process knows beyond.
-
-    `log` is all of it: what the snapshot stands for, and what is behind.
-    """
-
-    name: str
-    faults: frozenset[str]
-    first_voters: tuple[str, ...] = ()
-    snapshot: LogEnd = NO_SNAPSHOT
-    promise: Promise = field(default_factory=Promise)
-    log: list[Value] = field(default_factory=list)
-    on_disk: int = 0
-    known_committed: int = 0
-    is_up: bool = True
-
-    @property
-    def log_end_offset(self) -> int:
-        return len(self.log)
-
-    def epoch_at(self, offset: int) -> int:
-        assert offset >= self.snapshot.offset - 1, "that is no more in the log"
-        return self.log[offset][0] if offset < len(self.log) else -1
-
-    def voters(self) -> tuple[str, ...]:
-        """As its log says."""
-        return next(filter(None, map(_voters_in, reversed(self.log))), self.first_voters)
-
-    def epoch_start(self, offset: int) -> int:
-        while offset and self.log[offset - 1][0] == self.log[offset][0]:
-            offset -= 1
-        return offset
-
-    def end(self) -> LogEnd:
-        return LogEnd(self.log[-1][0] if self.log else -1, len(self.log))
+    def start(self) -> None:
+        self.process.begin_life()
+        self.voter = SimulatedVoter(
+            self.name, self.name, self.disk, self.process, self._world.random
+        )
 
     def crash(self) -> None:
-        self.is_up = False
-        self.known_committed = 0
-        if "hasty" in self.faults:
-            del self.log[self.on_disk :]
-        if "forgetful" in self.faults:
-            self.promise = Promise()
-
-    def prepare(self, asked: Promise) -> LogEnd | None:
-        try:
-            self.promise = on_prepare(self.promise, asked)
-        except FencedLeaderEpoch:
-            return None
-        self.on_disk = len(self.log)
-        return self.end()
-
-    def fetch(self, asked: Promise) -> tuple[LogEnd, list[Value]] | None:
-        if self.promise != asked:
-            return None
-        return self.snapshot, list(self.log)
-
-    def install(self, asked: Promise, end: LogEnd, values: list[Value]) -> tuple[str, int]:
-        try:
-            plan = on_snapshot(self.promise, asked, self, end=end, committed=self.known_committed)
-        except FencedLeaderEpoch:
-            return "refused", 0
-        self.promise = plan.promise
-        if plan.is_newer:
-            self.snapshot = end
-            if plan.keeps_log or "kept" in self.faults:
-                self.log[: end.offset] = values
-            else:
-                self.log = list(values)
-            self.on_disk = len(self.log)
-            self.known_committed = max(self.known_committed, end.offset)
-        return "installed", end.offset
-
-    def append(
-        self, asked: Promise, previous: LogEnd, values: Sequence[Value], committed: int
-    ) -> tuple[str, int]:
-        start = previous.offset
-        entries = [Entry(start + n, start + n + 1, epoch) for n, (epoch, _) in enumerate(values)]
-        try:
-            plan = on_append(
-                self.promise,
-                asked,
-                self,
-                previous=previous,
-                entries=entries,
-                committed=self.known_committed,
-            )
-        except FencedLeaderEpoch:
-            return "refused", 0
-        self.promise = plan.promise
-        if not isinstance(plan, Append):
-            return "mismatch", plan.try_offset
-        if plan.truncate_to is not None:
-            if "uncut" in self.faults:
-                return "acknowledged", start + len(values)
-            del self.log[plan.truncate_to :]
-            self.on_disk = min(self.on_disk, plan.truncate_to)
-        self.log += values[plan.first_missing :]
-        epochs = [epoch for epoch, _ in self.log]
-        if epochs != sorted(epochs):
-            raise LostRecord(f"the epochs of {self.name} go backwards: {epochs}")
-        if "hasty" not in self.faults:
-            self.on_disk = len(self.log)
-        self.known_committed = max(self.known_committed, min(committed, start + len(values)))
-        return "acknowledged", start + len(values)
+        """The process dies; or its machine, with what was not synced."""
+        self.process.end_life()
+        random = self._world.random
+        if random.random() < 0.5:
+            self.disk = self.disk.lose_power(random)
+        self.disk.after_death()
 
 
-class SimController:
-    """One process: prepares, adopts, appends, and is gone when it is refused."""
+class Leader:
+    """A process beside a voter's. It drives a MetadataLeader, and writes what it is told to."""
 
     def __init__(self, world: QuorumWorld, number: int, epoch: int) -> None:
         self.world = world
-        self.name = f"c{number}"
-        kinds = {
-            "counting": CountingQuorum,
-            "half": HalfQuorum,
-            "longest": LongestQuorum,
-            "two at once": RashQuorum,
-            "hurried": HurriedQuorum,
-            "not caught up": TrustingQuorum,
-            "old voters": OldVotersQuorum,
-        }
-        kind = next((kinds[fault] for fault in kinds if fault in world.faults), MetadataQuorum)
-        self.quorum = kind(Promise(epoch=epoch, owner=self.name), world.first_voters)
-        self.log: list[Value] = []
-        self.is_leading = False
-        self.is_over = False
-        for name in world.voters:
-            world.send(partial(self._ask, name))
+        self._node = world.random.choice(world.nodes)
+        self.process = Process(world.clock, self._node.process.machine, f"c{number}")
+        self.process.begin_life()
+        self.me = Promise(epoch=epoch, owner=self.process.name)
+        self._effects: list[Any] = []
+        self.step = MetadataLeader(self.me, world.first_voters, self._effects, TIMES)
+        self.image = MetadataImage()
+        self.is_leading = self.is_active = False
+        self.checked = 0
+        self._to_write: deque[Callable[[], Sequence[MetadataRecord]]] = deque()
+        self._pending: list[tuple[int, Sequence[MetadataRecord]]] = []
+        self._due_ms: int | None = None
+        self._answers_left = 0
+        """When it leads, so many answers until it ends; 0: it does not end by itself."""
+        if world.random.random() < world.short_lives:
+            self._answers_left = world.random.randint(1, 5)
+        self.step.lead({node.name: node for node in world.nodes})
+        self._after_input()
 
-    def _ask(self, name: str) -> None:
-        voter = self.world.voters[name]
-        if voter.is_up:
-            end = voter.prepare(self.quorum.me)
-            voters = voter.voters()
-            self.world.send(lambda: self._on_promise(name, end, voters))
+    @property
+    def is_over(self) -> bool:
+        return not self.process.is_up
 
-    def _on_promise(self, name: str, end: LogEnd | None, voters: tuple[str, ...]) -> None:
-        if self.is_over or self.is_leading:
-            return
-        if end is None:
-            self.is_over = True
-            return
-        if not self.quorum.has_promises:  # a late one changes nothing, but to ask once more
-            self.quorum.on_promise(name, end, voters)
-        if self.quorum.has_promises:
-            best = self.quorum.best_log()
-            self.world.send(lambda: self._fetch(best))
+    @property
+    def has_brought_everything(self) -> bool:
+        """What it has, with an entry of its own, is at each voter, and committed."""
+        quorum = self.step.quorum
+        return self.is_active and all(
+            self.step.acknowledged.get(name) == quorum.end.offset == quorum.committed
+            for name in quorum.voters
+        )
 
-    def _fetch(self, name: str) -> None:
-        voter = self.world.voters[name]
-        if voter.is_up:
-            found = voter.fetch(self.quorum.me)
-            self.world.send(lambda: self._on_fetched(found))
+    def end(self) -> None:
+        self.process.end_life()
 
-    def _on_fetched(self, found: tuple[LogEnd, list[Value]] | None) -> None:
-        if self.is_over or self.is_leading:
-            return
-        if found is None:
-            self.is_over = True
-            return
-        start, log = found
-        self.log = log
-        epochs = [
-            (epoch, offset)
-            for offset, (epoch, _) in enumerate(log)
-            if offset >= start.offset and (offset == start.offset or log[offset - 1][0] != epoch)
-        ]
-        end = LogEnd(log[-1][0] if log else -1, len(log))
-        self.quorum.adopt(epochs, end, start=start)
-        self.is_leading = True
-        self.write("epoch")
+    # --- what it is told to do -------------------------------------------------------------------
 
-    def snapshot(self) -> None:
-        """A snapshot of what is committed."""
-        quorum = self.quorum
-        offset = quorum.committed
-        if "eager" in self.world.faults:
-            offset = quorum.committed = len(self.log)
-        if offset > quorum.start.offset:
-            quorum.compact(LogEnd(self.log[offset - 1][0], offset))
+    def write(self) -> None:
+        if len(self._to_write) < 4:
+            random = self.world.random
+            records = [
+                ProducerIdsRecord(next_producer_id=random.getrandbits(40))
+                for _ in range(random.choice([1, 1, 6]))
+            ]
+            self._to_write.append(lambda: records)
+        self._after_input()
+
+    def compact(self) -> None:
+        """What is applied; what it began with is not known to be committed before its epoch is."""
+        if self.is_active and self.image.offset > self.step.quorum.start.offset:
+            data = encode_snapshot(self.image, now_ms=0)
+            self.step.compact(end_of(self.image), data, self._now())
+        self._after_input()
 
     def change_voters(self) -> None:
-        """One more, which has everything that is committed, or one less."""
-        quorum, random = self.quorum, self.world.random
-        others = [name for name in self.world.voters if name not in quorum.voters]
-        if "not caught up" not in self.world.faults:
-            has = quorum.acknowledged
-            others = [name for name in others if has.get(name, 0) >= quorum.committed]
-        new = set(quorum.voters)
+        """One more, which has everything that is committed, or one less; perhaps twice."""
+        self._to_write += [self._changed_voters] * self.world.random.choice([1, 1, 2])
+        self._after_input()
+
+    def _changed_voters(self) -> list[MetadataRecord]:
+        quorum, random = self.step.quorum, self.world.random
+        voters = set(quorum.voters)
+        others = [node.name for node in self.world.nodes if node.name not in voters]
         if random.random() < 0.5:
             if not others:
-                return
-            new.add(random.choice(others))
-        elif len(new) > 1:
-            new.remove(random.choice(sorted(new)))
-        try:
-            quorum.change_voters(new)
-        except ValueError:
-            return
-        self.write(f"{len(self.log)} {VOTERS}{' '.join(sorted(new))}")
+                return []
+            name = random.choice(others)
+            if self.step.acknowledged.get(name, 0) < self.step.committed:
+                self.step.catch_up(name, self._now())
+                return []
+            voters.add(name)
+        elif len(voters) > 1:
+            voters.remove(random.choice(sorted(voters)))
+        return [VotersRecord(voters=tuple(sorted(voters)))]
 
-    def write(self, what: str) -> None:
-        self.log.append((self.quorum.me.epoch, f"{self.name} {what}"))
-        self.quorum.append(1)
+    # --- driving ---------------------------------------------------------------------------------
 
-    def replicate(self, name: str) -> None:
-        quorum = self.quorum
-        if quorum.needs_snapshot(name) or (
-            quorum.lacks_snapshot(name) and self.world.random.random() < 0.5
-        ):
-            self._install(name)
-            return
-        start = min(quorum.next_offset(name), len(self.log))
-        previous, committed = quorum.before(start), quorum.committed
-        count = self.world.random.randint(1, MOST_ENTRIES)
-        values = self.log[start : start + count]
+    def _now(self) -> Instant:
+        return Instant(self.world.clock.now_ms, 0)
 
-        def arrive() -> None:
-            voter = self.world.voters[name]
-            if voter.is_up:
-                answer, offset = voter.append(quorum.me, previous, values, committed)
-                self.world.send(lambda: self._on_answer(name, answer, offset))
-
-        self.world.send(arrive)
-
-    def _install(self, name: str) -> None:
-        quorum = self.quorum
-        end = quorum.start
-        values = self.log[: end.offset]
-
-        def arrive() -> None:
-            voter = self.world.voters[name]
-            if voter.is_up:
-                answer, offset = voter.install(quorum.me, end, values)
-                self.world.send(lambda: self._on_answer(name, answer, offset))
-
-        self.world.send(arrive)
-
-    def _on_answer(self, name: str, answer: str, offset: int) -> None:
+    def _after_input(self) -> None:
+        step = self.step
+        if step.failure is not None or step.end_reason is not None:
+            self.end()
         if self.is_over:
             return
-        if answer == "refused":
-            self.is_over = True
-        elif answer == "installed":
-            if self.quorum.on_snapshot(name, offset):
-                self.world.on_committed(self.log[: self.quorum.committed])
-        elif answer == "mismatch":
-            self.quorum.on_mismatch(name, offset)
-        elif self.quorum.on_acknowledged(name, offset):
-            self.world.on_committed(self.log[: self.quorum.committed])
+        if step.adopted is not None:
+            adopted, step.adopted = step.adopted, None
+            self._begin(adopted)
+        if self.is_leading:
+            self.world.on_committed(self)
+            self._write_next()
+        effects, self._effects[:] = self._effects[:], []
+        for effect in effects:
+            self._perform(effect)
+        self._set_timer()
+
+    def _begin(self, adopted: AdoptedLog) -> None:
+        self.image = adopted.image()
+        self.is_leading = True
+        epoch = EpochRecord(epoch=self.me.epoch, owner=self.me.owner)
+        self._to_write.appendleft(lambda: [epoch])
+        cluster = ClusterRecord(cluster_id="c", voters=self.world.first_voters)
+        self._to_write.append(lambda: [] if self.image.cluster_id else [cluster])
+
+    def _write_next(self) -> None:
+        """One change after the other: decide, append on a majority, apply."""
+        while True:
+            while self._pending and self._pending[0][0] <= self.step.committed:
+                end_offset, records = self._pending.pop(0)
+                self.image = self.image.apply(records, offset=end_offset)
+                self.is_active = True
+            if self.step.is_appending or not self._to_write:
+                return
+            records = self._to_write.popleft()()
+            if records:
+                self._append(records)
+
+    def _append(self, records: Sequence[MetadataRecord]) -> None:
+        values = [encode_metadata_record(record) for record in records]
+        batch = encode_records([(0, None, value, ()) for value in values])
+        offset = self.step.quorum.end.offset
+        stamp(batch, base_offset=offset, leader_epoch=self.me.epoch)
+        try:
+            end_offset = self.step.append(
+                bytes(batch), len(records), self._now(), voters=voters_in(records)
+            )
+        except ValueError:
+            return  # no voters may be changed now
+        self._pending.append((end_offset, records))
+
+    def _perform(self, effect: Any) -> None:
+        world = self.world
+        match effect:
+            case AskVoter(node, request, timeout_ms, then):
+                world.network.call(
+                    self.process,
+                    node.process,
+                    lambda answer: node.voter.ask(request, answer),
+                    partial(self._on_done, then),
+                    timeout_ms=timeout_ms,
+                )
+            case FindVoters(then):
+                self.process.after(1, partial(self._on_done, then, FoundVoters(world.nodes, "")))
+
+    def _on_done(self, then: Callable[[Any, Instant], None], result: Any) -> None:
+        if self.is_over:
+            return
+        then(ConnectionFailed("lost") if result is LOST else result, self._now())
+        if self.is_leading and self._answers_left:
+            self._answers_left -= 1
+            if not self._answers_left:
+                self._end_with_its_machine()
+        self._after_input()
+
+    def _end_with_its_machine(self) -> None:
+        self.world.on_committed(self)
+        self.end()
+        if self._node.process.is_up and self.world.random.random() < 0.7:
+            self._node.crash()
+
+    def _set_timer(self) -> None:
+        deadline_ms = self.step.next_deadline_ms
+        if self.is_over or deadline_ms is None or self._due_ms == deadline_ms:
+            return
+        self._due_ms = deadline_ms
+
+        def tick() -> None:
+            if self._due_ms == deadline_ms:
+                self._due_ms = None
+                self.step.on_tick(self._now())
+                self._after_input()
+
+        self.process.after(max(0, deadline_ms - self.world.clock.now_ms), tick)
+
+
+@dataclass
+class Often:
+    """How often what happens; None: as the seed says, in some of them never."""
+
+    snapshots: float | None = None
+    changes: float | None = None
+    rivals: float | None = None
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def draw(self, random: Random) -> None:
+        choices = {
+            "changes": [0, 0.5, 2, 6],
+            "snapshots": [0, 0.3, 1],
+            "rivals": [0.1, 0.3, 1],
+        }
+        for name, some in choices.items():
+            drawn, told = random.choice(some), getattr(self, name)
+            self.weights[name] = drawn if told is None else told
+        self.weights |= {
+            "writes": random.choice([1, 4]),
+            "ends": random.choice([0.1, 0.5]),
+            "crashes": random.choice([0, 0.5, 1]),
+            "restarts": random.choice([0.2, 2]),
+        }
 
 
 class QuorumWorld:
@@ -388,156 +310,126 @@ class QuorumWorld:
         seed: object,
         *,
         voters: int = 3,
-        faults: Sequence[str] = (),
         snapshots: float | None = None,
         changes: float | None = None,
         rivals: float | None = None,
+        short_lives: float | None = None,
     ) -> None:
-        """`snapshots`, `changes` of the voters, `rivals`: how often; None: as the seed says."""
-        self.random = random.Random(str(seed))
-        self.faults = frozenset(faults)
-        # Swarm: in some of the seeds the voters stay the same.
-        often = self.random.choice([0, 0.5, 2, 6])
-        self._changes = often if changes is None else changes
-        often = self.random.choice([0, 0.3, 1])
-        self._snapshots = often if snapshots is None else snapshots
-        often = self.random.choice([0.3, 1, 2])
-        self._rivals = often if rivals is None else rivals
-        spares = SPARES if self._changes else 0
-        self.first_voters = tuple(f"v{n}" for n in range(voters))
-        self.voters = {
-            f"v{n}": SimVoter(f"v{n}", self.faults, self.first_voters if n < voters else ())
-            for n in range(voters + spares)
-        }
-        self.controllers: list[SimController] = []
-        self.committed: list[Value] = []
-        self.steps: list[str] = []
-        self._network: list[Callable[[], None]] = []
-
-    def send(self, delivery: Callable[[], None]) -> None:
-        self._network.append(delivery)
-
-    def on_committed(self, log: list[Value]) -> None:
-        common = min(len(log), len(self.committed))
-        for offset in range(common):
-            if log[offset] != self.committed[offset]:
-                raise LostRecord(
-                    f"offset {offset} was {self.committed[offset]} and is {log[offset]}"
-                )
-        self.committed += log[common:]
-
-    def run(self, steps: int) -> None:
-        """Random events, then calm: a last controller must find everything, and go on."""
+        """See Often. `short_lives`: of how many leaders, which end soon after they have begun."""
+        self.random = Random(str(seed))
+        self.clock = VirtualClock()
+        often = Often(snapshots, changes, rivals)
+        often.draw(self.random)
+        self._weights = often.weights
+        drawn = self.random.choice([0.0, 0.3, 0.9])
+        self.short_lives = drawn if short_lives is None else short_lives
         loss, repeat = self.random.choice([(0.0, 0.0), (0.1, 0.1), (0.3, 0.05)])
-        # Swarm: each seed has its own idea of what happens often.
-        weights = [
-            20,
-            self._rivals,
-            self.random.choice([1, 4]),
-            self.random.choice([4, 10]),
-            self.random.choice([0.1, 0.5]),
-            self.random.choice([0, 0.5, 1]),
-            2,
-            self._snapshots,
-            self._changes,
-        ]
-        events = [
-            lambda: self._deliver(loss, repeat),
-            self._start_controller,
-            self._write,
-            self._replicate,
-            self._end_controller,
-            self._crash,
-            self._restart,
-            self._snapshot,
-            self._change_voters,
-        ]
-        for _ in range(steps):
-            self.random.choices(events, weights)[0]()
-        self._settle()
+        weather = Weather(loss=loss, repeat=repeat, delay_ms=2, late=0.3, late_ms=10, ordered=False)
+        self.network = Network(self.clock, self.random, weather)
+        self.first_voters = tuple(f"v{n}" for n in range(voters))
+        spares = SPARES if self._weights["changes"] else 0
+        self.nodes = [VoterNode(self, number) for number in range(voters + spares)]
+        self.leaders: list[Leader] = []
+        self.committed: dict[int, bytes] = {}
+        """Batches by base offset."""
+        self.end_offset = 0
 
-    def _start_controller(self) -> None:
-        newest = max(voter.promise.epoch for voter in self.voters.values())
-        # It has asked some of the voters, so what it knows may be old.
+    def on_committed(self, leader: Leader) -> None:
+        """More of its log may be committed, as it says."""
+        committed = leader.step.committed
+        if committed <= leader.checked:
+            return
+        for batch in leader.step.batches_from(leader.checked):
+            header = read_header(batch)
+            if header.next_offset > committed:
+                break
+            if self.committed.setdefault(header.base_offset, batch) != batch:
+                raise LostRecord(f"{batch!r} was {self.committed[header.base_offset]!r}")
+            if header.base_offset > self.end_offset:
+                raise LostRecord(f"{header.base_offset} after {self.end_offset}")
+            leader.checked = header.next_offset
+            self.end_offset = max(self.end_offset, header.next_offset)
+
+    def run(self, events: int) -> None:
+        """Random events, then calm: a last controller must find everything, and go on."""
+        with mock.patch.object(metadata_leader, "MOST_BYTES", SMALL):
+            for _ in range(events):
+                self.clock.run(self.clock.now_ms + self.random.choice([1, 1, 2, 4, 10]))
+                names = list(self._weights)
+                name = self.random.choices(names, list(self._weights.values()))[0]
+                getattr(self, f"_on_{name}")()
+            self._settle()
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _leading(self) -> list[Leader]:
+        return [each for each in self.leaders if each.is_leading and not each.is_over]
+
+    def _on_rivals(self) -> None:
+        newest = self._newest_epoch()
         self._start(self.random.randint(max(0, newest - 1), newest + 1))
 
-    def _start(self, epoch: int) -> SimController:
-        controller = SimController(self, len(self.controllers), epoch)
-        self.controllers.append(controller)
-        return controller
+    def _newest_epoch(self) -> int:
+        return max(node.voter.step.promise.epoch for node in self.nodes)
 
-    def _settle(self) -> None:
-        for voter in self.voters.values():
-            voter.is_up = True
-        for controller in self.controllers:
-            controller.is_over = True
-        self._network.clear()
-        last = self._start(max(voter.promise.epoch for voter in self.voters.values()) + 1)
-        wanted = 0
-        for _ in range(2_000):
-            while self._network:
-                self._network.pop(0)()
-            assert not last.is_over, "nobody stands against the last controller"
-            if last.is_leading:
-                wanted = wanted or len(last.log)
-                if last.quorum.committed >= wanted:
-                    break
-                for name in self.voters:
-                    last.replicate(name)
-        else:
-            raise LostRecord("the last controller does not get to commit")
-        if last.log[: len(self.committed)] != self.committed:
-            raise LostRecord("the last controller's log lacks committed entries")
+    def _start(self, epoch: int) -> Leader:
+        self.leaders = [each for each in self.leaders if not each.is_over]
+        leader = Leader(self, self.random.getrandbits(40), epoch)
+        self.leaders.append(leader)
+        return leader
 
-    def _deliver(self, loss: float, repeat: float) -> None:
-        if not self._network:
-            return
-        # Mostly in order: a network that only shuffles gets nothing done.
-        late = self.random.random() < 0.3
-        position = self.random.randrange(len(self._network)) if late else 0
-        delivery = self._network[position]
-        if self.random.random() >= repeat:
-            del self._network[position]
-        if self.random.random() >= loss:
-            delivery()
+    def _on_writes(self) -> None:
+        if leading := self._leading():
+            self.random.choice(leading).write()
 
-    def _leaders(self) -> list[SimController]:
-        return [each for each in self.controllers if each.is_leading and not each.is_over]
+    def _on_snapshots(self) -> None:
+        if leading := self._leading():
+            self.random.choice(leading).compact()
 
-    def _write(self) -> None:
-        if leaders := self._leaders():
-            leader = self.random.choice(leaders)
-            leader.write(str(len(leader.log)))
+    def _on_changes(self) -> None:
+        if leading := self._leading():
+            self.random.choice(leading).change_voters()
 
-    def _replicate(self) -> None:
-        if leaders := self._leaders():
-            self.random.choice(leaders).replicate(self.random.choice(list(self.voters)))
+    def _on_ends(self) -> None:
+        if self.leaders:
+            self.random.choice(self.leaders).end()
 
-    def _snapshot(self) -> None:
-        if leaders := self._leaders():
-            self.random.choice(leaders).snapshot()
+    def _on_crashes(self) -> None:
+        node = self.random.choice(self.nodes)
+        if node.process.is_up:
+            node.crash()
 
-    def _change_voters(self) -> None:
-        if leaders := self._leaders():
-            self.random.choice(leaders).change_voters()
-
-    def _end_controller(self) -> None:
-        if self.controllers:
-            self.random.choice(self.controllers).is_over = True
-
-    def _crash(self) -> None:
-        voter = self.random.choice(list(self.voters.values()))
-        if voter.is_up:
-            voter.crash()
-
-    def _restart(self) -> None:
-        for voter in self.voters.values():
-            if not voter.is_up:
-                voter.is_up = True
+    def _on_restarts(self) -> None:
+        for node in self.nodes:
+            if not node.process.is_up:
+                node.start()
                 return
 
+    # --- calm ------------------------------------------------------------------------------------
 
-def _voters_in(value: Value) -> tuple[str, ...]:
-    """The voters that the entry names, if it is about voters."""
-    _, mark, names = value[1].partition(VOTERS)
-    return tuple(names.split()) if mark else ()
+    def _settle(self) -> None:
+        for node in self.nodes:
+            if not node.process.is_up:
+                node.start()
+        for leader in self.leaders:
+            leader.end()
+        self.short_lives = 0.0
+        self.network.heal()
+        until_ms = self.clock.now_ms + CALM_MS
+        self.clock.run(self.clock.now_ms + 100)
+        last = self._start(self._newest_epoch() + 1)
+        while not last.has_brought_everything:
+            if self.clock.now_ms > until_ms:
+                reason = last.step.end_reason or last.step.failure
+                raise LostRecord(f"not everything is committed and everywhere in the end: {reason}")
+            if last.is_over:
+                last = self._start(self._newest_epoch() + 1)
+            self.clock.run(self.clock.now_ms + 10)
+        self._check_image(last)
+
+    def _check_image(self, last: Leader) -> None:
+        """What the last one has adopted says the same as all that was committed."""
+        batches = [self.committed[offset] for offset in sorted(self.committed)]
+        told = AdoptedLog(b"", batches).image()
+        if told.offset != last.image.offset or told.to_records() != last.image.to_records():
+            raise LostRecord("the last controller's log lacks what was committed")

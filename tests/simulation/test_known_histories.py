@@ -6,6 +6,7 @@ would prove nothing.
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,25 +22,17 @@ from bradbury.cluster.metadata.metadata_records import (
     TopicRecord,
 )
 from bradbury.cluster.partition.leader_state import FollowerFetch
-from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
-from bradbury.cluster.quorum.voter import LogEnd, Promise
-from bradbury.controller.voter_requests import (
-    AppendAnswer,
-    AppendEntries,
-    FetchEntries,
-    FormatVoter,
-    Prepare,
-)
+from bradbury.cluster.quorum.voter import Promise
+from bradbury.controller import metadata_leader
+from bradbury.controller.effects import AskVoter, Instant
+from bradbury.controller.metadata_leader import MetadataLeader
+from bradbury.controller.quorum_times import QuorumTimes
+from bradbury.controller.voter_requests import FormatVoter
 from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.records import fetch_reading
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
-from bradbury.protocol.records.record_batch import (
-    RecordBatchHeader,
-    read_header,
-    read_size,
-    stamp,
-)
+from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.tests.simulation.planted.planted_faults import planted
 from bradbury.tests.simulation.world.simulated_bench import PARTITION, Bench
@@ -328,59 +321,60 @@ def test_kip_966_the_high_watermark_stands_still_while_too_few_are_in_sync() -> 
 
 # --- Raft, figure 8 -------------------------------------------------------------------------------
 
+NOW = Instant(0, 0)
+
+
+class ToldLeader:
+    """A controller's step, whose requests arrive at whom the history says, and at nobody else."""
+
+    def __init__(self, epoch: int, holders: str, voters: dict[str, Any]) -> None:
+        self._voters = voters
+        self._effects: list[Any] = []
+        me = Promise(epoch=epoch, owner=str(epoch))
+        self._step = MetadataLeader(me, tuple(voters), self._effects, QuorumTimes())
+        self._step.lead({name: name for name in holders})
+        self._deliver(holders, lambda: self._step.adopted is not None)
+        self.adopted = self._step.batches_from(0)
+        batch = encode_records([(0, None, b"%d" % epoch, ())])
+        stamp(batch, base_offset=len(self.adopted), leader_epoch=epoch)
+        self._step.append(bytes(batch), 1, NOW)
+
+    @property
+    def committed(self) -> list[bytes]:
+        return self._step.batches_from(0)[: self._step.committed]
+
+    def bring(self, to: str, *, end: int) -> None:
+        """The log up to there."""
+        for name in to:
+            self._deliver(name, lambda name=name: self._step.acknowledged.get(name) == end)
+
+    def _deliver(self, to: str, is_enough: Callable[[], bool]) -> None:
+        while not is_enough():
+            effect = next(
+                each for each in self._effects if isinstance(each, AskVoter) and each.voter in to
+            )
+            self._effects.remove(effect)
+            effect.then(ask_at_once(*self._voters[effect.voter], effect.request), NOW)
+
 
 def figure_8() -> None:
     """An entry of epoch 2 reaches a majority in epoch 4, and is overwritten in epoch 5."""
     voters = {name: open_voter(MemoryFileSystem(), name, name) for name in "abcde"}
     for voter in voters.values():
         ask_at_once(*voter, FormatVoter("c", tuple(voters)))
-
-    def lead(epoch: int, holders: str) -> tuple[MetadataQuorum, bytes, Promise]:
-        me = Promise(epoch=epoch, owner=str(epoch))
-        quorum = MetadataQuorum(me, voters)
-        for name in holders:
-            state = ask_at_once(*voters[name], Prepare(me))
-            quorum.on_promise(name, LogEnd(state.last_epoch, state.log_end_offset))
-        adopted = ask_at_once(*voters[quorum.best_log()], FetchEntries(me, 0))
-        epochs = [(header.leader_epoch, header.base_offset) for header in headers(adopted)]
-        end = LogEnd(epochs[-1][0], len(epochs)) if epochs else LogEnd(-1, 0)
-        quorum.adopt(epochs, end)
-        batch = encode_records([(0, None, b"%d" % epoch, ())])
-        stamp(batch, base_offset=quorum.end.offset, leader_epoch=epoch)
-        quorum.append(1)
-        return quorum, adopted + bytes(batch), me
-
-    def send(to: str, quorum: MetadataQuorum, log: bytes, me: Promise, *, end: int) -> None:
-        size = len(log) // len(headers(log))
-        for name in to:
-            request = AppendEntries(me, LogEnd(-1, 0), log[: end * size], 0)
-            answer = ask_at_once(*voters[name], request)
-            assert answer == AppendAnswer(is_there=True, offset=end)
-            quorum.on_acknowledged(name, end)
-
-    everybody = lead(1, "abcde")
-    send("abcde", *everybody, end=1)
-    second = lead(2, "abc")
-    send("ab", *second, end=2)
-    third = lead(3, "cde")
-    send("e", *third, end=2)
-    fourth = lead(4, "abc")
-    send("abc", *fourth, end=2)  # the entry of epoch 2 is on a majority now
-    committed = headers(fourth[1])[: fourth[0].committed]
-    fifth = lead(5, "cde")
-    assert headers(fifth[1])[: len(committed)] == committed, "what was committed is overwritten"
-    assert len(committed) < 2, "an entry of a former epoch was committed by counting"
+    ToldLeader(1, "abcde", voters).bring("abcde", end=1)
+    ToldLeader(2, "abc", voters).bring("ab", end=2)
+    ToldLeader(3, "cde", voters).bring("e", end=2)
+    fourth = ToldLeader(4, "abc", voters)
+    fourth.bring("abc", end=2)  # the entry of epoch 2 is on a majority now
+    fifth = ToldLeader(5, "cde", voters)
+    assert fifth.adopted[: len(fourth.committed)] == fourth.committed, "it is overwritten"
+    assert len(fourth.committed) < 2, "an entry of a former epoch was committed by counting"
 
 
-def headers(log: bytes) -> list[RecordBatchHeader]:
-    found, position = [], 0
-    while position < len(log):
-        _, size = read_size(log, position)
-        found.append(read_header(memoryview(log)[position : position + size]))
-        position += size
-    return found
-
-
-def test_raft_figure_8_an_entry_of_a_former_epoch_is_not_committed_by_counting() -> None:
+def test_raft_figure_8_an_entry_of_a_former_epoch_is_not_committed_by_counting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata_leader, "MOST_BYTES", 1)  # an entry at a time
     figure_8()
     assert goes_wrong_with("entries of former epochs are counted", figure_8)

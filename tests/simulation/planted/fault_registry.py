@@ -24,17 +24,19 @@ class PlantedFault:
 FAULTS: dict[str, PlantedFault] = {}
 
 
-def fault(**seen_by: Any) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def fault(
+    among: dict[str, PlantedFault] = FAULTS, /, **seen_by: Any
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
         name = plant.__name__.replace("_", " ")
-        FAULTS[name] = PlantedFault(name, plant.__doc__ or "", plant, seen_by)
+        among[name] = PlantedFault(name, plant.__doc__ or "", plant, seen_by)
         return plant
 
     return register
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(name: str, among: Mapping[str, PlantedFault] = FAULTS) -> Iterator[None]:
     patches: list[Any] = []
 
     def patch(owner: object, attribute: str, value: object) -> None:
@@ -43,7 +45,7 @@ def planted(name: str) -> Iterator[None]:
         patches.append(one)
 
     try:
-        FAULTS[name].plant(patch)
+        among[name].plant(patch)
         yield
     finally:
         for one in reversed(patches):
