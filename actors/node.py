@@ -25,7 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
@@ -36,9 +36,6 @@ from ..controller.effects import (
     ApplyMetadata,
     AskController,
     Fenced,
-    Instant,
-    Refuse,
-    Reply,
     StoreIdentity,
 )
 from ..controller.node_lifecycle import Life, NodeLifecycle
@@ -61,6 +58,7 @@ from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
+from .controller.two_clock_driver import TwoClockDriver
 from .controller.voter_host import VoterHost
 from .groups.group_host import GroupHost
 from .loop.carry_through import within
@@ -197,11 +195,14 @@ class Node:
         self.listener = Listener(self)
         self.metrics_endpoint = MetricsEndpoint(self)
         self._is_open = False
-        self._effects: list[Any] = []
+        self._driver = driver = TwoClockDriver(self.now_ms)
         life = Life(self._incarnation, config.server.broker.broker_session_timeout_ms)
-        self._lifecycle = NodeLifecycle(life, self._effects)
-        self._living: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._lifecycle = NodeLifecycle(life, driver.effects)
+        driver.on_awaited(AskController, lambda effect: self.controller.ask(effect.call))
+        driver.on_awaited(StoreIdentity, self._store_identity)
+        driver.on_awaited(ApplyMetadata, lambda effect: self._apply(effect.image))
+        driver.on(Fenced, lambda effect: on_fenced(effect.reason))
+        driver.drive(self._lifecycle)
         self._is_following = False
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
@@ -310,13 +311,15 @@ class Node:
         Raises:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
         """
-        await self._live(lambda ticket: self._lifecycle.register(ticket, self._registration()))
+        await self._driver.ask(
+            lambda ticket: self._lifecycle.register(ticket, self._registration())
+        )
         if self._host is not None:
             self._host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.group_config, self.now_ms)
                 self._host.listener = self.groups
-        await self._live(self._lifecycle.follow)
+        await self._driver.ask(self._lifecycle.follow)
         self.listener.open()
         self._probe.start()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
@@ -370,9 +373,8 @@ class Node:
         self._heap.close()
         self._aside.shutdown(wait=False, cancel_futures=True)
         self._lifecycle.stop()
-        self._set_timer()
-        for task in self._living:
-            task.cancel()
+        self._driver.cancel()
+        self._driver.carry_out()
         if self.groups is not None:
             self.groups.close()
         if self._host is not None:
@@ -382,51 +384,14 @@ class Node:
 
     # --- following the metadata ------------------------------------------------------------------
 
-    async def _live(self, give: Callable[[asyncio.Future[None]], None]) -> None:
-        """Until the lifecycle answers. Raises what it refuses."""
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        give(ticket)
-        self._perform()
-        await ticket
-
-    def _perform(self) -> None:
-        effects, self._effects[:] = self._effects[:], []
-        for effect in effects:
-            match effect:
-                case Reply(ticket, answer) if not ticket.done():
-                    ticket.set_result(answer)
-                case Refuse(ticket, error) if not ticket.done():
-                    ticket.set_exception(error)
-                case AskController() | StoreIdentity() | ApplyMetadata():
-                    task = asyncio.create_task(self._run(effect))
-                    self._living.add(task)
-                    task.add_done_callback(self._living.discard)
-                case Fenced(reason):
-                    self._on_fenced(reason)
-        self._set_timer()
-
-    async def _run(self, effect: Any) -> None:
-        result: Any
-        try:
-            result = await self._result_of(effect)
-        except Exception as error:  # noqa: BLE001 -- the step decides what comes of it
-            result = error
-        self._lifecycle.on_done(effect, result, self._now())
-        self._perform()
-
-    async def _result_of(self, effect: Any) -> Any:
-        match effect:
-            case AskController(call):
-                return await self.controller.ask(call)
-            case StoreIdentity(registered):
-                self.node_id = registered.node_id
-                return await asyncio.to_thread(
-                    self._directory.assign_identity,
-                    cluster_id=registered.cluster_id,
-                    node_id=registered.node_id,
-                )
-            case ApplyMetadata(image):
-                return await self._apply(image)
+    async def _store_identity(self, effect: StoreIdentity) -> None:
+        registered = effect.registered
+        self.node_id = registered.node_id
+        await asyncio.to_thread(
+            self._directory.assign_identity,
+            cluster_id=registered.cluster_id,
+            node_id=registered.node_id,
+        )
 
     async def _apply(self, image: MetadataImage) -> None:
         self._configure(image)
@@ -437,23 +402,6 @@ class Node:
         before, self.image = self.image, image
         if self.groups is not None:
             self.groups.on_metadata(before, image)
-
-    def _now(self) -> Instant:
-        return Instant(_loop_ms(), self.now_ms())
-
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline_ms = self._lifecycle.next_deadline_ms
-        if deadline_ms is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at((deadline_ms + 1) / 1000, self._on_time)
-
-    def _on_time(self) -> None:
-        self._timer = None
-        self._lifecycle.on_tick(self._now())
-        self._perform()
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -505,11 +453,6 @@ class Node:
             "controller_epoch": self._lifecycle.controller_epoch,
             "online": host is None or host.is_online,
         }
-
-
-def _loop_ms() -> int:
-    """Milliseconds of the clock that the loop's timers use."""
-    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _monotonic_ms() -> int:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.quorum.voter import Promise
 from ..protocol.errors import ConnectionFailed, InconsistentClusterId
-from .effects import AskVoter, Instant, RunAside
+from .effects import AskVoter, Instant, RunInThread
 from .metadata_leader import MetadataLeader, Superseded
 from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, FormatVoter, VoterState
@@ -108,7 +108,7 @@ class ControllerElection:
                 self._try_later(str(leader.failure), now)
         elif leader.adopted is not None and self.elected is None:
             adopted, leader.adopted = leader.adopted, None
-            self._effects.append(RunAside(adopted.image, self._unless_over(self._on_image)))
+            self._effects.append(RunInThread(adopted.image, self._unless_over(self._on_image)))
 
     def _unless_over(self, then: Callable[[Any, Instant], None]) -> Callable[[Any, Instant], None]:
         attempt = self._attempt

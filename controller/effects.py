@@ -24,26 +24,6 @@ class Instant(NamedTuple):
 Then = Callable[[Any, Instant], None]
 
 
-class Reply(NamedTuple):
-    """The request of this ticket is carried out."""
-
-    ticket: Any
-    answer: Any
-
-
-class Refuse(NamedTuple):
-    """The request of this ticket has failed."""
-
-    ticket: Any
-    error: Exception
-
-
-class RunOnDisk(NamedTuple):
-    """Work that waits for the disk: run it in a thread, then tell the voter what came of it."""
-
-    work: Callable[[], Any]
-
-
 class FoundVoters(NamedTuple):
     """The answer to FindVoters."""
 
@@ -68,8 +48,8 @@ class AskVoter(NamedTuple):
     then: Then
 
 
-class RunAside(NamedTuple):
-    """Work that may take long for a large cluster: run it in a thread."""
+class RunInThread(NamedTuple):
+    """Work that waits for the disk, or takes long for a large cluster."""
 
     work: Callable[[], Any]
     then: Then

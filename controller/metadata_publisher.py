@@ -14,8 +14,9 @@ from ..cluster.control.poll_times import PollTimes
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.metadata.metadata_records import encode_metadata_record
 from ..protocol.errors import KafkaError, NotController
+from ..steps.replies import Refuse, Reply
 from .controller_calls import MetadataUpdate, Poll
-from .effects import Instant, Refuse, Reply
+from .effects import Instant
 
 KEPT_CHANGES = 10_000
 

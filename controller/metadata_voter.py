@@ -37,7 +37,8 @@ from ..protocol.errors import (
     KafkaStorageError,
 )
 from ..protocol.records.record_batch import walk_batches
-from .effects import Refuse, Reply, RunOnDisk
+from ..steps.replies import Refuse, Reply
+from .effects import Instant, RunInThread
 from .replicated_log import ReplicatedLog
 from .voter_directory import VoterDirectory
 from .voter_requests import (
@@ -64,10 +65,10 @@ Job = Generator[Callable[[], Any], Any, Any]
 
 
 class MetadataVoter:
-    """A step object over one VoterDirectory. At most one RunOnDisk is under way."""
+    """A step object over one VoterDirectory. At most one RunInThread is under way."""
 
     def __init__(self, name: str, directory: VoterDirectory, effects: list[Any]) -> None:
-        """`name`: of the process it runs in. `effects`: Reply, Refuse and RunOnDisk go there."""
+        """`name`: of the process it runs in. `effects`: Reply, Refuse and RunInThread go there."""
         self._name = name
         self._directory = directory
         self._effects = effects
@@ -128,15 +129,25 @@ class MetadataVoter:
         self._waiting.append((ticket, self._close()))
         self._begin_next()
 
-    def on_disk_done(self, result: Any) -> None:
-        """What RunOnDisk asked for has been done."""
-        assert self._job is not None
-        self._go_on(lambda job: job.send(result))
+    @property
+    def next_deadline_ms(self) -> None:
+        """It waits for the disk, and for no time."""
+        return None
 
-    def on_disk_failed(self, error: Exception) -> None:
-        """What RunOnDisk asked for has raised that."""
+    def on_tick(self, now: Instant) -> None:
+        """Nothing is due."""
+
+    def on_done(self, effect: RunInThread, result: Any, now: Instant) -> None:
+        """What has come of work on the disk: a result, or an exception."""
+        effect.then(result, now)
+
+    def _on_disk(self, result: Any, now: Instant) -> None:
+        del now
         assert self._job is not None
-        self._go_on(lambda job: job.throw(error))
+        if isinstance(result, Exception):
+            self._go_on(lambda job: job.throw(result))
+        else:
+            self._go_on(lambda job: job.send(result))
 
     # --- one after the other ---------------------------------------------------------------------
 
@@ -149,7 +160,7 @@ class MetadataVoter:
         while self._job is not None:
             ticket, job = self._job
             try:
-                self._effects.append(RunOnDisk(advance(job)))
+                self._effects.append(RunInThread(advance(job), self._on_disk))
                 return
             except StopIteration as end:
                 self._effects.append(Reply(ticket, end.value))

@@ -24,16 +24,9 @@ from ..protocol.errors import (
     NotController,
     StaleBrokerEpoch,
 )
+from ..steps.replies import Refuse, Reply
 from .controller_calls import MetadataUpdate, Poll, Register, Registered
-from .effects import (
-    ApplyMetadata,
-    AskController,
-    Fenced,
-    Instant,
-    Refuse,
-    Reply,
-    StoreIdentity,
-)
+from .effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
 
 logger = logging.getLogger(__name__)
 

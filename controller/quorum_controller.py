@@ -43,6 +43,7 @@ from ..cluster.quorum.voter import Promise
 from ..protocol.errors import NotController
 from ..protocol.records.record_batch import stamp
 from ..protocol.records.records import encode_records
+from ..steps.replies import Refuse, Reply
 from .controller_calls import (
     AllocateProducerIds,
     Change,
@@ -57,7 +58,7 @@ from .controller_calls import (
     Suspect,
 )
 from .controller_election import ControllerElection
-from .effects import Ended, Instant, ProbePort, Refuse, Reply, RunAside
+from .effects import Ended, Instant, ProbePort, RunInThread
 from .metadata_leader import MetadataLeader, Superseded
 from .metadata_publisher import MetadataPublisher
 from .quorum_times import QuorumTimes
@@ -517,7 +518,7 @@ class QuorumController:
         assert leader is not None
         work = partial(encode_snapshot, image, now_ms=now.wall_ms)
         then = partial(self._on_snapshot, image, leader, self._log_bytes)
-        self._effects.append(RunAside(work, then))
+        self._effects.append(RunInThread(work, then))
 
     def _on_snapshot(
         self,

@@ -15,8 +15,9 @@ from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.metadata.metadata_records import EpochRecord, MetadataRecord, VotersRecord
 from ..cluster.quorum.voter import Promise
 from ..protocol.errors import InvalidRequest, RequestTimedOut
+from ..steps.replies import Refuse, Reply
 from .controller_calls import ChangeVoter
-from .effects import AskVoter, Instant, Refuse, Reply
+from .effects import AskVoter, Instant
 from .metadata_leader import MetadataLeader
 from .quorum_times import QuorumTimes
 from .voter_requests import FormatVoter

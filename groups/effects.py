@@ -36,7 +36,7 @@ class TimerKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Respond:
     """Answer the request that came with this id. Each request is answered exactly once."""
 
     request_id: int
@@ -133,4 +133,4 @@ class Report:
     text: str
 
 
-Effect = Reply | StartTimer | CancelTimer | Append | Report
+Effect = Respond | StartTimer | CancelTimer | Append | Report

@@ -33,16 +33,6 @@ class DeadlineMoved(NamedTuple):
     step: TickingStep
 
 
-class Reply(NamedTuple):
-    """Whoever gave `ticket` has waited long enough: it is done, or it has come to `error`.
-
-    A KafkaError, but for what nobody has expected.
-    """
-
-    ticket: Any
-    error: Exception | None = None
-
-
 # --- the disk ------------------------------------------------------------------------------------
 
 

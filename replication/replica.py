@@ -35,10 +35,11 @@ from ..protocol.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
 )
+from ..steps.replies import Refuse, Reply, ended
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import AppendResult, PartitionLog
 from ..storage.log_config import LogConfig
-from .effects import Effects, Reply, RunWork, WorkingStep
+from .effects import Effects, RunWork, WorkingStep
 from .storage_work import LogFlush, begin_flush
 
 EVERYTHING = 1 << 30
@@ -176,7 +177,7 @@ class Replica:
     def _fail_waiting(self, error: KafkaError) -> None:
         effects = self._host.effects
         for _, ticket in (*self._uncommitted, *self._deletions):
-            effects.append(Reply(ticket, error))
+            effects.append(Refuse(ticket, error))
         self._uncommitted.clear()
         self._deletions.clear()
         for waiter in (*self._waiters, *self._follower_waiters):
@@ -288,7 +289,7 @@ class Replica:
                 error = NotEnoughReplicasAfterAppend(
                     f"{self}: {leader.isr_size} replicas are in sync now"
                 )
-            self._host.effects.append(Reply(ticket, error))
+            self._host.effects.append(ended(ticket, error))
         for waiter in list(self._waiters):
             waiter.on_readable(size)
         for waiter in list(self._follower_waiters):

@@ -30,6 +30,7 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ..protocol.topic_partition import TopicPartition
+from ..steps.replies import ended
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.directories.partition_directory import DELETE_SUFFIX
@@ -44,7 +45,6 @@ from .effects import (
     FetchersEnded,
     GiveWay,
     NoDirectoryLeft,
-    Reply,
     WorkingStep,
 )
 from .log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
@@ -179,7 +179,7 @@ class ReplicaManager:
 
         def on_end(error: Exception | None) -> None:
             self._applying = None
-            self.effects.append(Reply(ticket, error))
+            self.effects.append(ended(ticket, error))
 
         self._applying = Procedure(self.effects, self._apply(image), now_ms, on_end)
         self._applying.begin()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ...cluster.quorum.voter import Promise
-from ...controller.effects import Refuse, Reply, RunOnDisk
+from ...controller.effects import RunInThread
 from ...controller.metadata_voter import MetadataVoter
 from ...controller.voter_directory import VoterDirectory
 from ...controller.voter_requests import VoterRequest
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.file_system import FileSystem
+from .two_clock_driver import TwoClockDriver
 
 A = TypeVar("A")
 
@@ -37,9 +38,10 @@ class VoterHost:
     ) -> None:
         self._now_ms = now_ms
         self._files = VoterDirectory(data_dir, file_system)
-        self._effects: list[Any] = []
-        self._voter = MetadataVoter(name, self._files, self._effects)
-        self._working: set[asyncio.Task[None]] = set()
+        self._driver = TwoClockDriver(now_ms)
+        self._voter = MetadataVoter(name, self._files, self._driver.effects)
+        self._driver.on_awaited(RunInThread, lambda effect: asyncio.to_thread(effect.work))
+        self._driver.drive(self._voter)
 
     def open(self) -> None:
         """Lock the directory and recover the log. Blocking: call in a thread.
@@ -64,36 +66,11 @@ class VoterHost:
 
     async def ask(self, request: VoterRequest[A]) -> A:
         """See Voter."""
-        ticket: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._voter.handle(ticket, request, now_ms=self._now_ms())
-        self._perform()
-        return await ticket
+        answer: A = await self._driver.ask(
+            lambda ticket: self._voter.handle(ticket, request, now_ms=self._now_ms())
+        )
+        return answer
 
     async def close(self) -> None:
         """Returns when nothing of it runs any more, and the directory is unlocked."""
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._voter.close(ticket)
-        self._perform()
-        await ticket
-
-    def _perform(self) -> None:
-        effects, self._effects[:] = self._effects[:], []
-        for effect in effects:
-            match effect:
-                case Reply(ticket, answer) if not ticket.done():
-                    ticket.set_result(answer)
-                case Refuse(ticket, error) if not ticket.done():
-                    ticket.set_exception(error)
-                case RunOnDisk(work):
-                    task = asyncio.create_task(self._run(work))
-                    self._working.add(task)
-                    task.add_done_callback(self._working.discard)
-
-    async def _run(self, work: Callable[[], Any]) -> None:
-        try:
-            result = await asyncio.to_thread(work)
-        except Exception as error:  # noqa: BLE001 -- the voter decides what comes of it
-            self._voter.on_disk_failed(error)
-        else:
-            self._voter.on_disk_done(result)
-        self._perform()
+        await self._driver.ask(self._voter.close)

@@ -16,12 +16,10 @@ from typing import Any
 from ...groups.coordinator.coordinator import GroupCoordinator
 from ...groups.coordinator.coordinator_context import CoordinatorContext
 from ...groups.coordinator.coordinator_effects import (
-    Answer,
     AppendBatch,
     ContextEffect,
     PendingAppend,
     ReadLog,
-    Refuse,
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
@@ -42,6 +40,7 @@ from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...protocol.records.fetch_response import FileSlice
+from ...steps.replies import Refuse, Reply
 from ..loop.line_limit import LineLimit
 
 
@@ -152,9 +151,9 @@ class GroupShard:
         while effects:
             outcomes: list[Callable[..., None]] = []
             for effect in effects:
-                if isinstance(effect, Answer):
+                if isinstance(effect, Reply):
                     if not effect.ticket.done():
-                        effect.ticket.set_result(effect.response)
+                        effect.ticket.set_result(effect.answer)
                 elif isinstance(effect, AppendBatch):
                     outcome = self._append(*effect)
                     if outcome is not None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ...replication.effects import DeadlineMoved, Effects, GiveWay, Reply, TickingStep
+from ...replication.effects import DeadlineMoved, Effects, GiveWay, TickingStep
 from ...replication.procedure import Procedure, Sequel
+from ...steps.replies import Refuse, Reply, ended
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,11 @@ class StepDriver:
         self._carriers: dict[type, Callable[[Any], None]] = {
             DeadlineMoved: self._on_deadline_moved,
             GiveWay: self._give_way,
+            Refuse: _refuse,
             Reply: _reply,
         }
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watched: list[TickingStep] = []
         self._timers: dict[TickingStep, asyncio.TimerHandle] = {}
         self._is_carrying_out = False
         self._is_closed = False
@@ -37,6 +41,41 @@ class StepDriver:
     def on(self, kind: type[E], carry_out: Callable[[E], None]) -> None:
         """How an effect of this kind is carried out. It calls no step itself, but for later."""
         self._carriers[kind] = carry_out
+
+    def on_awaited(
+        self,
+        kind: type[E],
+        carry_out: Callable[[E], Awaitable[Any]],
+        done: Callable[[E, Any], None],
+    ) -> None:
+        """An effect of this kind takes a while. `done` is the input that it leads to: told its
+        result, or the exception. After `close` none comes.
+        """
+
+        async def run(effect: E) -> None:
+            result: Any
+            try:
+                result = await carry_out(effect)
+            except Exception as error:  # noqa: BLE001 -- the step decides what comes of it
+                result = error
+            if self._is_closed:
+                return
+            try:
+                done(effect, result)
+            except Exception:
+                logger.exception("what has come of %s was not taken", type(effect).__name__)
+            self.carry_out()
+
+        def begin(effect: E) -> None:
+            task = asyncio.get_running_loop().create_task(run(effect))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self._carriers[kind] = begin
+
+    def watch(self, step: TickingStep) -> None:
+        """From now on look at the step's next deadline whenever effects have been carried out."""
+        self._watched.append(step)
 
     def carry_out(self) -> None:
         """All effects, in their order. To be called after every input, if there are any."""
@@ -52,18 +91,20 @@ class StepDriver:
                     logger.exception("%s was not carried out", type(effect).__name__)
         finally:
             self._is_carrying_out = False
+        for step in self._watched:
+            self.tick_when_due(step)
 
     async def run(self, sequel: Sequel) -> None:
         """Run a sequel of steps for somebody who is none. Raises what it raises."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         Procedure(
             self.effects,
             sequel,
             self.now_ms(),
-            lambda error: self.effects.append(Reply(ended, error)),
+            lambda error: self.effects.append(ended(ticket, error)),
         ).begin()
         self.carry_out()
-        await asyncio.shield(ended)
+        await asyncio.shield(ticket)
 
     def _give_way(self, effect: GiveWay) -> None:
         def go_on() -> None:
@@ -99,9 +140,11 @@ class StepDriver:
             step.on_tick(self.now_ms())
         except Exception:
             logger.exception("%s failed", type(step).__name__)
+            self.carry_out()
+            if (timer := self._timers.pop(step, None)) is not None:
+                timer.cancel()
             loop = asyncio.get_running_loop()
             self._timers[step] = loop.call_later(AFTER_FAILURE_MS / 1000, self._tick, step)
-            self.carry_out()
             return
         self.carry_out()
         self.tick_when_due(step)
@@ -113,13 +156,25 @@ class StepDriver:
             timer.cancel()
         self._timers.clear()
 
+    def cancel(self) -> None:
+        """End what is still awaited: no step is told what has come of it."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def give_up(self) -> None:
+        """Close, and cancel; returns when nothing of it runs any more."""
+        self.close()
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
 
 def _reply(effect: Reply) -> None:
+    if not effect.ticket.done():  # else whoever has asked is gone
+        effect.ticket.set_result(effect.answer)
+
+
+def _refuse(effect: Refuse) -> None:
     future = effect.ticket
-    if future.done():
-        return  # whoever has asked is gone
-    if effect.error is None:
-        future.set_result(None)
-    else:
+    if not future.done():
         future.set_exception(effect.error)
         future.exception()  # retrieved, in case nobody waits any more

@@ -175,7 +175,7 @@ class BrokerActor(NodeActor):
             on_promised=self._controller.look_anew,
         )
         self._spawn(self._watch())
-        self._spawn(self._standby.run())
+        self._standby.start()
 
     async def _watch(self) -> None:
         """Ray restarts what dies; this makes anew what Ray has given up (DEAD for ever)."""

@@ -27,7 +27,7 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.messages.heartbeat import HeartbeatResponse
 from ...protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..effects import AssignmentStored, Effect, Reply, StaticMemberStored, TimerKey, TimerKind
+from ..effects import AssignmentStored, Effect, Respond, StaticMemberStored, TimerKey, TimerKind
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
 from ..group_records import GroupMetadataValue
@@ -201,7 +201,7 @@ class ClassicGroup:
         member = self._members.get(request.member_id)
         error = self._check_sync(request)
         if error or member is None:
-            return [Reply(request_id, SyncGroupResponse(error_code=error))]
+            return [Respond(request_id, SyncGroupResponse(error_code=error))]
         self._rebalance.on_synced(member.member_id)
         if self._group.state is GroupState.STABLE:
             self._effects.start_session(member.member_id, member.session_timeout_ms)
@@ -265,10 +265,10 @@ class ClassicGroup:
         error = self._members.check(member_id, instance_id)
         member = self._members.get(member_id)
         if error or member is None:
-            return [Reply(request_id, HeartbeatResponse(error_code=error))]
+            return [Respond(request_id, HeartbeatResponse(error_code=error))]
         if generation != self._group.generation:
             error = ErrorCode.ILLEGAL_GENERATION
-            return [Reply(request_id, HeartbeatResponse(error_code=error))]
+            return [Respond(request_id, HeartbeatResponse(error_code=error))]
         if self._group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
         self._effects.start_session(member_id, member.session_timeout_ms)

@@ -9,8 +9,8 @@ from ..effects import (
     Append,
     CancelTimer,
     Effect,
-    Reply,
     Report,
+    Respond,
     StartTimer,
     TimerKey,
     TimerKind,
@@ -37,7 +37,7 @@ class GroupEffects:
     # --- answers ---------------------------------------------------------------------------------
 
     def reply(self, request_id: int, response: Message) -> None:
-        self._effects.append(Reply(request_id, response))
+        self._effects.append(Respond(request_id, response))
 
     def refuse_join(self, request_id: int, error: ErrorCode, member_id: str) -> None:
         self.reply(request_id, refused_join(error, member_id))

@@ -1,8 +1,8 @@
 """One shard of the group coordinator: the groups of one partition of `__consumer_offsets`.
 
-    request --on_...--> effects: Reply, timers, or Append(records, what waits for them)
-    Append, once committed --on_committed--> apply, then Reply
-    Append, not committed for long --on_late--> Reply with an error; it may yet be committed
+    request --on_...--> effects: Respond, timers, or Append(records, what waits for them)
+    Append, once committed --on_committed--> apply, then Respond
+    Append, not committed for long --on_late--> Respond with an error; it may yet be committed
 
 What always holds:
     a committed offset stays until a newer one, a deletion of it, of its group or of its topic, or
@@ -46,7 +46,7 @@ from ..effects import (
     GroupsDeleted,
     OffsetsDeleted,
     OffsetsStored,
-    Reply,
+    Respond,
     StartTimer,
     StaticMemberStored,
     TimerKey,
@@ -112,7 +112,7 @@ class GroupCoordinator:
     def on_join(self, group_id: str, join: Join, *, now_ms: int) -> list[Effect]:
         error = self._check_join(group_id, join)
         if error:
-            return [Reply(join.request_id, refused_join(error, join.member_id))]
+            return [Respond(join.request_id, refused_join(error, join.member_id))]
         effects = self._state.make_group(group_id).on_join(
             join, now_ms=self._retention.to_write(now_ms)
         )
@@ -142,14 +142,14 @@ class GroupCoordinator:
         group = self._group_of(request.group_id)
         if group is None:
             error = _missing(request.group_id)
-            return [Reply(request_id, SyncGroupResponse(error_code=error))]
+            return [Respond(request_id, SyncGroupResponse(error_code=error))]
         return group.on_sync(request_id, request)
 
     def on_heartbeat(self, request_id: int, request: HeartbeatRequest) -> list[Effect]:
         group = self._group_of(request.group_id)
         if group is None:
             error = _missing(request.group_id)
-            return [Reply(request_id, HeartbeatResponse(error_code=error))]
+            return [Respond(request_id, HeartbeatResponse(error_code=error))]
         return group.on_heartbeat(
             request_id, request.member_id, request.group_instance_id, request.generation_id
         )
@@ -165,7 +165,7 @@ class GroupCoordinator:
             return effects
         error = _missing(request.group_id)
         if error is ErrorCode.INVALID_GROUP_ID:
-            return [Reply(request_id, LeaveGroupResponse(error_code=error))]
+            return [Respond(request_id, LeaveGroupResponse(error_code=error))]
         members = [
             MemberResponse(
                 member_id=member.member_id,
@@ -174,7 +174,7 @@ class GroupCoordinator:
             )
             for member in request.members
         ]
-        return [Reply(request_id, LeaveGroupResponse(members=members))]
+        return [Respond(request_id, LeaveGroupResponse(members=members))]
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class GroupCoordinator:
         if not error and group is not None:
             effects += group.on_sign_of_life(request.member_id)
         if not records:
-            return [*effects, Reply(request_id, response)]
+            return [*effects, Respond(request_id, response)]
         self._state.offsets.begin(records)
         self._counters.offset_commits += len(records)
         return [*effects, Append(tuple(records), OffsetsStored(request_id, response))]
@@ -243,12 +243,12 @@ class GroupCoordinator:
         ):
             error = ErrorCode.NON_EMPTY_GROUP
         if error or group is None:
-            return [Reply(request_id, OffsetDeleteResponse(error_code=error))]
+            return [Respond(request_id, OffsetDeleteResponse(error_code=error))]
         response, records = self._state.offsets.delete(
             request, is_known=is_known, is_subscribed=is_subscribed(group.metadata)
         )
         if not records:
-            return [Reply(request_id, response)]
+            return [Respond(request_id, response)]
         return _in_batches(records, OffsetsDeleted(request_id, response))
 
     def on_topics_deleted(self, topics: set[str]) -> list[Effect]:
@@ -285,7 +285,7 @@ class GroupCoordinator:
                 records += self._delete(group, effects, now_ms)
             response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         if not records:
-            return [*effects, Reply(request_id, response)]
+            return [*effects, Respond(request_id, response)]
         deletion = GroupsDeleted(request_id, response, tuple(before))
         return [*effects, *_in_batches(records, deletion)]
 
@@ -386,7 +386,7 @@ class GroupCoordinator:
             self._state.apply(record)
         match append.completion:
             case OffsetsStored(request_id, response) if request_id is not None:
-                return [Reply(request_id, response)]
+                return [Respond(request_id, response)]
             case AssignmentStored() | StaticMemberStored() as stored:
                 group = self.groups.get(stored.group_id)
                 if group is not None:
@@ -394,11 +394,11 @@ class GroupCoordinator:
             case GroupsDeleted(request_id, deletion):
                 self._count_deleted(append)
                 if request_id is not None:
-                    return [Reply(request_id, deletion)]
+                    return [Respond(request_id, deletion)]
             case OffsetsDeleted(request_id, deleted):
                 self._count_deleted(append)
                 if request_id is not None:
-                    return [Reply(request_id, deleted)]
+                    return [Respond(request_id, deleted)]
         return []
 
     def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
@@ -442,7 +442,7 @@ class GroupCoordinator:
                     for partition in topic.partitions:
                         partition.error_code = partition.error_code or code
                 if request_id is not None:
-                    return [Reply(request_id, response)]
+                    return [Respond(request_id, response)]
             case AssignmentStored() | StaticMemberStored() as stored:
                 group = self.groups.get(stored.group_id)
                 if group is not None:
@@ -451,9 +451,9 @@ class GroupCoordinator:
                 for result in deletion.results:
                     result.error_code = result.error_code or _append_error(error)
                 if request_id is not None:
-                    return [Reply(request_id, deletion)]
+                    return [Respond(request_id, deletion)]
             case OffsetsDeleted(request_id, _) if request_id is not None:
-                return [Reply(request_id, OffsetDeleteResponse(error_code=_append_error(error)))]
+                return [Respond(request_id, OffsetDeleteResponse(error_code=_append_error(error)))]
         return []
 
     def _end(self, append: Append) -> None:

@@ -28,20 +28,19 @@ from typing import Any
 
 from ...protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
 from ...protocol.records.records import encode_records
-from ..effects import Append, CancelTimer, Effect, Reply, Report, StartTimer
+from ...steps.replies import Refuse, Reply
+from ..effects import Append, CancelTimer, Effect, Report, Respond, StartTimer
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
 from ..group_records import LogEntry, encode_group_record
 from .coordinator import GroupCoordinator
 from .coordinator_effects import (
-    Answer,
     AppendBatch,
     ContextEffect,
     CoordinatorLog,
     OffsetFetch,
     PendingAppend,
     ReadLog,
-    Refuse,
 )
 from .coordinator_loader import CoordinatorLoader
 from .coordinator_timer import CoordinatorTimer
@@ -209,10 +208,10 @@ class CoordinatorContext:
     def _perform(self, effects: list[Effect], now_ms: int, wall_ms: int) -> None:
         for effect in effects:
             match effect:
-                case Reply(request_id, response):
+                case Respond(request_id, response):
                     ticket = self._waiting.pop(request_id, None)
                     if ticket is not None:
-                        self.effects.append(Answer(ticket, response))
+                        self.effects.append(Reply(ticket, response))
                 case StartTimer(key, after_ms):
                     self._timer.start(key, after_ms, now_ms=now_ms)
                 case CancelTimer(key):
@@ -274,7 +273,7 @@ class CoordinatorContext:
     def _answer_fetch(self, fetch: OffsetFetch) -> None:
         """Also while later commits of its group are under way: it came before them."""
         found = self.coordinator.fetch_offsets(fetch.asked, require_stable=fetch.require_stable)
-        self.effects.append(Answer(fetch.ticket, found))
+        self.effects.append(Reply(fetch.ticket, found))
 
     def _on_doubt(self, error: Exception, now_ms: int, wall_ms: int) -> None:
         if isinstance(error, KafkaError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ...protocol.errors import KafkaError
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from ...steps.replies import Refuse, Reply
 from ..effects import Append, Report
 
 
@@ -48,16 +48,6 @@ class PendingAppend:
     """Who asks for what is committed so far."""
 
 
-class Answer(NamedTuple):
-    ticket: Any
-    response: Any
-
-
-class Refuse(NamedTuple):
-    ticket: Any
-    error: KafkaError
-
-
 class AppendBatch(NamedTuple):
     """Append the batch to the log. Before any other input one of
 
@@ -91,5 +81,5 @@ class UnwatchHighWatermark(NamedTuple):
 
 
 ContextEffect = (
-    Answer | Refuse | AppendBatch | ReadLog | WatchHighWatermark | UnwatchHighWatermark | Report
+    Reply | Refuse | AppendBatch | ReadLog | WatchHighWatermark | UnwatchHighWatermark | Report
 )

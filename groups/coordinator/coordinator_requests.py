@@ -1,6 +1,6 @@
 """The requests of members and operators to the coordinator of one partition.
 
-Each brings a ticket, and is answered by an Answer or Refuse with that ticket. A request may point
+Each brings a ticket, and is answered by a Reply or Refuse with that ticket. A request may point
 into a receive buffer: what is needed of it is taken before a method returns.
 """
 

@@ -48,7 +48,6 @@ class Broker:
             candidacy=self.candidacy,
             times=StandbyTimes(look_ms=10),
         )
-        self.running: asyncio.Task[None] | None = None
 
     def _make(self, on_superseded: Any) -> Controller:
         return self.cluster.controller(f"broker/{self.name}", on_superseded)
@@ -102,13 +101,11 @@ class Cluster:
         for each in self.brokers:
             await first.ask(Register(each.registration()))
         for each in self.brokers:
-            each.running = asyncio.create_task(each.standby.run())
+            each.standby.start()
         return first
 
     async def close(self) -> None:
         for each in self.brokers:
-            assert each.running is not None
-            each.running.cancel()
             await each.standby.close()
         for controller in self.controllers:
             await controller.close()
@@ -209,7 +206,7 @@ def test_a_broker_that_does_not_vote_never_stands_in(tmp_path: Path) -> None:
         cluster = Cluster(tmp_path)
         await cluster.start()
         stranger = Broker(cluster, tmp_path, "x")
-        stranger.running = asyncio.create_task(stranger.standby.run())
+        stranger.standby.start()
         cluster.brokers.append(stranger)
         for each in cluster.brokers[:3]:
             each.listening.close()

@@ -24,9 +24,7 @@ from bradbury.controller.effects import (
     FoundVoters,
     Instant,
     ProbePort,
-    Refuse,
-    Reply,
-    RunAside,
+    RunInThread,
 )
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_controller import QuorumController
@@ -34,8 +32,10 @@ from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.handlers.configs.config_rules import ServerConfigRules
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed
+from bradbury.steps.replies import Refuse, Reply
 
 from .simulated_network import LOST, Answer, Process
+from .simulated_voter import result_of
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
@@ -243,19 +243,13 @@ class SimulatedController:
                 token = f"{cluster.random.getrandbits(128):032x}"
                 found = FoundVoters(list(cluster.nodes.values()), token)
                 self.process.after(1, lambda: self._on_done(effect, found))
-            case RunAside(work):
-                self.process.after(1, lambda: self._on_done(effect, self._result_of(work)))
+            case RunInThread(work):
+                self.process.after(1, lambda: self._on_done(effect, result_of(work)))
             case ProbePort(_, port):
                 is_dead = cluster.is_port_closed(port)
                 self.process.after(2, lambda: self._on_done(effect, is_dead))
             case Ended():
                 self._end("another controller took over, or no majority of the voters answers")
-
-    def _result_of(self, work: Callable[[], Any]) -> Any:
-        try:
-            return work()
-        except Exception as error:  # as a thread's is told to the step
-            return error
 
     # --- who votes -------------------------------------------------------------------------------
 

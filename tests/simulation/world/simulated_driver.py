@@ -12,7 +12,6 @@ from bradbury.replication.effects import (
     EndMove,
     FetchersEnded,
     GiveWay,
-    Reply,
     RunWork,
     SuspectNode,
     TickingStep,
@@ -20,6 +19,7 @@ from bradbury.replication.effects import (
 from bradbury.replication.partition_effects import ResumeMove
 from bradbury.replication.procedure import Procedure, Sequel
 from bradbury.replication.replica import LeadershipEnded
+from bradbury.steps.replies import Refuse, Reply, ended
 
 from .simulated_network import Process
 
@@ -38,7 +38,8 @@ class SimulatedDriver:
         self._carriers: dict[type, Callable[[Any], None]] = {
             DeadlineMoved: lambda effect: self.tick_when_due(effect.step),
             LeadershipEnded: lambda effect: None,
-            Reply: lambda effect: effect.ticket(effect.error),
+            Refuse: lambda effect: effect.ticket(effect.error),
+            Reply: lambda effect: effect.ticket(None),
             RunWork: self._run_work,
             GiveWay: self._give_way,
             EndMove: self._end_move,
@@ -69,7 +70,7 @@ class SimulatedDriver:
             self.effects,
             sequel,
             self.now_ms(),
-            lambda error: self.effects.append(Reply(then, error)),
+            lambda error: self.effects.append(ended(then, error)),
         ).begin()
         self.carry_out()
 

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.coordinator.coordinator_context import ContextState, CoordinatorContext
 from bradbury.groups.coordinator.coordinator_effects import (
-    Answer as AnswerRequest,
     AppendBatch,
     ReadLog,
-    Refuse,
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
@@ -32,6 +30,7 @@ from bradbury.protocol.messages.offset_delete import OffsetDeleteRequest
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest
 from bradbury.protocol.partitioner import partition_for_group
+from bradbury.steps.replies import Refuse, Reply
 
 from .simulated_network import Answer
 from .simulated_replica import SimulatedReplica, read_bytes
@@ -194,7 +193,7 @@ class SimulatedShard:
     def _begin(self, effect: object) -> Callable[..., None] | None:
         """Returns the input that it leads to at once."""
         match effect:
-            case AnswerRequest(answer, result) | Refuse(answer, result):
+            case Reply(answer, result) | Refuse(answer, result):
                 answer(result)
             case AppendBatch():
                 return self._append(effect)

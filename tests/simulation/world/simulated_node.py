@@ -24,8 +24,6 @@ from bradbury.controller.effects import (
     Fenced,
     Instant,
     ProbePort,
-    Refuse,
-    Reply,
     StandIn,
     StoreIdentity,
 )
@@ -47,6 +45,7 @@ from bradbury.replication.partition_effects import (
 )
 from bradbury.replication.replica import Replica
 from bradbury.replication.replica_manager import ReplicaManager
+from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS

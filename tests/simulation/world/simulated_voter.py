@@ -10,10 +10,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from bradbury.controller.effects import Refuse, Reply, RunOnDisk
+from bradbury.controller.effects import Instant, RunInThread
 from bradbury.controller.metadata_voter import MetadataVoter
 from bradbury.controller.voter_directory import VoterDirectory
 from bradbury.controller.voter_requests import VoterRequest
+from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.disk.file_system import FileSystem
 
 from .simulated_network import Answer, Process, VirtualClock
@@ -49,29 +50,29 @@ class SimulatedVoter:
             match effect:
                 case Reply(answer, result) | Refuse(answer, result):
                     answer(result)
-                case RunOnDisk(work):
-                    self._begin(work)
+                case RunInThread():
+                    self._begin(effect)
 
-    def _begin(self, work: Callable[[], Any]) -> None:
-        done: list[Callable[[], None]] = []
-
-        def run() -> None:
-            try:
-                result = work()
-            except Exception as error:  # as a thread's is told to the step
-                done.append(lambda error=error: self.step.on_disk_failed(error))
-            else:
-                done.append(lambda: self.step.on_disk_done(result))
+    def _begin(self, effect: RunInThread) -> None:
+        done: list[Any] = []
 
         def tell() -> None:
             if not done:
-                run()
-            done[0]()
+                done.append(result_of(effect.work))
+            self.step.on_done(effect, done[0], Instant(self._process.clock.now_ms, 0))
             self._perform()
 
         if self._random.random() < 0.5:
-            run()
+            done.append(result_of(effect.work))
         self._process.after(self._random.randint(1, self.disk_ms), tell)
+
+
+def result_of(work: Callable[[], Any]) -> Any:
+    """What it returns, or raises: as a thread's is told to the step."""
+    try:
+        return work()
+    except Exception as error:
+        return error
 
 
 def ask_at_once(
@@ -82,13 +83,8 @@ def ask_at_once(
     voter.handle(found.append, request, now_ms=now_ms)
     while effects:
         match effects.pop(0):
-            case RunOnDisk(work):
-                try:
-                    result = work()
-                except Exception as error:
-                    voter.on_disk_failed(error)
-                else:
-                    voter.on_disk_done(result)
+            case RunInThread() as effect:
+                voter.on_done(effect, result_of(effect.work), Instant(now_ms, now_ms))
             case Reply(answer, result) | Refuse(answer, result):
                 answer(result)
     if isinstance(found[0], Exception):

@@ -12,7 +12,15 @@ from typing import Any
 
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
-from bradbury.groups.effects import Append, CancelTimer, Effect, Reply, Report, StartTimer, TimerKey
+from bradbury.groups.effects import (
+    Append,
+    CancelTimer,
+    Effect,
+    Report,
+    Respond,
+    StartTimer,
+    TimerKey,
+)
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_records import (
@@ -99,7 +107,7 @@ class GroupDriver:
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Reply(request_id, response):
+                case Respond(request_id, response):
                     assert request_id in self.asked, (
                         f"{request_id} was not asked, or answered twice"
                     )

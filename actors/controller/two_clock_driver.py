@@ -1,0 +1,93 @@
+"""Driver of one step of controller/: such a step is told the time of two clocks.
+
+It is step_driver with that: `then` of an effect, and `on_tick`, get an Instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from ...controller.effects import Instant
+from ..loop.step_driver import StepDriver
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E")
+A = TypeVar("A")
+
+
+class TwoClockStep(Protocol):
+    @property
+    def next_deadline_ms(self) -> int | None: ...
+    def on_tick(self, now: Instant) -> None: ...
+    def on_done(self, effect: Any, result: Any, now: Instant) -> None:
+        """What has come of an effect that has a `then`: a result, or an exception."""
+        ...
+
+
+class TwoClockDriver:
+    """Make the step with `effects`, then `drive` it. One event loop."""
+
+    def __init__(
+        self, wall_ms: Callable[[], int], on_fault: Callable[[Exception], None] | None = None
+    ) -> None:
+        """`on_fault`: told what an input has raised, a fault; None: it is logged."""
+        self._driver = StepDriver()
+        self._wall_ms = wall_ms
+        self._on_fault = on_fault
+        self._step: TwoClockStep | None = None
+        self.effects = self._driver.effects
+        self.on = self._driver.on
+        self.carry_out = self._driver.carry_out
+        self.cancel = self._driver.cancel
+        self.give_up = self._driver.give_up
+
+    def drive(self, step: TwoClockStep) -> None:
+        """From now on it is told the time, and what has come of its effects."""
+        self._step = step
+        self._driver.watch(self)
+
+    def on_awaited(self, kind: type[E], carry_out: Callable[[E], Awaitable[Any]]) -> None:
+        """An effect of this kind takes a while; its `then`, if any, is told what came of it."""
+        self._driver.on_awaited(kind, carry_out, self._on_done)
+
+    def now(self) -> Instant:
+        """Sessions are counted on a clock that never jumps: that of the loop's timers."""
+        return Instant(self._driver.now_ms(), self._wall_ms())
+
+    async def ask(self, give: Callable[[asyncio.Future[A]], None]) -> A:
+        """The answer to a request, which `give` gives to the step. Raises what it refuses."""
+        ticket: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        give(ticket)
+        self.carry_out()
+        return await ticket
+
+    def _on_done(self, effect: Any, result: Any) -> None:
+        step = self._step
+        assert step is not None, "drive() comes first"
+        if hasattr(effect, "then"):
+            self._input(lambda now: step.on_done(effect, result, now))
+
+    def _input(self, give: Callable[[Instant], None]) -> None:
+        try:
+            give(self.now())
+        except Exception as error:
+            if self._on_fault is None:
+                raise
+            logger.exception("%s failed", type(self._step).__name__)
+            self._on_fault(error)
+
+    # --- as a step of the step driver ------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return None if self._step is None else self._step.next_deadline_ms
+
+    def on_tick(self, now_ms: int) -> None:
+        """It looks at the clock itself: both of an Instant are of one moment."""
+        del now_ms
+        assert self._step is not None
+        self._input(self._step.on_tick)

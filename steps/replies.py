@@ -1,0 +1,27 @@
+"""Effects that end a request, whatever kind of step it was given to.
+
+A ticket is the driver's: what it gave with a request comes back with the answer, once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Reply(NamedTuple):
+    """The request of this ticket is carried out; whoever gave the ticket has waited long enough."""
+
+    ticket: Any
+    answer: Any = None
+
+
+class Refuse(NamedTuple):
+    """The request of this ticket has failed. A KafkaError, but for what nobody has expected."""
+
+    ticket: Any
+    error: Exception
+
+
+def ended(ticket: Any, error: Exception | None) -> Reply | Refuse:
+    """The effect that ends a request which has no answer but that it is done."""
+    return Reply(ticket) if error is None else Refuse(ticket, error)
