@@ -99,7 +99,7 @@ class NodeConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
 
     def moved_to(self, address: str) -> NodeConfig:
-        """The same on a Ray node of another address: a pod made anew, with the old one's disk."""
+        """The same on a Ray node of another address: a recreated pod, with the old one's disk."""
 
         def own(host: str | None) -> str | None:
             return address if self.ray_address and host == self.ray_address else host
@@ -130,7 +130,7 @@ class NoPartitions:
         """There is none."""
 
     def follower_asks(self, node_id: int, peer: str) -> None:
-        """It is told that there is nothing here."""
+        """It is answered that there is nothing here."""
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self.leader_of(topic, partition).log_start_offset  # which raises
@@ -156,7 +156,7 @@ class NoLogDirs:
         return []
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        raise LogDirNotFound(f"{path} is no log directory of this node")
+        raise LogDirNotFound(f"{path} is not a log directory of this node")
 
 
 class Node:
@@ -349,13 +349,13 @@ class Node:
         )
 
     async def leave(self) -> bool:
-        """Let others lead, before `close`; False if no controller could be told.
+        """Let others lead, before `close`; False if no controller could be reached.
 
-        It may be called again. Not told, the others lead when this node's session is over.
+        It may be called again. If it fails, the others lead when this node's session is over.
         """
         if not self._is_following:
             return True
-        self._lifecycle.stop()  # or we would be heard of again
+        self._lifecycle.stop()  # or this node would register again
         try:
             await within(LEAVE_SECONDS, self.controller.ask(Leave(self.node_id, self._incarnation)))
         except (NotController, ConnectionFailed, TimeoutError):

@@ -125,7 +125,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except SystemExit as error:  # completion leaves this way
         return error.code if isinstance(error.code, int) else 0
-    except Exception as error:  # noqa: BLE001 -- the top loop: all that fails is told in one line
+    except Exception as error:  # noqa: BLE001 -- the top loop: every failure becomes one line
         return _tell(error, debug=debug)
 
 
@@ -146,7 +146,7 @@ def _tell(error: Exception, *, debug: bool) -> int:
 
 def main() -> None:
     """The entry point of the `bradbury` script."""
-    # Ray tells every driver, on stdout, that a worker was killed; `down` does that on purpose.
+    # Ray prints to every driver's stdout that a worker was killed; `down` does that on purpose.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
     code = run(sys.argv[1:])
     sys.exit(code)

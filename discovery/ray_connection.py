@@ -1,8 +1,8 @@
 """Joining a Ray cluster from this process, or starting an embedded one.
 
 `ray.init` turns token authentication on only for the address None or "auto", and then whether the
-cluster wants a token or not. Both go wrong here: a driver without a token is refused by a cluster
-that wants one, and a driver in token mode at a cluster without tokens refuses the answers of its
+cluster requires a token or not. Both fail here: a driver without a token is refused by a cluster
+that requires one, and a driver in token mode at a cluster without tokens refuses the answers of its
 own workers (OwnerDiedError, seen with Ray 2.60). So the cluster is asked first which mode it has.
 RAY_AUTH_MODE, where the user has set it, is kept.
 
@@ -38,7 +38,7 @@ AUTH_MODE = "RAY_AUTH_MODE"
 INSIDE_RAY = ("RAY_ADDRESS", "RAY_JOB_ID")
 """Set by a user who means a Ray cluster, by Ray for its jobs, and by Ray in its workers."""
 
-# A made-up id of a Ray cluster: whoever sends it is asked for the token first, and then told that
+# A made-up id of a Ray cluster: Ray asks for the token first, and then answers that
 # the id is another one. Ray's client logs nothing about either.
 NO_CLUSTER = "ab" * 28
 
@@ -111,7 +111,7 @@ def connect_ray(address: str, namespace: str) -> None:
 
     Raises:
         RayUnreachable: none answers there.
-        UpError: it wants another token, or another version of Ray.
+        UpError: it requires another token, or another version of Ray.
     """
     if is_connected():
         return
@@ -157,7 +157,7 @@ def running_address(namespace: str, address: str | None = None) -> str:
     if state is None:
         raise UpError(
             f"no cluster is up in namespace {namespace!r} here; start one with `bradbury up` or "
-            "bradbury.up(), or say the address of its Ray"
+            "bradbury.up(), or use the address of its Ray"
         )
     if state.is_stale:
         raise UpError(
@@ -178,7 +178,7 @@ def resolve_address(address: str) -> str:
         found = services.canonicalize_bootstrap_address(address)
     except (ConnectionError, ValueError, OSError) as error:
         raise UpError(
-            f"{address!r} is no address of a Ray cluster ({error}); say host:port, 'auto' or "
+            f"{address!r} is not the address of a Ray cluster ({error}); use host:port, 'auto' or "
             "'local'"
         ) from None
     if found is None:  # RAY_ADDRESS=local
@@ -242,7 +242,7 @@ def _match_authentication(address: str) -> None:
         wants_token = _wants_token(address)
         if wants_token and users_mode.lower() == "disabled":
             raise UpError(
-                f"the Ray cluster at {address!r} wants a token, and RAY_AUTH_MODE={users_mode} "
+                f"the Ray cluster at {address!r} requires a token, and RAY_AUTH_MODE={users_mode} "
                 "sends none; unset it"
             )
     else:
@@ -256,13 +256,13 @@ def _match_authentication(address: str) -> None:
     loader.reset_cache()
     if not loader.has_token(ignore_auth_mode=True):
         raise UpError(
-            f"the Ray cluster at {address!r} wants a token, and there is none here; put what "
+            f"the Ray cluster at {address!r} requires a token, and there is none here; put what "
             "`ray get-auth-token` prints where it was started into ~/.ray/auth_token or "
             "RAY_AUTH_TOKEN"
         )
     if _wants_token(address):
         raise UpError(
-            f"the Ray cluster at {address!r} wants another token than the one in RAY_AUTH_TOKEN, "
+            f"the Ray cluster at {address!r} requires another token than that in RAY_AUTH_TOKEN, "
             "RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; `ray get-auth-token` prints it where it "
             "was started"
         )
@@ -290,7 +290,7 @@ def _wants_token(address: str) -> bool:
 
 
 def _raylet() -> Any:
-    return import_module("ray._raylet")  # compiled: it tells no type checker what it has
+    return import_module("ray._raylet")  # compiled, without types
 
 
 def _set_mode(mode: str) -> None:

@@ -29,9 +29,9 @@ DEFAULT_NAMESPACE = "bradbury"
 SEPARATOR = ", "
 """Separator of the data directories of a cluster that has several."""
 BOOTSTRAP_VARIABLE = "BRADBURY_BOOTSTRAP"
-"""Names the brokers for commands and clients that are not told."""
+"""Names the brokers for commands and clients without an explicit address."""
 NAMESPACE_VARIABLE = "BRADBURY_NAMESPACE"
-"""Names the cluster that commands and clients mean where they are not told."""
+"""Names the cluster for commands and clients without an explicit namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ClusterState:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for what is no state."""
+        """Raises ValueError for what is not a state."""
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 -- one kind of error for the file

@@ -1,6 +1,6 @@
 """A cluster on Ray: brought up, found, described, taken down.
 
-`up` joins the Ray cluster that it is told or that this process is in, else it starts an embedded
+`up` joins the Ray cluster that is given or that this process is in, else it starts an embedded
 one; it creates the named detached actors that are not there yet and waits until all of them serve.
 """
 
@@ -219,7 +219,7 @@ def up(
             first one also holds the metadata.
         host: address to bind; by default loopback, or each node's own on a cluster of many.
         port: of each node's broker (the bootstrap address); its other actors take the next ones.
-            0 takes any free ports. By default 9092; on one machine, where that is taken, the first
+            0: any free ports. By default 9092; on one machine, where that is in use, the first
             of 9108, 9124, ... that is free.
         address: the Ray cluster to join ("auto", "host:port", "local" for an embedded one); by
             default the one this process is in, or that of RAY_ADDRESS, or else a new embedded one.
@@ -227,7 +227,7 @@ def up(
             BRADBURY_NAMESPACE, or "bradbury".
         node_label, node_resource: only on Ray nodes that have them.
         config: settings of brokers and groups by Kafka's names, e.g. {"num.partitions": 4}.
-        on_progress: told in words what is being waited for.
+        on_progress: called with a text that says what is being waited for.
 
     Raises:
         UpError: nothing is left half-started by this call that was not running before.

@@ -219,7 +219,7 @@ def local(
         data_dir: kept when given; else a temporary directory that `close` removes. Several, on
             several disks: partitions are spread over them.
         host: the address to bind.
-        port: of the first node, the next ones follow; 0 takes any free ports.
+        port: of the first node, the next ones follow; 0: any free ports.
         nodes: Kafka nodes, each with every role.
         config: broker and group coordinator settings by Kafka's names, e.g.
             {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}.

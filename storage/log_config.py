@@ -58,7 +58,7 @@ class LogConfig(Config):
         "message.format.version": "Kafka 4 has removed it; the format is always magic 2",
         "message.downconversion.enable": "Kafka 4 has removed it",
         "message.timestamp.difference.max.ms": (
-            "Kafka 4 has removed it; say message.timestamp.before.max.ms and "
+            "Kafka 4 has removed it; use message.timestamp.before.max.ms and "
             "message.timestamp.after.max.ms"
         ),
     }

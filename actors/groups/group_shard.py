@@ -67,7 +67,7 @@ class GroupShard:
         self._carry_out(now_ms_of(self._loop), wall_ms())
 
     def close(self) -> None:
-        """The context is closed: tell those who wait."""
+        """The context is closed: fail the requests that wait."""
         self._carry_out(now_ms_of(self._loop), self._wall_ms())
         for handle in (self._timer, self._reading):
             if handle is not None:

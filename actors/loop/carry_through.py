@@ -38,14 +38,14 @@ async def until_thread_ends(future: asyncio.Future[T]) -> T:
 def _on_done(task: asyncio.Task[Any]) -> None:
     _under_way.discard(task)
     if not task.cancelled():
-        task.exception()  # retrieved, in case nobody waits any more
+        task.exception()  # retrieved, in case no caller waits any more
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
     """What `work` gives. Raises TimeoutError.
 
     Not asyncio.wait_for, which up to Python 3.11 forgets a cancellation that comes at the same
-    moment as the answer: whoever waits for the end of the cancelled task then waits for ever.
+    moment as the answer: whoever waits for the end of the cancelled task then waits forever.
     """
     async with asyncio.timeout(seconds):
         return await work

@@ -1,6 +1,6 @@
-"""Driver of the steps of one node: carries out their effects, and tells them the time.
+"""Driver of the steps of one node: carries out their effects, and calls their ticks.
 
-See docs/design/steps.md. What kind of effect is carried out how is told by `on`.
+See docs/design/steps.md. `on` registers how a kind of effect is carried out.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class StepDriver:
         self.tick_when_due(step)
 
     def close(self) -> None:
-        """No step is told of the time any more."""
+        """No step's on_tick is called any more."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -177,4 +177,4 @@ def _refuse(effect: Refuse) -> None:
     future = effect.ticket
     if not future.done():
         future.set_exception(effect.error)
-        future.exception()  # retrieved, in case nobody waits any more
+        future.exception()  # retrieved, in case no caller waits any more

@@ -6,7 +6,7 @@ working; bradbury_ ones have no counterpart or, like the histograms, a better fo
 
 A scrape has two halves. On the loop plain numbers are read, PARTITIONS_AT_ONCE partitions at a
 time; then a thread makes text of them. So a node of 10,000 partitions is not held up by it.
-At most MAX_PARTITIONS partitions are told apart by labels; the number of others is a metric.
+At most MAX_PARTITIONS partitions have labels of their own; the number of others is a metric.
 """
 
 from __future__ import annotations

@@ -52,7 +52,9 @@ class MetricsEndpoint:
                 return
             self.port = self._server.sockets[0].getsockname()[1]
             return
-        logger.warning("no metrics: ports %d to %d are taken", port, port + PORTS_TRIED - 1)
+        logger.warning(
+            "no metrics endpoint: ports %d to %d are in use", port, port + PORTS_TRIED - 1
+        )
 
     def address(self, host: str) -> str | None:
         return None if self.port is None else f"{host}:{self.port}"

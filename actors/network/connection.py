@@ -53,7 +53,7 @@ INLINE_SLICE = 32 * 1024
 WAITING_PRODUCE = 1024
 MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
-_BYTES: Final = (bytes, bytearray, memoryview)  # a union would be made anew at every use
+_BYTES: Final = (bytes, bytearray, memoryview)  # a union would be built at every use
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 

@@ -102,7 +102,7 @@ class Listener:
             if error.errno in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
                 raise PortInUse(
                     f"cannot listen on {host}:{port} ({error.strerror}); "
-                    "choose another --port (0 takes any free one) or --host"
+                    "choose another --port (0: any free one) or --host"
                 ) from None
             raise
         sock.setblocking(False)

@@ -31,7 +31,7 @@ KEPT_BYTES = 16 * 1024**2
 """A larger buffer serves one answer."""
 SMALL_BYTES = 64 * 1024
 SMALL_IN_A_ROW = 16
-"""After so many small answers a buffer is given back: the peer has nothing to tell."""
+"""After so many small answers a buffer is released: the peer has no records to send."""
 _SIZE = Struct(">i")
 
 

@@ -4,8 +4,8 @@ A log node is pinned by something that outlives a Ray node's id (that is new at 
     label "log-node"      where the operator gave one: `ray start --labels=log-node=n1`
     resource node:<ip>    otherwise: every Ray node offers it
 The rack is what RACK_LABELS say, the operator's before the cloud's; without either, the node.
-Pinned by node id, an actor would be dead for ever once its node died. Two nodes at one address
-need labels to be told apart.
+Pinned by node id, an actor would be dead forever once its node died. Two nodes at one address
+need labels to be distinguished.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def plan(
         node_label, node_resource: take only nodes that have them.
 
     Raises:
-        PlacementError: no node fits, or two cannot be told apart.
+        PlacementError: no node fits, or two cannot be distinguished.
     """
     chosen = [node for node in nodes if _fits(node, node_label, node_resource)]
     if not chosen:

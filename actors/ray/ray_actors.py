@@ -1,7 +1,7 @@
 """The processes of a cluster on Ray: thin shells around Node and Controller.
 
 Rules that Ray teaches (each was seen to bite): `__init__` never raises, or a restarted actor is
-dead for ever; nothing may let SystemExit reach the event loop, or the actor lives on as a zombie;
+dead forever; nothing may let SystemExit reach the event loop, or the actor lives on as a zombie;
 the way out is os._exit, upon which Ray restarts the actor in about a second. Ray does not promise
 one instance per name: directories are locked, epochs and incarnations fence the rest.
 
@@ -83,7 +83,7 @@ class _Shell:
 
 
 class NodeActor(_Shell):
-    """One node. Retries for ever what may come right, and says meanwhile what is wrong."""
+    """One node. Retries forever what may come right, and says meanwhile what is wrong."""
 
     def __init__(self, config: NodeConfig, namespace: str) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class NodeActor(_Shell):
         gc.freeze()  # what exists now lives as long as the process: full collections skip it
 
     async def _leave_when_drained(self) -> None:
-        """Hand over while there is time. Ray makes the actor anew when its machine is back."""
+        """Hand over while there is time. Ray creates the actor again when its machine is back."""
         seconds = await RayDrain().wait()
         if self._problem is None:
             self._problem = "hands over, as its Ray node is being drained"
@@ -178,7 +178,7 @@ class BrokerActor(NodeActor):
         self._standby.start()
 
     async def _watch(self) -> None:
-        """Ray restarts what dies; this makes anew what Ray has given up (DEAD for ever)."""
+        """Ray restarts actors that die; this creates those again that Ray has given up (DEAD)."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:

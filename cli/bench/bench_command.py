@@ -138,7 +138,7 @@ def consume(
     total = _record_count(servers, topic)
     wanted = total if records is None else records
     if wanted > total:
-        raise CommandFailed(f"topic {topic!r} has {total:,} records, not {wanted:,}; say --records")
+        raise CommandFailed(f"topic {topic!r} has {total:,} records, not {wanted:,}; use --records")
     if not total:
         raise CommandFailed(f"topic {topic!r} is empty; `bradbury bench produce {topic}` fills it")
     with (

@@ -79,7 +79,7 @@ def stop_process(pid: int, started: int, namespace: str) -> bool:
         while start_time(pid) == started:
             if time.monotonic() > deadline:
                 raise CommandFailed(
-                    f"process {pid} still runs {STOP_SECONDS:.0f} s after it was told to stop; "
+                    f"process {pid} still runs {STOP_SECONDS:.0f} s after SIGTERM; "
                     f"see {log_path(namespace)}, or end it with `kill -9 {pid}` (records that were "
                     "acknowledged are safe)"
                 )

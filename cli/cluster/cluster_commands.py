@@ -51,8 +51,8 @@ def up(
         typer.Option(
             min=0,
             max=65535,
-            help="Of each broker; 0 takes any free one. By default 9092; on one machine, where "
-            "that is taken, the first of 9108, 9124, ... that is free.",
+            help="Of each broker; 0: any free one. By default 9092; on one machine, where "
+            "that is in use, the first of 9108, 9124, ... that is free.",
             show_default=False,
         ),
     ] = None,
@@ -214,7 +214,7 @@ def _refuse_if_up(running: ClusterState) -> None:
         return
     raise CommandFailed(
         f"a cluster {running.namespace!r} is up already at {running.bootstrap}, in the Ray cluster "
-        f"at {running.ray_address}; run `bradbury down` first, or say another --namespace"
+        f"at {running.ray_address}; run `bradbury down` first, or use another --namespace"
     )
 
 
@@ -278,7 +278,7 @@ def _refuse_second(namespace: str) -> None:
         return
     raise CommandFailed(
         f"a cluster is up already at {running.bootstrap_servers} in this Ray cluster's namespace "
-        f"{namespace!r}; use it, run `bradbury down` first, or say another --namespace"
+        f"{namespace!r}; use it, run `bradbury down` first, or use another --namespace"
     )
 
 

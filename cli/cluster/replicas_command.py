@@ -66,7 +66,7 @@ def assign(
         ids = [int(word) for word in nodes.split(",")]
     except ValueError:
         raise UsageError(
-            f"{nodes!r} are no node ids; say them as in 1,2,3 (`bradbury status` shows them)"
+            f"{nodes!r} are not node ids; write them as in 1,2,3 (`bradbury status` shows them)"
         ) from None
     with _admin(bootstrap) as admin:
         key = _known(admin, topic, partition)
@@ -79,7 +79,7 @@ def assign(
             return
         now = _wait(admin, key, tuple(ids))
     if now != tuple(ids):
-        raise CommandFailed(f"{key} is on {_ids(now)}: somebody cancelled it, or said otherwise")
+        raise CommandFailed(f"{key} is on {_ids(now)}: the reassignment was cancelled or replaced")
     note(f"{key} is on {_ids(now)}")
 
 
@@ -91,7 +91,7 @@ def _wait(admin: Admin, key: TopicPartition, wanted: tuple[int, ...]) -> tuple[i
             (description,) = admin.describe_topics([key.topic])
             now = description.partitions[key.partition].replicas
             goes_on = bool(admin.list_partition_reassignments([key]))
-            # The node that is asked may hear of the end a little later than of the beginning.
+            # The node that is asked may learn of the end a little later than of the beginning.
             over = 0 if goes_on else over + 1
             if over and (now == wanted or over > SETTLED_POLLS):
                 return now
@@ -133,7 +133,7 @@ def elect(
 ) -> None:
     """Give partitions back to their first replica."""
     if unclean and topic is None:
-        raise UsageError("--unclean may lose records: say which TOPIC it is for")
+        raise UsageError("--unclean may lose records: name the TOPIC it is for")
     with _admin(bootstrap) as admin:
         wanted = None
         if topic is not None:

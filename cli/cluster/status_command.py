@@ -70,7 +70,7 @@ def _problems(described: dict[str, Any]) -> list[str]:
             problems.append(f"{actor['actor']}: its data directory is offline; see its log")
     fenced = [node["address"] for node in described["nodes"] if node["fenced"]]
     if fenced:
-        problems.append(f"fenced, as they are not heard of: {', '.join(fenced)}")
+        problems.append(f"fenced, as their session has timed out: {', '.join(fenced)}")
     return problems
 
 

@@ -53,7 +53,7 @@ def demo(
 ) -> int:
     """Run everything once: Ray tasks produce, actors consume, Spark does ETL on the same log."""
     if require_spark and not spark:
-        raise UsageError("--require-spark and --no-spark contradict each other; say one of them")
+        raise UsageError("--require-spark and --no-spark contradict each other; use one of them")
     from .run import DemoSettings, run_demo
 
     return run_demo(

@@ -49,7 +49,7 @@ def produce_flights(
     waiting = list(running)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.2)
-        ray.get(done)  # a task that failed is told at once
+        ray.get(done)  # raises at once what a task failed with
         on_progress(sum(_end_offsets(admin)))
     return sum(ray.get(running))
 
@@ -80,20 +80,20 @@ def consume_flights(
             ]
         )
         polls: dict[Any, Any] = {_poll(actor): actor for actor in actors}
-        heard = time.monotonic()
+        last = time.monotonic()
         while polls:
             ready, _ = ray.wait(list(polls), timeout=1.0)
             for poll in ready:
                 actor = polls.pop(poll)
                 table = ray.get(poll)
                 if table.num_rows:
-                    heard = time.monotonic()
+                    last = time.monotonic()
                     check.add(table)
                     _advance(positions, table)
                     on_progress(check.record_count)
                 if any(positions[one] < ends[one] for one in assigned[actor]):
                     polls[_poll(actor)] = actor
-            if time.monotonic() - heard > STALLED_SECONDS:
+            if time.monotonic() - last > STALLED_SECONDS:
                 raise CommandFailed(
                     f"no record came for {STALLED_SECONDS:.0f} s, at {sum(positions)} of "
                     f"{sum(ends)}; run it again with --keep and look at `bradbury status`"

@@ -93,7 +93,7 @@ def run_demo(settings: DemoSettings) -> int:
 
 
 def _why_no_spark(settings: DemoSettings) -> str | None:
-    """None if step 4 can run. Asked first: nobody wants to hear it after five minutes."""
+    """None if step 4 can run. Checked first, not after five minutes."""
     if not settings.spark:
         return "--no-spark was given"
     from .spark_etl import why_not

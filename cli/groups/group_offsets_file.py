@@ -34,7 +34,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
     """The offsets of `group` in a file; those of other groups in it are omitted.
 
     Raises:
-        CommandFailed: not such a file, no offsets of this group in it, or a partition stands twice.
+        CommandFailed: not such a file, no offsets of this group, or a partition is listed twice.
     """
     if str(path) == STDIN:
         text = sys.stdin.read()
@@ -42,7 +42,9 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
         try:
             text = path.read_text()
         except UnicodeDecodeError:
-            raise CommandFailed(f"{path} is no text; `bradbury groups export` writes one") from None
+            raise CommandFailed(
+                f"{path} is not text; `bradbury groups export` writes one"
+            ) from None
     rows = _of_json(path, text, group) if text.lstrip().startswith("{") else _of_csv(path, text)
     from ...clients.wire.topic_partition import TopicPartition
 
@@ -52,7 +54,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
             continue
         key = TopicPartition(topic, partition)
         if key in found:
-            raise CommandFailed(f"{path}, line {number}: {topic}-{partition} stands there twice")
+            raise CommandFailed(f"{path}, line {number}: {topic}-{partition} is listed twice")
         found[key] = committed
     if not found:
         raise CommandFailed(
@@ -116,12 +118,12 @@ def _of_json(path: Path, text: str, group: str) -> list[Row]:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CommandFailed(
-            f"{path} is no file of `bradbury groups export --json` ({error})"
+            f"{path} is not a file of `bradbury groups export --json` ({error})"
         ) from None
 
 
 def _number(value: object) -> int:
-    """Raises ValueError for what is no whole number of 0 or more."""
+    """Raises ValueError for what is not a whole number of 0 or more."""
     number = int(str(value))
     if number < 0:
         raise ValueError(f"{number} is below 0")

@@ -1,4 +1,4 @@
-"""What commands of `bradbury groups` are told: groups, and topics with some of their partitions."""
+"""Arguments of `bradbury groups`: groups, and topics with some of their partitions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def parse_partitions(
             continue
         for number in numbers.split(","):
             if not number.strip().isdecimal():
-                raise UsageError(f"--topic {text!r}: say TOPIC or TOPIC:0,1")
+                raise UsageError(f"--topic {text!r}: use TOPIC or TOPIC:0,1")
             key = TopicPartition(topic, int(number))
             if key not in every:
                 raise CommandFailed(

@@ -68,7 +68,7 @@ def plan_moves(
         if missing:
             raise CommandFailed(
                 f"nothing is committed for {_names(missing)}, so it cannot be shifted; "
-                "say --to-earliest or --to-latest for it first"
+                "use --to-earliest or --to-latest for it first"
             )
     starts = admin.list_offsets(keys, "earliest")
     ends = admin.list_offsets(keys, "latest")
@@ -105,7 +105,7 @@ def parse_duration(text: str, option: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found[unit] for unit in "dhms"):
         raise UsageError(
-            f"{option} {text!r} is no duration; say ISO 8601 as in PT1H30M or P2D, or 90m"
+            f"{option} {text!r} is not a duration; use ISO 8601 as in PT1H30M or P2D, or 90m"
         )
     seconds = sum(
         float(found[unit] or 0) * size

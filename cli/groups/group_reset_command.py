@@ -82,11 +82,11 @@ def reset_offsets(
     forms = (to_earliest, to_latest, to_current)
     values = (to_datetime, by_duration, to_offset, shift_by, from_file)
     if sum(forms) + sum(value is not None for value in values) != 1:
-        raise UsageError(f"say one of {FORMS}")
+        raise UsageError(f"use one of {FORMS}")
     if from_file is not None and all_topics:
         raise UsageError("--from-file names its partitions; leave --all-topics away")
     if from_file is None and bool(topic) == all_topics:
-        raise UsageError("say --topic TOPIC or --all-topics")
+        raise UsageError("use --topic TOPIC or --all-topics")
     if to_earliest or to_latest:
         target = Target(at=QUESTIONS["earliest" if to_earliest else "latest"])
     elif to_datetime is not None:
@@ -136,7 +136,7 @@ def has_members(admin: Admin, group: str) -> bool | None:
 def _moment(text: str) -> int:
     moment = parse_time(text, "--to-datetime")
     if moment < 0:
-        raise UsageError(f"--to-datetime {text!r} is no time; say ISO 8601, or ms since 1970")
+        raise UsageError(f"--to-datetime {text!r} is not a time; use ISO 8601, or ms since 1970")
     return moment
 
 
@@ -155,7 +155,7 @@ def _plan(admin: Admin, group: str, topics: list[str], target: Target) -> list[M
         keys = sorted(committed)
         if not keys:
             raise CommandFailed(
-                f"group {group!r} has committed nothing; say --topic instead of --all-topics"
+                f"group {group!r} has committed nothing; use --topic instead of --all-topics"
             )
     return plan_moves(admin, keys, committed, target)
 

@@ -102,7 +102,7 @@ def describe(
     from ...clients.admin.admin import Admin
 
     if not watch and (every is not None or count is not None):
-        raise UsageError("--every and --count are about --watch; say --watch, too")
+        raise UsageError("--every and --count are about --watch; add --watch")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         if watch:
             every = EVERY_SECONDS if every is None else every
@@ -199,7 +199,7 @@ def remove_members(
     from ...clients.admin.admin import Admin
 
     if everyone == bool(instance or member):
-        raise UsageError("say --instance ID, --member ID or --all, as `groups members` shows")
+        raise UsageError("use --instance ID, --member ID or --all, as `groups members` shows")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         removed = admin.remove_members(
             group,
@@ -207,10 +207,10 @@ def remove_members(
             member_ids=member,
             reason="removed by `bradbury groups remove-members`",
         )
-    note(f"group {group!r}: removed {', '.join(removed) or 'nobody'}")
+    note(f"group {group!r}: removed {', '.join(removed) or 'no member'}")
 
 
 def _check_words(words: list[str], known: tuple[str, ...], option: str) -> None:
     for word in words:
         if word.lower() not in {one.lower() for one in known}:
-            raise UsageError(f"{option} {word!r} is none; say one of {', '.join(known)}")
+            raise UsageError(f"{option} {word!r} is none; use one of {', '.join(known)}")

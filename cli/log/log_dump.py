@@ -48,7 +48,7 @@ def dump(
 ) -> None:
     """Show the batches and records of a .log file, or the entries of an index."""
     if not file.is_file():
-        raise UsageError(f"{file}: there is no such file; say one of a partition's directory")
+        raise UsageError(f"{file}: there is no such file; use one of a partition's directory")
     if file.suffix == ".log":
         _dump_log(file, max_batches, with_records=records, as_json=as_json)
     elif file.suffix in (".index", ".timeindex"):

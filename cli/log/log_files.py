@@ -39,7 +39,7 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
     for path in paths:
         if path.is_file():
             if path.suffix != LOG_SUFFIX:
-                raise UsageError(f"{path}: say a .log file, or a directory of logs")
+                raise UsageError(f"{path}: use a .log file, or a directory of logs")
             segments = [path]
         elif path.is_dir():
             segments = [one for one in path.rglob(f"*{LOG_SUFFIX}") if one.stem.isdecimal()]
@@ -57,7 +57,7 @@ def base_offset_of(path: Path) -> int:
     """The lower bound of a segment's offsets, from its name.
 
     Raises:
-        CommandFailed: the name is no number.
+        CommandFailed: the name is not a number.
     """
     if not path.stem.isdecimal():
         raise UsageError(

@@ -78,7 +78,7 @@ def replay(
     count, target_count = require_topic(servers, source), require_topic(target_servers, target)
     mapping = parse_mapping(partition, count)
     if by_key and any(":" in one for one in partition):
-        raise UsageError("--by-key decides the target partition; say --partition N without :M")
+        raise UsageError("--by-key decides the target partition; use --partition N without :M")
     if not by_key:
         _check_targets(target, mapping, target_count)
     with Admin(servers) as admin:
@@ -130,7 +130,7 @@ def parse_mapping(options: list[str], partition_count: int) -> dict[int, int]:
     for option in options:
         first, colon, second = option.partition(":")
         if not first.isdecimal() or (colon and not second.isdecimal()):
-            raise UsageError(f"--partition {option!r}: say 3, or 3:5 for partition 3 into 5")
+            raise UsageError(f"--partition {option!r}: use 3, or 3:5 for partition 3 into 5")
         number = int(first)
         if number in mapping:
             raise UsageError(f"--partition {number} is there twice")
@@ -182,7 +182,7 @@ def _time_of(text: str, option: str) -> int:
         return parse_iso(text)
     except ValueError:
         raise UsageError(
-            f"{option} {text!r}: say an offset, earliest, latest, @ and milliseconds since 1970, "
+            f"{option} {text!r}: use an offset, earliest, latest, @ and milliseconds since 1970, "
             "or ISO 8601 as in 2026-03-01T12:30:00Z"
         ) from None
 
@@ -192,5 +192,5 @@ def _check_targets(target: str, mapping: dict[int, int], target_count: int) -> N
     if highest >= target_count:
         raise CommandFailed(
             f"topic {target!r} has partitions 0 to {target_count - 1}, not {highest}; "
-            "say --partition N:M, --by-key, or add partitions"
+            "use --partition N:M, --by-key, or add partitions"
         )

@@ -49,7 +49,7 @@ MAX_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong at a byte of a file. offset: of the record or batch, if it can be told."""
+    """What is wrong at a byte of a file. offset: of the record or batch, if it is known."""
 
     file: str
     position: int

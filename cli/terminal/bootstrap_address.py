@@ -9,7 +9,7 @@ def bootstrap_servers(option: str | None) -> str:
     """The addresses to ask first, "host:port,...".
 
     Raises:
-        typer.BadParameter: what is given, or said by the environment, is no address.
+        typer.BadParameter: what is given, or said by the environment, is not an address.
         ConnectionFailed: nothing says where there is a cluster.
     """
     from ...clients.wire.bootstrap import parse_servers
@@ -21,6 +21,6 @@ def bootstrap_servers(option: str | None) -> str:
         parse_servers(found)
     except ValueError:
         raise typer.BadParameter(
-            f"{found!r} is no address; say --bootstrap host:port[,host:port]"
+            f"{found!r} is not an address; use --bootstrap host:port[,host:port]"
         ) from None
     return found

@@ -36,7 +36,7 @@ def parse_time(text: str, option: str) -> int:
     except ValueError:
         names = ", ".join(QUESTIONS)
         raise UsageError(
-            f"{option} {text!r} is no time; say {names}, milliseconds since 1970, "
+            f"{option} {text!r} is not a time; use {names}, milliseconds since 1970, "
             "or ISO 8601 as in 2026-03-01T12:30:00Z"
         ) from None
 

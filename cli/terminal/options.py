@@ -33,12 +33,12 @@ Acks = Annotated[
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """["a=1", "b=2"] -> {"a": "1", "b": "2"}. Raises UsageError for what is no pair."""
+    """["a=1", "b=2"] -> {"a": "1", "b": "2"}. Raises UsageError for what is not a pair."""
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise UsageError(f"{option} {pair!r} is no pair; say {option} name=value")
+            raise UsageError(f"{option} {pair!r} is not a pair; use {option} name=value")
         parsed[name.strip()] = value.strip()
     return parsed
 

@@ -14,9 +14,9 @@ Advance = Callable[[int], None]
 def progress_bar(
     label: str, total: int | None, unit: Literal["bytes", "records"] = "bytes"
 ) -> Iterator[Advance]:
-    """A function that is told how much more is done. `total` None: not known, the bar only moves.
+    """A function to be called with how much more is done. `total` None: the bar only moves.
 
-    Where stderr is no terminal nothing is shown, and nothing is imported for it.
+    Where stderr is not a terminal nothing is shown, and nothing is imported for it.
     """
     if not sys.stderr.isatty():
         yield lambda amount: None

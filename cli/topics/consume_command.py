@@ -79,7 +79,7 @@ def consume(
     if offset is not None and partition is None:
         raise UsageError("--offset needs --partition: every partition has its own offsets")
     if offset is not None and from_beginning:
-        raise UsageError("--from-beginning and --offset are two beginnings; say one of them")
+        raise UsageError("--from-beginning and --offset are two beginnings; use one of them")
     if group is not None and partition is not None:
         raise UsageError("--group shares all partitions; leave --partition or --group away")
     servers = bootstrap_servers(bootstrap)
@@ -121,25 +121,25 @@ def _print(
     """Until one of the ends is reached; `ends` is empty for none."""
     output = sys.stdout.buffer
     left = max_records
-    heard = time.monotonic()
+    last = time.monotonic()
     while left is None or left > 0:
         table = consumer.poll(POLL_MS, max_records=left)
         if table.num_rows:
-            heard = time.monotonic()
+            last = time.monotonic()
             output.write(write(table))
             output.flush()
             if left is not None:
                 left -= table.num_rows
         elif _reader_is_gone():
             raise BrokenPipeError
-        elif timeout is not None and time.monotonic() - heard >= timeout:
+        elif timeout is not None and time.monotonic() - last >= timeout:
             return
         if ends and _is_past(consumer, ends):
             return
 
 
 def _reader_is_gone() -> bool:
-    """Whether stdout is a pipe that nobody reads: `consume | head` when no record comes to tell."""
+    """Whether stdout is a pipe without a reader: `consume | head` when no record comes."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
     return bool(poll.poll(0))

@@ -44,7 +44,7 @@ def formatter(text: str) -> Formatter:
     if text == "value":
         return _template("%v")
     if "%" not in text:
-        raise UsageError(f"--format {text!r}: say value, json, or a template such as '%o %k: %v'")
+        raise UsageError(f"--format {text!r}: use value, json, or a template such as '%o %k: %v'")
     return _template(text)
 
 

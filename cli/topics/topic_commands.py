@@ -70,7 +70,7 @@ def create(
                 f"`bradbury topics delete {topic}` removes it with its records"
             ) from None
         except (InvalidPartitions, PolicyViolation) as error:
-            raise CommandFailed(f"{error}; say another --partitions") from None
+            raise CommandFailed(f"{error}; use another --partitions") from None
         except InvalidConfig as error:
             raise UsageError(
                 f"{error} No topic was created. `bradbury topics configs TOPIC --all` shows every "
@@ -202,7 +202,7 @@ def alter(
     changes = parse_pairs(config, "--config")
     added, taken = parse_pairs(append, "--append"), parse_pairs(subtract, "--subtract")
     if not (changes or unset or added or taken):
-        raise UsageError("nothing to change; say --config name=value or --unset name")
+        raise UsageError("nothing to change; use --config name=value or --unset name")
     with _admin(bootstrap) as admin:
         try:
             admin.alter_configs(
@@ -235,7 +235,7 @@ def add_partitions(
         except UnknownTopicOrPartition:
             raise _unknown(topic) from None
         except InvalidPartitions as error:
-            raise CommandFailed(f"{error}; say a greater TOTAL") from None
+            raise CommandFailed(f"{error}; use a greater TOTAL") from None
     note(f"topic {topic!r} {'could have' if dry_run else 'has'} {count_text(total, 'partition')}")
 
 
@@ -272,7 +272,7 @@ def require_topic(servers: str, topic: str) -> int:
     """How many partitions `topic` has.
 
     A client would have the broker create a topic that is not there; a misspelt name on a command
-    line is better told.
+    line is better.
 
     Raises:
         CommandFailed: there is no such topic.
@@ -290,7 +290,7 @@ def require_partition(servers: str, topic: str, partition: int | None) -> int:
     if partition is not None and partition >= count:
         raise CommandFailed(
             f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}; "
-            "say another --partition"
+            "use another --partition"
         )
     return count
 

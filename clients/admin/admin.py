@@ -212,7 +212,7 @@ class Admin:
         offsets = {}
         for key, offset in before.items():
             if isinstance(offset, str) and offset != "latest":
-                raise ValueError(f'{offset!r}: say an offset, or "latest"')
+                raise ValueError(f'{offset!r}: use an offset, or "latest"')
             offsets[TopicPartition(*key)] = HIGH_WATERMARK if offset == "latest" else int(offset)
         return self._run(delete_records(self._client, offsets, timeout_ms=self._timeout_ms))
 
@@ -254,7 +254,7 @@ class Admin:
 
         Raises:
             InvalidConfig: an unknown name, or a value that is not allowed.
-            InvalidRequest: a name stands twice, or cannot be changed while brokers run.
+            InvalidRequest: a name is given twice, or cannot be changed while brokers run.
             UnknownTopicOrPartition, BrokerNotAvailable: there is none.
         """
         self._run(
@@ -341,7 +341,7 @@ class Admin:
             UnknownTopicOrPartition: there is no such partition; the others are done.
         """
         if election not in ELECTION_TYPES:
-            raise ValueError(f'{election!r}: say "preferred" or "unclean"')
+            raise ValueError(f'{election!r}: use "preferred" or "unclean"')
         asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
         timeout_ms = self._timeout_ms
         return self._run(elect_leaders(self._client, election, asked, timeout_ms=timeout_ms))
@@ -412,7 +412,7 @@ class Admin:
         self._run(delete_groups(self._client, list(group_ids), timeout_ms=self._timeout_ms))
 
     def group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """All that a group has committed, in order; {} for one that nobody knows."""
+        """All that a group has committed, in order; {} for an unknown one."""
         steps = group_offsets(self._client, [group_id], timeout_ms=self._timeout_ms)
         return self._run(steps)[group_id]
 
@@ -549,4 +549,4 @@ def _timestamp(at: int | str) -> int:
     try:
         return {"earliest": EARLIEST, "latest": LATEST}[at]
     except KeyError:
-        raise ValueError(f'{at!r}: say "earliest", "latest" or milliseconds since 1970') from None
+        raise ValueError(f'{at!r}: use "earliest", "latest" or milliseconds since 1970') from None

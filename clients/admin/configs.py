@@ -64,7 +64,7 @@ class Resource(NamedTuple):
 def resource(topic: str | None, broker: int | str | None) -> Resource:
     """Raises ValueError unless exactly one of the two is given."""
     if (topic is None) == (broker is None):
-        raise ValueError('say a topic, or broker=node_id, or broker="all"')
+        raise ValueError('use a topic, or broker=node_id, or broker="all"')
     if topic is not None:
         return Resource(TOPIC_RESOURCE, topic, None)
     if broker == ALL_BROKERS:
@@ -72,7 +72,7 @@ def resource(topic: str | None, broker: int | str | None) -> Resource:
     try:
         node_id = int(broker or 0)
     except ValueError:
-        raise ValueError(f'broker={broker!r}: say a node id, or "all"') from None
+        raise ValueError(f'broker={broker!r}: use a node id, or "all"') from None
     return Resource(BROKER_RESOURCE, str(node_id), node_id)
 
 

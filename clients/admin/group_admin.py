@@ -60,7 +60,7 @@ GROUPS_PER_REQUEST: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """state and type: "" where the broker is too old to tell."""
+    """state and type: "" where the broker is too old to report it."""
 
     group_id: str
     protocol_type: str
@@ -260,7 +260,7 @@ def describe_groups(
         for group in response.groups:
             if group.error_code:
                 again[group.group_id] = _retriable(group.error_code, group.group_id)
-            elif group.group_state == DEAD:  # before version 6 that is a group nobody knows
+            elif group.group_state == DEAD:  # before version 6 that is an unknown group
                 raise _not_found(group.group_id)
             else:
                 found[group.group_id] = _described(group, address)

@@ -56,7 +56,7 @@ class CommittedOffset:
 def group_offsets(
     client: ClusterClient, group_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[dict[str, dict[TopicPartition, CommittedOffset]]]:
-    """All that each group has committed, in order; {} for a group that nobody knows.
+    """All that each group has committed, in order; {} for an unknown group.
 
     Raises:
         KafkaError: a coordinator refuses.

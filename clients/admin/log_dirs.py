@@ -34,7 +34,7 @@ class LogDir:
     """One directory of one broker.
 
     error_code: 0, or why it is offline (KAFKA_STORAGE_ERROR); then nothing else is known.
-    total_bytes, usable_bytes: of the disk it is on; -1 where the broker tells none.
+    total_bytes, usable_bytes: of the disk it is on; -1 where the broker reports none.
     """
 
     broker: int

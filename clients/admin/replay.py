@@ -55,7 +55,7 @@ def replay(
     Args:
         ranges: [start, end) by source partition.
         partitions: source partition -> target partition; None: `producer` places each record again.
-        on_progress: told by how many offsets the copy has come further.
+        on_progress: called with the number of offsets that were copied since the last call.
 
     Raises:
         OffsetOutOfRange: a range is not, or no longer, in the source.

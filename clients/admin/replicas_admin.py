@@ -177,7 +177,7 @@ def list_partition_reassignments(
 def alter_replica_log_dirs(
     client: ClusterClient, targets: Mapping[tuple[str, int, int], str]
 ) -> Steps[None]:
-    """See Admin.alter_replica_log_dirs: each broker is told of its own replicas."""
+    """See Admin.alter_replica_log_dirs: each broker is sent its own replicas."""
     by_broker: dict[int, dict[str, list[TopicPartition]]] = defaultdict(lambda: defaultdict(list))
     for (topic, partition, broker), path in targets.items():
         by_broker[broker][path].append(TopicPartition(topic, partition))

@@ -1,6 +1,6 @@
 """CreateTopics, DeleteTopics and CreatePartitions, as steps for Admin.
 
-Who may have changed something and lost the answer is not asked again: the caller is told.
+A broker that may have made a change whose answer was lost is not asked again: it is an error.
 """
 
 from __future__ import annotations

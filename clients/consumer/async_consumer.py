@@ -107,8 +107,8 @@ class AsyncConsumer:
         listener: Any = None,
     ) -> None:
         consumer = self._started()
-        told = None if listener is None else self._on_loop(listener)
-        await self._calls.run(lambda: consumer.subscribe(topics, pattern=pattern, listener=told))
+        wrapped = None if listener is None else self._on_loop(listener)
+        await self._calls.run(lambda: consumer.subscribe(topics, pattern=pattern, listener=wrapped))
 
     async def unsubscribe(self) -> None:
         await self._calls.run(self._started().unsubscribe)

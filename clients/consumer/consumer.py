@@ -59,7 +59,7 @@ class Consumer:
         topics: with a group, the subscription; without, every partition of them is read, and those
             that are added later from their beginning, within `metadata_max_age_ms`.
         pattern: instead of topics: the group's members read every topic whose name it matches.
-        listener: told when partitions come and go.
+        listener: called when partitions are assigned, revoked or lost.
         bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
             this process has joined, or the cluster `namespace` that is up on this machine.
         group: the consumer group whose members share the partitions and the committed offsets.
@@ -83,11 +83,11 @@ class Consumer:
             has come for so long; they are sent in the background.
         max_poll_interval_ms: the member leaves when nobody has polled for so long, and joins again
             with the next poll. Also how long a rebalance waits for its members.
-        client_rack: told to the leader of the group, whose strategy may look at it, and to the
+        client_rack: sent to the leader of the group, whose strategy may use it, and to the
             brokers: with Kafka's rack-aware replica.selector.class they send it to a replica there.
         allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
             does that (auto.create.topics.enable). A pattern creates none.
-        interceptors: shown what poll returns, and told of commits; see ConsumerInterceptor.
+        interceptors: called with what poll returns, and with commits; see ConsumerInterceptor.
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -251,7 +251,7 @@ class Consumer:
         self._waiter.check_open()
         if self._member is not None and self._member.is_subscribed:
             self._member.leave(
-                tell=not self._member.is_static,
+                notify=not self._member.is_static,
                 reason="the consumer unsubscribed",
                 timeout_ms=self._request_timeout_ms,
             )
@@ -304,7 +304,7 @@ class Consumer:
         self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
 
     def group_metadata(self) -> GroupMetadata:
-        """This consumer's membership of its group; generation -1 while it is not a member.
+        """The membership of this consumer in its group; generation -1 while it is not a member.
 
         Raises:
             InvalidGroupId: the consumer has no group.
@@ -537,7 +537,7 @@ class Consumer:
         """Commit (with enable_auto_commit), leave the group, end. Idempotent.
 
         Args:
-            leave: whether the group hears of it. None: unless this is a static member, which is
+            leave: whether to send LeaveGroup. None: unless this is a static member, which is
                 expected back within `session_timeout_ms`. False suits a planned restart, True a
                 static member that does not come back.
             timeout_ms: longest wait for the coordinator.
@@ -549,7 +549,7 @@ class Consumer:
         try:
             if member is not None:
                 member.leave(
-                    tell=not member.is_static if leave is None else leave,
+                    notify=not member.is_static if leave is None else leave,
                     reason="the consumer is being closed",
                     timeout_ms=timeout_ms,
                 )

@@ -22,7 +22,7 @@ DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
 def isolation_level(name: str) -> int:
     """Raises InvalidConfig: no such level."""
     if name not in _ISOLATION:
-        raise InvalidConfig(f"isolation_level={name!r}: say one of {[*_ISOLATION]}")
+        raise InvalidConfig(f"isolation_level={name!r}: use one of {[*_ISOLATION]}")
     return _ISOLATION[name]
 
 

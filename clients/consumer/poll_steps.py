@@ -116,7 +116,7 @@ class PollSteps:
         subscribed = self._member is not None and self._member.is_subscribed
         if not subscribed and not self._fetcher.states():
             raise ValueError(
-                "nothing is subscribed or assigned, so no record will ever come; say topics, "
+                "nothing is subscribed or assigned, so no record will ever come; use topics, "
                 "subscribe or assign first"
             )
 

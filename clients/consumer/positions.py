@@ -40,7 +40,7 @@ def parse_reset(text: str) -> StartPoint | None:
             parts = zip(found.groups(), _UNITS_MS, strict=True)
             return StartAtTime(int(sum(float(n or 0) * unit for n, unit in parts)), ago=True)
     raise InvalidConfig(
-        f"auto_offset_reset={text!r}: say earliest, latest, none, or by_duration:PT1H "
+        f"auto_offset_reset={text!r}: use earliest, latest, none, or by_duration:PT1H "
         "(an ISO-8601 duration: PnDTnHnMn.nS)"
     )
 

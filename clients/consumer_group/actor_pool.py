@@ -71,7 +71,7 @@ _Worker: Any = ray.remote(WorkerProcess)
 
 
 class ActorPool:
-    """events are told from a thread of the pool's."""
+    """events: called from a thread of the pool's."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ActorPool:
         while (happened := self._happened.get()) is not None:
             try:
                 happened()
-            except Exception as error:  # as a failure of the member: somebody has to be told
+            except Exception as error:  # it becomes a failure of the member, or nobody would see it
                 logger.exception("a pool of workers failed; this is a bug in Bradbury")
                 self._events.on_failure(error)
 
@@ -183,7 +183,7 @@ class ActorPool:
         with self._lock:
             actor = self._actors.pop(worker, None)
             if actor is None or self._closed:
-                return  # one of its other calls has told
+                return  # one of its other calls has reported it
             name = worker.partition("#")[0]
             # Not killed here: by the time that is done it may be the next life at work.
             self._await(name, actor, self._processes.pop(worker, None))

@@ -102,10 +102,10 @@ class Function:
         if not callable(self.fn):
             raise TypeError(f"{self.fn!r} is neither a function nor a class")
         if self.batch_format not in {"arrow", "records"}:
-            raise ValueError(f'batch_format={self.batch_format!r}: say "arrow" or "records"')
+            raise ValueError(f'batch_format={self.batch_format!r}: use "arrow" or "records"')
         given = self.constructor_arguments or self.constructor_keywords
         if given and not isinstance(self.fn, type):
-            raise TypeError("arguments for a constructor, but the function is no class")
+            raise TypeError("arguments for a constructor, but the function is not a class")
 
     def build(self) -> Callable[[pa.Table], Any]:
         """What is called with each table. Raises whatever the class's constructor raises."""
@@ -121,7 +121,7 @@ def call(built: Callable[[pa.Table], Any], table: pa.Table) -> tuple[Outcome, An
     """What came of one call. SystemExit is a failure too: it must not end the actor."""
     try:
         return Outcome(), built(table)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it belongs to whoever gave the function
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is raised to the caller
         return Outcome(portable(error), traceback.format_exc()), None
 
 

@@ -340,7 +340,7 @@ class ConsumerGroup:
         """Where the topics end now, and what is done of that: committed, or never was there.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic: better told here than by an actor.
+            UnknownTopicOrPartition: there is no such topic: better raised here than in an actor.
         """
         with self._admin() as admin:
             if isinstance(self._topics, re.Pattern):

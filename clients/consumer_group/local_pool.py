@@ -19,7 +19,7 @@ WORKER: Final = "member"
 
 
 class PoolEvents(Protocol):
-    """What a pool tells its member, from threads of its own."""
+    """The events that a pool reports to its member, from threads of its own."""
 
     def on_worker_up(self, worker: str) -> None: ...
 
@@ -64,7 +64,7 @@ class LocalPool:
     def _run(self) -> None:
         try:
             built: Callable[..., Any] = self._function.build()
-        except Exception as error:  # noqa: BLE001 -- the user's constructor; the user is told
+        except Exception as error:  # noqa: BLE001 -- the user's constructor; it is reported to the user
             self._events.on_failure(error)
             return
         self._events.on_worker_up(WORKER)

@@ -3,7 +3,7 @@
 Three kinds of threads:
     one owns the consumer: it polls without end, with the partitions paused while there is no room,
         so that neither the session nor max_poll_interval_ms ends however long a function takes;
-    those that process: one in this process, or Ray's that tell of the workers (local_pool,
+    those that process: one in this process, or Ray's, which report on workers (local_pool,
         actor_pool);
     Ray's that carry calls of the handle: `take`, `acknowledge`, `poll`, `status`.
 
@@ -13,9 +13,9 @@ What always holds:
     In a rebalance the member gives partitions up when what was started of them is finished, but
     after `revoke_timeout_ms` at the latest. What is finished later is committed only if the
     partition came straight back; otherwise it is done again by its new owner.
-    `__init__` cannot fail, or Ray would never restart the actor: what is wrong is told by `take`.
+    `__init__` cannot fail, or Ray would never restart the actor: `take` raises what is wrong.
 
-Not here: what is given to whom (work, dispatcher), who makes members (group).
+Not here: which worker gets what (work, dispatcher), who creates members (group).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class MemberProcess:
         failure: Exception | None = None
         try:
             self._consume()
-        except Exception as error:  # whoever holds the handle is told
+        except Exception as error:  # raised to the holder of the handle
             logger.exception("member %s stops", self._config.instance_id)
             failure = error
         finally:
@@ -214,7 +214,7 @@ class MemberProcess:
             self.commit_finished()
         finally:
             # A static member that only goes quiet would keep its partitions for its session. One
-            # that was fenced is told so once more: its name is another's.
+            # that was fenced fails again: its name belongs to another.
             _undisturbed(lambda: consumer.close(leave=True))
             self._consumer = None
 

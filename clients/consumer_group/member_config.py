@@ -1,4 +1,4 @@
-"""What a member is told when it is made, and told again by Ray whenever it is restarted."""
+"""The configuration of a member, which Ray passes again whenever it restarts the actor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LANES_PER_WORKER = 4
 class MemberConfig:
     """See ConsumerGroup for what each means.
 
-    function: None where tables are polled by whoever holds the handle. deliver: results are handed
+    function: None where tables are polled by the holder of the handle. deliver: results are handed
     out, and a batch is done when its result was taken; otherwise it is done when processed.
     workers: of this member; 0: it processes by itself.
     """

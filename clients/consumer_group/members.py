@@ -7,7 +7,7 @@ What always holds:
     A member that does not come back within `grace_s` of its death is sent away from the group, so
     that the others get its partitions before its session ends. When it comes back it joins again.
 
-Ray tells of a death by failing the call that waits in the actor for its end.
+Ray reports a death by failing the call that waits in the actor for its end.
 
 Not here: what members do (member), what they are asked for (results, group).
 """
@@ -72,7 +72,7 @@ class Members:
         with self._lock:
             return [member for _, member in sorted(self._members.items())]
 
-    def tell(self, joined: Callable[[Member], None]) -> None:
+    def for_each(self, joined: Callable[[Member], None]) -> None:
         """Call `joined` for every member there is and will be. From a thread of this object."""
         with self._lock:
             self._joined.append(joined)

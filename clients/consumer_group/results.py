@@ -76,7 +76,7 @@ class Results(Iterator[Any]):
         self._last: tuple[_Source, Entry] | None = None
         self._failure: Exception | None = None
         events = self._events
-        members.tell(lambda member: events.put(lambda results: results._add(member)))
+        members.for_each(lambda member: events.put(lambda results: results._add(member)))
 
     def __iter__(self) -> Self:
         return self

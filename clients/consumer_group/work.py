@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a member has to tell. life: tells one life of it from the next.
+    """A member's report. life: the number of its process's start.
 
     version: to be said in the next call, which waits for something newer.
     committed: of the partitions it holds. open: batches that were polled and are not finished.
@@ -155,7 +155,7 @@ class Work:
         batches: Iterable[Batch],
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Hand a batch to the workers; or, where there is no function, to whoever polls.
+        """Hand a batch to the workers; or, where there is no function, to the caller of poll.
 
         Args:
             batches: of one poll.
@@ -255,7 +255,7 @@ class Work:
             self.ended = True
             self.changed.notify_all()
 
-    # --- from whoever holds the handle -------------------------------------------------------
+    # --- from the holder of the handle -------------------------------------------------------
 
     def take(
         self, known: Collection[int], version: int, timeout_s: float, *, limit: int = 1_000

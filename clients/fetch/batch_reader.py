@@ -120,6 +120,6 @@ class BatchReader:
 
 
 def _nothing_to_find(_: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
-    """Every partition begins where it is told."""
+    """Every partition begins at the offset that is given for it."""
     return {}
     yield 0.0

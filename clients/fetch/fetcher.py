@@ -58,7 +58,7 @@ _LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What poll is to raise, and whom it concerns: each partition and its generation then."""
+    """An error that poll is to raise, and its partitions, each with its generation then."""
 
     error: Exception
     concerned: tuple[tuple[FetchState, int], ...]
@@ -232,7 +232,7 @@ class Fetcher:
             self._refresh()
 
     def _plan(self, now: float) -> tuple[list[Asked], bool]:
-        """What to ask whom now, and whether the view of the cluster is too old to say."""
+        """What to fetch from which node now, and whether the view of the cluster is too old."""
         buffered = sum(state.buffered_bytes for state in self._states.values())
         asked: dict[Address, Asked] = {}
         wake_at = self._find_at if not self._finding and self._find_at > now else None

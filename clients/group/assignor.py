@@ -51,7 +51,7 @@ class Assignor(ABC):
         """
 
     def user_data(self, owned: Sequence[TopicPartition]) -> bytes | None:
-        """What this member tells the leader's assignor when it joins: `Member.user_data` there.
+        """What this member sends to the leader's assignor when it joins: `Member.user_data` there.
 
         Args:
             owned: what the member keeps during the rebalance; nothing unless `cooperative`.

@@ -95,7 +95,7 @@ def make_assignors(strategy: str | Assignor | Iterable[str | Assignor]) -> tuple
         if isinstance(one, str):
             if one not in ASSIGNORS:
                 raise InvalidConfig(
-                    f"partition_assignment_strategy={one!r}: say one of {', '.join(ASSIGNORS)}, "
+                    f"partition_assignment_strategy={one!r}: use one of {', '.join(ASSIGNORS)}, "
                     "or give an Assignor"
                 )
             one = ASSIGNORS[one]()

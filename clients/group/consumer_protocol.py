@@ -121,7 +121,7 @@ def decode_assignment(data: Buffer) -> list[TopicPartition]:
 
 
 def encode_sticky_data(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """What Java's StickyAssignor tells the leader about the assignment before."""
+    """User data of Java's StickyAssignor: the member's assignment before."""
     out = bytearray()
     _write_partitions(partitions, out)
     out += _I32.pack(generation)

@@ -142,7 +142,7 @@ class Coordinator:
         return joined
 
     def commit_membership(self) -> Membership:
-        """As whom offsets are committed: nobody in particular where nothing is subscribed.
+        """The member in whose name offsets are committed; none where nothing is subscribed.
 
         Raises:
             RebalanceInProgress: as `check_not_waiting`.
@@ -166,10 +166,10 @@ class Coordinator:
                 "commit what is still assigned"
             )
 
-    def leave(self, *, tell: bool, reason: str, timeout_ms: int) -> None:
-        """Be no member any more; with `tell` the others need not wait for the session to end."""
+    def leave(self, *, notify: bool, reason: str, timeout_ms: int) -> None:
+        """Leave the group; with `notify` the others need not wait for the session to time out."""
         try:
-            self._client.run(self._leave(tell, reason), timeout_ms)
+            self._client.run(self._leave(notify, reason), timeout_ms)
         except (KafkaError, ConnectionFailed) as error:
             logger.info("group %r: not left properly: %s", self.config.group_id, error)
         self.subscription = Subscription()
@@ -247,11 +247,11 @@ class Coordinator:
             self.heartbeats.start()
         return joined
 
-    def _leave(self, tell: bool, reason: str) -> Steps[None]:
+    def _leave(self, notify: bool, reason: str) -> Steps[None]:
         if self._joining is not None:
             self._joining.cancelled = True
         self.heartbeats.stop()
-        if tell:
+        if notify:
             yield from self.leave_group(self.membership.member_id, reason)
         self.reset()
 

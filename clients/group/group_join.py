@@ -170,7 +170,7 @@ class GroupJoin:
             assignments = yield from self._assign(assignor, response)
         partitions = yield from self._sync(address, response, assignments)
         if self.cancelled:
-            return None  # leaving has told the coordinator this id
+            return None  # the coordinator got this id with LeaveGroup
         assignor.on_assignment(partitions, response.generation_id)
         self._learn(partitions)
         return Joined(tuple(partitions), response.generation_id)

@@ -121,8 +121,8 @@ class GroupMember:
         self._client.want_all(wanted=subscription.pattern is not None)
         self.coordinator.subscribe(subscription)
 
-    def leave(self, *, tell: bool, reason: str, timeout_ms: int) -> None:
-        """Commit, give everything up and leave; with `tell` the coordinator hears of it.
+    def leave(self, *, notify: bool, reason: str, timeout_ms: int) -> None:
+        """Commit, give up all partitions and leave; with `notify` LeaveGroup is sent.
 
         Raises whatever the listener raises, once all is done.
         """
@@ -134,7 +134,7 @@ class GroupMember:
             failure = self._revoke(owned, lost=self.coordinator.generation == NO_GENERATION)
         self._fetcher.assign([], StartAt.COMMITTED)
         left_ms = int((deadline - time.monotonic()) * 1000)
-        self.coordinator.leave(tell=tell, reason=reason, timeout_ms=max(1_000, left_ms))
+        self.coordinator.leave(notify=notify, reason=reason, timeout_ms=max(1_000, left_ms))
         self._client.want_all(wanted=False)
         self._joined = self._last_commit = None
         self._prepared = False
@@ -365,7 +365,7 @@ class GroupMember:
         return future
 
     def _note_committed(self, offsets: Offsets) -> None:
-        """Have the interceptors told on the consumer's thread, as callbacks are."""
+        """Have the interceptors called on the consumer's thread, as callbacks are."""
         assert self._interceptors is not None
         on_commit = self._interceptors.on_commit
         self._completed.append((lambda stored, _: on_commit(stored), offsets, None))

@@ -14,7 +14,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """assignors: offered in this order. client_rack: told to the leader of the group."""
+    """assignors: offered in this order. client_rack: sent to the leader of the group."""
 
     group_id: str
     group_instance_id: str | None

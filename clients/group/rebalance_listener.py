@@ -11,8 +11,8 @@ All of it is called by poll, `unsubscribe` and `close`, on the thread that calls
 else happens to the consumer meanwhile. The consumer may be used: committed, sought, paused.
 
 In an eager group all partitions are revoked before each rebalance and the new ones assigned after
-it, both also when there are none. In a cooperative one only what moves is told of: what is revoked,
-if anything, and then what is new.
+it, both also when there are none. In a cooperative one only what moves is reported: what is
+revoked, if anything, and then what is new.
 
 Source: ConsumerRebalanceListener.java.
 """

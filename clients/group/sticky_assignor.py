@@ -8,7 +8,7 @@ What always holds, for any members:
 A partition that two members claim belongs to the one with the higher generation: the other was away
 while it was given on. If both claim it in the same generation neither has it.
 
-`sticky` is eager: a member tells what it had as user data, in the layout of Java's. For
+`sticky` is eager: a member sends what it had as user data, in the layout of Java's. For
 `cooperative-sticky` the subscription itself says what is owned, and nothing that stays is given up.
 
 Cost: about n log n in partitions where all subscribe to the same; otherwise each move looks at the

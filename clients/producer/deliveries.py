@@ -2,7 +2,7 @@
 
 What always holds:
     A future of `send` is two words: its run, shared by all records flushed together, and its row.
-    All outcomes of a producer are told under one condition, so no record needs a lock of its own.
+    All outcomes of a producer are reported under one condition: no record needs its own lock.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _wake(waiters: list[asyncio.Future[None]]) -> None:
         try:
             loop.call_soon_threadsafe(_settle_all, theirs)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits there any more
+            pass  # the loop is closed: no coroutine waits any more
 
 
 def _settle_all(waiters: list[asyncio.Future[None]]) -> None:

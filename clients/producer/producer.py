@@ -69,7 +69,7 @@ class Producer:
         allow_auto_create_topics: whether sending to a topic that is not there may create it, where
             the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name
             would make a topic.
-        interceptors: told of what is sent and acknowledged; see ProducerInterceptor.
+        interceptors: called with what is sent and acknowledged; see ProducerInterceptor.
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -102,7 +102,7 @@ class Producer:
         namespace: str | None = None,
     ) -> None:
         if acks not in _ACKS:
-            raise InvalidConfig(f'acks={acks!r}: say "all", 1 or 0')
+            raise InvalidConfig(f'acks={acks!r}: use "all", 1 or 0')
         if enable_idempotence is None:
             enable_idempotence = _ACKS[acks] == -1 and max_in_flight <= 5
         if enable_idempotence and (_ACKS[acks] != -1 or max_in_flight > 5):
@@ -110,7 +110,7 @@ class Producer:
         if delivery_timeout_ms < linger_ms + request_timeout_ms:
             raise InvalidConfig("delivery_timeout_ms is less than linger_ms + request_timeout_ms")
         if isinstance(partitioner, str) and partitioner != "murmur2":
-            raise InvalidConfig(f'partitioner={partitioner!r}: say "murmur2" or give a function')
+            raise InvalidConfig(f'partitioner={partitioner!r}: use "murmur2" or give a function')
         for name, value in (
             ("batch_size", batch_size),
             ("buffer_memory", buffer_memory),
@@ -437,7 +437,7 @@ class Producer:
             view = self._client.run(steps, timeout_ms)
         except RequestTimedOut:
             raise RequestTimedOut(
-                f"topic {topic!r}: no broker has told its partitions within "
+                f"topic {topic!r}: no broker has named its partitions within "
                 f"max_block_ms={timeout_ms}; see whether the brokers are up, or raise it"
             ) from None
         finally:

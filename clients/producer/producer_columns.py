@@ -35,7 +35,7 @@ def columns_of(
         ValueError: a column is missing, or of a type that cannot be sent.
     """
     if value not in table.column_names:
-        raise ValueError(f"there is no column {value!r} among {table.column_names}; say value=")
+        raise ValueError(f"there is no column {value!r} among {table.column_names}; use value=")
     if isinstance(partition, str) and partition not in table.column_names:
         raise ValueError(f"there is no column {partition!r} for the partition")
     count = table.num_rows

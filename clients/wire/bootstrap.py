@@ -16,7 +16,7 @@ def find_bootstrap(bootstrap: str | None, *, namespace: str | None = None) -> li
 
     Raises:
         ConnectionFailed: nothing says where there is a cluster.
-        ValueError: what says so is no list of addresses.
+        ValueError: what says so is not a list of addresses.
     """
     return parse_servers(find_servers(bootstrap, namespace or default_namespace()))
 
@@ -25,7 +25,7 @@ def parse_servers(servers: str) -> list[Address]:
     """The addresses in "host:port,host:port"; an IPv6 host is in brackets; the port may be missing.
 
     Raises:
-        ValueError: it is no such list.
+        ValueError: it is not such a list.
     """
     addresses = []
     for server in filter(None, (part.strip() for part in servers.split(","))):
@@ -34,8 +34,8 @@ def parse_servers(servers: str) -> list[Address]:
             host, port = server, str(DEFAULT_PORT)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f'{server!r} is no address; say bootstrap="host:port,host:port"')
+            raise ValueError(f'{server!r} is not an address; use bootstrap="host:port,host:port"')
         addresses.append(Address(host, int(port)))
     if not addresses:
-        raise ValueError('no address given; say bootstrap="host:port,host:port"')
+        raise ValueError('no address given; use bootstrap="host:port,host:port"')
     return addresses

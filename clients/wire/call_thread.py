@@ -2,7 +2,7 @@
 
 What always holds:
     Calls run one after another, in the order in which they were made. A call whose coroutine was
-    cancelled before its turn is omitted; one that runs goes on, and nobody hears of its result.
+    cancelled before its turn is omitted; one that runs goes on, and its result is dropped.
     While a call waits for a coroutine of the application's (`call_back`), what that coroutine calls
     runs at once, in between, as it would if the application had been called on this thread.
 """
@@ -42,12 +42,12 @@ class _Call:
         error: BaseException | None = None
         try:
             result = self._function()
-        except Exception as reason:  # noqa: BLE001 -- it belongs to whoever awaits the call
+        except Exception as reason:  # noqa: BLE001 -- it is raised to the caller
             error = reason
         try:
             self._loop.call_soon_threadsafe(self._settle, result, error)
         except RuntimeError:
-            pass  # the loop is closed: nobody awaits it any more
+            pass  # the loop is closed: no coroutine waits any more
 
     def _settle(self, result: Any, error: BaseException | None) -> None:
         if self._future.done():

@@ -50,7 +50,7 @@ DATA: Final = "data"
 GROUP: Final = "group"
 
 UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
-"""How long a topic may be unknown before that is an error: a new one takes a moment to be told."""
+"""How long a topic may be unknown before that is an error: brokers learn of a new one in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -390,7 +390,7 @@ class Connection:
         self._metrics.on_response(len(frame) + 4)
         correlation_id = correlation_id_of(frame)
         if not self._waiting or self._waiting[0].correlation_id != correlation_id:
-            self.close(f"an answer nobody asked for (correlation id {correlation_id})")
+            self.close(f"an unexpected answer (correlation id {correlation_id})")
             return
         waiting = self._waiting[0]
         try:

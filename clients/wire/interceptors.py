@@ -11,8 +11,8 @@ What always holds:
     on with what there was before it, as in Kafka's clients.
     Interceptors are called in their order, each with what the one before has returned.
 
-Unlike Kafka: acknowledgements are told once a batch, polls once a table, and a table that is sent
-whole is shown whole. Only `Producer.send`, which takes single records, shows single records.
+Unlike Kafka: they are called once for each acknowledged batch and each polled table, and a table
+that is sent whole is passed whole. Only `Producer.send` of single records passes single records.
 
 Source: ProducerInterceptor, ConsumerInterceptor in apache/kafka clients/.../clients.
 """

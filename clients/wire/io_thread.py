@@ -9,7 +9,7 @@ What always holds:
 Steps are generators: `yield future` waits for its result, `yield 0.1` sleeps. They read like
 blocking code and cost no thread, which is all of asyncio that a client needs.
 
-Not here: what is sent, and to whom.
+Not here: what is sent, and to which broker.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class IoThread:
             awaited = steps.send(value) if error is None else steps.throw(error)
         except StopIteration as stop:
             future.set_result(stop.value)
-        except Exception as reason:  # noqa: BLE001 -- it belongs to whoever waits for the future
+        except Exception as reason:  # noqa: BLE001 -- it is raised to the caller
             future.set_exception(reason)
         else:
             if isinstance(awaited, Future):

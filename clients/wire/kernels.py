@@ -33,4 +33,4 @@ def _load() -> None:
     try:
         warm_up()
     finally:
-        load_elsewhere(loading=False)  # if it failed, whoever needs it next is told
+        load_elsewhere(loading=False)  # if it failed, the next use raises

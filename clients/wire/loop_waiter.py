@@ -55,4 +55,4 @@ class LoopWaiter:
             try:
                 self._loop.call_soon_threadsafe(self.wake)
             except RuntimeError:
-                pass  # the loop is closed: nobody waits any more
+                pass  # the loop is closed: no coroutine waits any more

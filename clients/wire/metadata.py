@@ -1,7 +1,7 @@
 """The client's view of a cluster: nodes, topics, leaders. A value: replaced, never changed.
 
 What always holds:
-    Within one topic id a leader epoch never goes back: an answer of a node that has not heard the
+    Within one topic id a leader epoch never goes back: an answer of a node that does not know the
     news yet does not undo what a better informed one said (KIP-320).
 
 Not here: asking for it (cluster_client).
@@ -34,7 +34,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """leader: a node id, -1 if there is none now. leader_epoch: -1 if the broker tells none."""
+    """leader: a node id, -1 if there is none now. leader_epoch: -1 if the broker reports none."""
 
     partition: int
     leader: int

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (API key 34): move replicas between the log directories of the broker asked.
 
-The answer comes when the move has begun; DescribeLogDirs tells how far it is. A partition named
+The answer comes when the move has begun; DescribeLogDirs shows how far it is. A partition named
 under two directories goes to the last one.
 """
 

@@ -55,7 +55,7 @@ def respond(
 
 
 def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
-    """The v0 body that tells a newer client our range of ApiVersions."""
+    """The v0 body that gives a newer client our range of ApiVersions."""
     return write_message(
         ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,

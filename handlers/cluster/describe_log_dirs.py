@@ -1,7 +1,7 @@
 """DescribeLogDirs (API key 35): the log directories of the broker asked, and what is in them.
 
 An offline directory is listed with KAFKA_STORAGE_ERROR and without partitions. A directory without
-any of the partitions asked for is listed, too, since v4 tells the sizes of its disk.
+any of the partitions asked for is listed, too, since v4 has the sizes of its disk.
 """
 
 from __future__ import annotations

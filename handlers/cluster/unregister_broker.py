@@ -1,7 +1,7 @@
 """UnregisterBroker (API key 64): forget a node that will not come back.
 
 Unlike Apache Kafka it is refused while the node is in service or still has replicas: the metadata
-would name a node that nobody knows.
+would name an unknown node.
 """
 
 from __future__ import annotations

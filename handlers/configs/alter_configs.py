@@ -103,9 +103,9 @@ def _refusal(
     names = [change.name for change in resource.changes]
     try:
         if counts[resource.resource_type, resource.name] > 1:
-            raise InvalidRequest("a resource stands in the request more than once")
+            raise InvalidRequest("a resource is named more than once in the request")
         if len(set(names)) < len(names):
-            raise InvalidRequest("a setting stands in the request more than once")
+            raise InvalidRequest("a setting is named more than once in the request")
         for change in resource.changes:
             if change.value is None and change.operation != Operation.DELETE:
                 raise InvalidRequest(f"{change.name} needs a value, not null")

@@ -93,7 +93,7 @@ def _configs(resource: DescribeConfigsResource, node: Node) -> list[DescribedCon
         check_this_node(name, node)
         return describe_broker(node.server_config)
     if not name:
-        raise InvalidRequest("settings of this kind belong to somebody with a name")
+        raise InvalidRequest("settings of this kind need a resource name")
     if resource.resource_type == BROKER_LOGGER:
         check_this_node(name, node)
         return describe_loggers(levels())

@@ -1,6 +1,6 @@
 """DescribeGroups (API key 15): state, members and assignments of groups.
 
-A group that nobody knows is "Dead" without an error, and from version 6 on GROUP_ID_NOT_FOUND
+An unknown group is "Dead" without an error, and from version 6 on GROUP_ID_NOT_FOUND
 (KIP-1043). There are no ACLs yet, so everything is allowed that can be done to a group.
 """
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Controller(ABC):
-    """The cluster's controller, wherever it runs. It answers after commit."""
+    """The cluster's controller, in whichever process it runs. It answers after commit."""
 
     @abstractmethod
     async def ask(self, call: ControllerCall[T]) -> T:

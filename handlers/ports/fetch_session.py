@@ -1,9 +1,9 @@
 """Fetch sessions (KIP-227): from its second fetch on, a consumer names only the partitions of which
-it asks differently than before, and is told only of those that changed. For their epochs see
+it asks differently than before, and is sent only those that changed. For their epochs see
 protocol/fetch_session_epoch.
 
-A session keeps, per partition, what the client asks and what it was told. It also listens at the
-replicas: `dirty` are the partitions of which there may be something to tell. All others were read
+A session keeps, per partition, what the client asks and what it was sent. It also listens at the
+replicas: `dirty` are the partitions that may have something to send. All others were read
 to their end and have not changed since: an incremental fetch costs what changed, not what there is.
 
 What always holds:
@@ -78,7 +78,7 @@ class CachedPartition:
         if self._session.parked is not None:
             self._session.parked.on_changed()
 
-    def must_tell(self, answer: FetchedPartition) -> bool:
+    def must_send(self, answer: FetchedPartition) -> bool:
         """Whether an incremental answer has this partition in it; notes what the client knows."""
         size = answer.records_size
         changed = (
@@ -89,7 +89,7 @@ class CachedPartition:
             or answer.preferred_read_replica >= 0
             or answer.diverging is not None
         )
-        # After an error the next answer without one is told again: the client must see it heal.
+        # After an error the next answer without one is sent: the client must see that it is over.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return changed

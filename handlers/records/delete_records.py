@@ -54,7 +54,7 @@ def _delete(
         if topic in INTERNAL_TOPICS:
             raise InvalidTopicException(f"records of the internal topic {topic} stay")
         if wanted.offset < -1:
-            raise OffsetOutOfRange(f"{wanted.offset} is no offset")
+            raise OffsetOutOfRange(f"{wanted.offset} is not an offset")
         result.low_watermark = context.node.partitions.delete_records(
             topic, wanted.partition_index, wanted.offset
         )

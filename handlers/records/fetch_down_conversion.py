@@ -6,7 +6,7 @@
 The slices that were found are read and converted in the node's conversion threads, a partition
 after the other, and the sets are held in memory: so one answer covers at most MOST_BYTES of log.
 Control batches are dropped; a partition that has nothing else in its slice is read on, because a
-consumer that gets nothing would ask for the same offset for ever.
+consumer that gets nothing would ask for the same offset forever.
 
 Unlike Kafka: a first batch larger than the partition's limit comes whole here, too, where Kafka
 sends its beginning to these versions and the consumer fails.

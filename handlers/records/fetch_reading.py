@@ -222,7 +222,7 @@ def _nearest(
 def _on_follower_fetch(
     replica: LeaderReplica, request: FetchRequest, wanted: FetchPartition, context: RequestContext
 ) -> tuple[int, int] | None:
-    """One that says no epoch cannot be told that it knows a newer one than we do."""
+    """A client that sends no epoch cannot know a newer one than we do."""
     try:
         return replica.on_follower_fetch(_follower_fetch(request, wanted, context))
     except UnknownLeaderEpoch as error:
@@ -253,7 +253,7 @@ def _check_broker_epoch(node_id: int, broker_epoch: int, context: RequestContext
     known = context.node.image.nodes.get(node_id)
     if known is not None and -1 < broker_epoch < known.epoch:
         raise NotLeaderOrFollower(
-            f"node {node_id} was registered anew in epoch {known.epoch}, "
+            f"node {node_id} was registered again in epoch {known.epoch}, "
             f"and asks in epoch {broker_epoch}"
         )
 

@@ -141,10 +141,10 @@ class FullFetch:
         if session is None:
             return answer
         for topic, answered in zip(request.topics, answer.topics, strict=True):
-            for wanted, told in zip(topic.partitions, answered.partitions, strict=True):
+            for wanted, fetched in zip(topic.partitions, answered.partitions, strict=True):
                 key = _key(topic.topic, topic.topic_id, wanted.partition, context)
                 session.put(key, wanted)
-                session.partitions[key].must_tell(told)
+                session.partitions[key].must_send(fetched)
         answer.session_id = session.session_id
         return answer
 
@@ -263,7 +263,7 @@ class IncrementalFetch:
         for cached, answer in (*self._live, *self._idle.values()):
             if answer.records_size:
                 session.rotate(cached)
-            if cached.must_tell(answer):
+            if cached.must_send(answer):
                 topics.setdefault(cached.key[:2], []).append(answer)
                 if answer.error_code in MOVED:
                     add_endpoint(endpoints, answer, context)

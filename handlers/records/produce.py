@@ -57,7 +57,7 @@ FIRST_WITH_BATCHES = 3
 
 
 class CloseConnection(Exception):
-    """The peer must notice a failure that the protocol cannot tell it: acks=0 has no answer."""
+    """The peer must notice a failure that has no response in the protocol: acks=0 has none."""
 
 
 class _Later(NamedTuple):
@@ -114,7 +114,7 @@ def handle(
 
 
 def without_repeats(request: ProduceRequest) -> ProduceRequest:
-    """The last batch alone of a partition that stands in the request more than once, as in Kafka.
+    """The last batch alone of a partition that is named more than once in the request, as in Kafka.
 
     No client sends such a thing: a partition of a request has one batch.
     """
@@ -228,7 +228,7 @@ def _one_batch(records: Buffer | None, version: int) -> memoryview:
             "a produce request has exactly one record batch per partition, not none"
         )
     if len(records) < HEADER_SIZE:
-        raise InvalidRecord(f"{len(records)} bytes are no record batch")
+        raise InvalidRecord(f"{len(records)} bytes are not a record batch")
     batch = memoryview(records)
     if batch[16] != MAGIC:
         raise InvalidRecord(f"record batch of magic {batch[16]}; this version carries magic 2")

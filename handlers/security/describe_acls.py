@@ -1,6 +1,6 @@
 """DescribeAcls (API key 29): SECURITY_DISABLED, as of every broker without an authorizer.
 
-The code tells a client that nothing is protected here, which it asks before it copies or shows
+The code says that nothing is protected here, which it asks before it copies or shows
 rules; without the API it would take the broker for one of before 0.11.
 """
 

@@ -23,7 +23,7 @@ async def handle(
     counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
     outcomes = {
-        name: Outcome.of(InvalidRequest(f"topic {name!r} stands twice in the request"))
+        name: Outcome.of(InvalidRequest(f"topic {name!r} is named twice in the request"))
         for name in unique
         if counts[name] > 1
     }

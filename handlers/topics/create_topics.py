@@ -38,7 +38,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     for topic in request.topics:
         try:
             if counts[topic.name] > 1:
-                raise InvalidRequest(f"topic {topic.name!r} stands twice in the request")
+                raise InvalidRequest(f"topic {topic.name!r} is named twice in the request")
             asked[topic.name] = _new_topic(topic, node)
         except KafkaError as error:
             refused[topic.name] = Outcome.of(error)
@@ -67,7 +67,7 @@ def _new_topic(topic: CreatableTopic, node: Node) -> NewTopic:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.name in configs:
-            raise InvalidRequest(f"setting {config.name} stands twice in the request")
+            raise InvalidRequest(f"setting {config.name} is named twice in the request")
         if config.value is None:
             raise InvalidRequest(f"{config.name} needs a value, not null")
         configs[config.name] = config.value

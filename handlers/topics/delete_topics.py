@@ -71,11 +71,11 @@ def _check(key: TopicKey, count: int, context: RequestContext) -> None:
     if (key.name is None) == (key.topic_id is None):
         raise InvalidRequest("name a topic by its name or by its id, not by both or neither")
     if count > 1:
-        raise InvalidRequest(f"topic {key.name or key.topic_id} stands twice in the request")
+        raise InvalidRequest(f"topic {key.name or key.topic_id} is named twice in the request")
 
 
 def _shown_name(outcome: TopicOutcome, context: RequestContext) -> str | None:
-    """Null is allowed only where ids are, for an id that nobody knows."""
+    """Null is allowed only where ids are, for an unknown id."""
     return outcome.name if context.api_version >= 6 or outcome.name is not None else ""
 
 

@@ -87,7 +87,7 @@ async def _create_then_respond(
     for topic in response.topics:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in codes:
             code = codes[topic.name]
-            # Created, but this node has not heard of it yet: the client asks again soon.
+            # Created, but this node does not know it yet: the client asks again soon.
             is_there = code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
             topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE if is_there else code
     return response

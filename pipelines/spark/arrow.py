@@ -71,7 +71,7 @@ def row_schema(*, include_headers: bool) -> StructType:
 
 
 def check_projection(schema: StructType) -> None:
-    """Raise ValueError if `schema` is no choice of the source's columns."""
+    """Raise ValueError if `schema` is not a choice of the source's columns."""
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
         if wanted is None:

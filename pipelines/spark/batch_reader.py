@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from . import worker
 from .arrow import ArrowRows
-from .failure import DATA_LOSS_REMEDY, DataLoss, told_in_one_line
+from .failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
 from .offset_reader import OffsetReader
 from .offsets import Offsets, PartitionRange, plan_tasks, ranges_between
 from .options import ReadOptions
@@ -55,7 +55,7 @@ def read_ranges(
     """The rows of one task as Arrow batches. Runs in an executor's Python worker."""
     if not isinstance(partition, TaskRanges):
         return  # what Spark makes of a plan without tasks
-    with told_in_one_line():
+    with errors_in_one_line():
         client = worker.reading_client(options.bootstrap, options.fetch)
         worker.load_kernels(sum(one.size for one in partition.ranges))
         rows = ArrowRows(schema, options.batch_rows)
@@ -84,7 +84,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._options = options
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def partitions(self) -> list[InputPartition]:
         reader = self._offset_reader()
         return list(plan(self._ranges(reader), self._options))

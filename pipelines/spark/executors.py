@@ -38,18 +38,19 @@ def memory_bytes(text: str) -> int:
     """The bytes of "512m" or "1g".
 
     Raises:
-        SparkUnavailable: it is no size, or less than Spark accepts.
+        SparkUnavailable: it is not a size, or less than Spark accepts.
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None:
         raise SparkUnavailable(
-            f"executor_memory={text!r} is no size: say a whole number with its unit, '512m' or '1g'"
+            f"executor_memory={text!r} is not a size: "
+            "use a whole number with its unit, '512m' or '1g'"
         )
     size: int = int(match[1]) * 1024 ** _UNITS[match[2]]
     if size < LEAST_MEMORY:
         raise SparkUnavailable(
             f"executor_memory={text!r} is too little: Spark needs {LEAST_MEMORY // MEBIBYTE} MiB "
-            "of each executor at least; say '512m' or more"
+            "of each executor at least; use '512m' or more"
         )
     return size
 

@@ -48,14 +48,14 @@ class DataLoss(Exception):
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """Around everything that Spark calls in one of its workers."""
     try:
         yield
     except Exception as error:
-        told = isinstance(error, KafkaError | ConnectionFailed | DataLoss)
+        is_ours = isinstance(error, KafkaError | ConnectionFailed | DataLoss)
         # Not its subclasses, which Arrow and numpy raise: ours is what the user gave.
-        known = told or type(error) is ValueError
+        known = is_ours or type(error) is ValueError
         if known and any(name.startswith(_OF_A_WORKER) for name in os.environ):
             os.environ[_HIDE_TRACEBACK] = "1"
         raise

@@ -66,7 +66,7 @@ def java_options(
 ) -> dict[str, str]:
     """The options of all JVMs, as Spark settings; those in `given` come last, and so win.
 
-    log_folder: of the Ray session. RayDP tells it to all JVMs but the driver's, which without it
+    log_folder: of the Ray session. RayDP passes it to all JVMs but the driver's, which without it
         makes /tmp/ray/session_latest a folder, where Ray wants to have its link.
     """
     ours = _NEEDED if not short_lived else f"{_NEEDED} {_SHORT_LIVED}"

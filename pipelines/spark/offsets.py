@@ -64,7 +64,7 @@ def from_json(nested: Mapping[str, Any]) -> Offsets:
     """Offsets of a checkpoint, without `@initial`; also those the JVM's Kafka source wrote.
 
     Raises:
-        ValueError: they are no offsets.
+        ValueError: they are not offsets.
     """
     try:
         return {
@@ -74,7 +74,7 @@ def from_json(nested: Mapping[str, Any]) -> Offsets:
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"these are no offsets: {nested!r}") from None
+        raise ValueError(f"these are not offsets: {nested!r}") from None
 
 
 def initial_of(nested: Mapping[str, Any]) -> Offsets | None:

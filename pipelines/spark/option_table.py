@@ -158,7 +158,7 @@ def warn_unknown(
 
 
 def warn_group(options: Mapping[str, str]) -> None:
-    """As Spark's connector takes them, and warns: neither changes what is read, nor by whom."""
+    """Accept them with a warning, as Spark's connector does: neither changes what is read."""
     if GROUP_ID in options:
         logger.warning(
             "option 'kafka.group.id' is not recommended: a query reads by offsets of its own, "

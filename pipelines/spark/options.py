@@ -343,7 +343,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
             re.compile(value)
         except re.error as error:
             raise ValueError(
-                f"option 'subscribePattern' is no regular expression: {error}"
+                f"option 'subscribePattern' is not a regular expression: {error}"
             ) from None
         return SubscribePattern(value.strip())
     partitions = _parse_assign(value)

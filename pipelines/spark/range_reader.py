@@ -59,7 +59,7 @@ class _Answer(NamedTuple):
 
 
 class RangeReader:
-    """Reads once; leaving the `with` ends the fetching, wherever it is."""
+    """Reads once; leaving the `with` ends the fetching at any point."""
 
     def __init__(self, client: ClusterClient, options: ReadOptions) -> None:
         self._client = client

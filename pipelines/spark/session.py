@@ -134,7 +134,7 @@ def spark(
             settings=settings,
         )
     end_idle_java()
-    with _environment(settings, **{AUTH_MODE: authentication_mode()}), _told_in_one_line():
+    with _environment(settings, **{AUTH_MODE: authentication_mode()}), _java_errors_in_one_line():
         session = raydp.init_spark(
             app_name=app_name,
             num_executors=num_executors,
@@ -188,7 +188,7 @@ def local_session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment(settings), _told_in_one_line():
+    with _environment(settings), _java_errors_in_one_line():
         session = builder.getOrCreate()
     return register(session, bootstrap=servers)
 
@@ -326,7 +326,7 @@ def _resources_of_nodes() -> list[Mapping[str, float]]:
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
+def _java_errors_in_one_line() -> Iterator[None]:
     """What Spark itself refuses comes as Java's stack, with the cause in its second line."""
     from py4j.protocol import Py4JJavaError
 

@@ -40,7 +40,7 @@ from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.topic_partition import TopicPartition
 from . import worker
 from .arrow import HEADERS
-from .failure import told_in_one_line, unknown_topic
+from .failure import errors_in_one_line, unknown_topic
 from .options import FetchOptions, WriteOptions
 
 MAX_OPEN_BATCHES: Final = 64
@@ -106,7 +106,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(self._options, iterator)
 
@@ -121,7 +121,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(self._options, iterator)
 

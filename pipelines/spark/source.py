@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from .arrow import check_projection, row_schema
 from .batch_reader import BatchReader, PushdownBatchReader
-from .failure import told_in_one_line
+from .failure import errors_in_one_line
 from .options import ReadOptions, WriteOptions
 
 FORMAT: Final = "bradbury"
@@ -50,12 +50,12 @@ class BradburyDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def schema(self) -> StructType:
         options = ReadOptions.parse(self._given(), streaming=True, check_mode=False)
         return row_schema(include_headers=options.include_headers)
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         check_projection(schema)
         options = self._read_options(streaming=False)
@@ -71,7 +71,7 @@ class BradburyDataSource(DataSource):
         except ValueError as error:
             return RefusedStream(error)
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .sink import BatchWriter
 
@@ -82,7 +82,7 @@ class BradburyDataSource(DataSource):
             )
         return BatchWriter(self._write_options(schema))
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def streamWriter(  # noqa: N802 -- Spark's name; it passes both by keyword
         self,
         schema: StructType,

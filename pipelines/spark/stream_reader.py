@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 from ...protocol.errors import UnknownTopicOrPartition
 from . import worker
 from .batch_reader import plan, read_ranges
-from .failure import DATA_LOSS_REMEDY, DataLoss, told_in_one_line
+from .failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
 from .offset_reader import OffsetReader
 from .offsets import (
     Offsets,
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._was_idle = False
         self._triggered_at: float | None = None
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's
         if self._initial is None:
             reader = self._reader()
@@ -78,11 +78,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(2**62)  # any but ReadAllAvailable, which stands for Trigger.Once
         return ReadAllAvailable()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's
         self._frozen_end = self._reader().latest(self._reader().partitions(), known={})
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begun = from_json(start)
         is_first = start == self._initial
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's
         return to_json(self._latest) if self._latest else None
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun = initial_of(end)
         if begun is None:
@@ -206,6 +206,6 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         self._refuse()
 
-    @told_in_one_line()
+    @errors_in_one_line()
     def _refuse(self) -> NoReturn:
         raise self._error

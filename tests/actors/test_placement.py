@@ -40,7 +40,7 @@ def test_a_wildcard_is_bound_but_never_advertised() -> None:
 
 
 def test_a_node_that_comes_back_at_another_address_listens_there() -> None:
-    """A pod made anew. What the user has asked for stays."""
+    """A pod created again. What the user has asked for stays."""
     for host, bound, advertised in (
         (None, "10.0.0.9", "10.0.0.9"),
         ("0.0.0.0", "0.0.0.0", "10.0.0.9"),

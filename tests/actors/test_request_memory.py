@@ -1,4 +1,4 @@
-"""Is memory for requests bounded without anybody waiting for ever?"""
+"""Is memory for requests bounded without anybody waiting forever?"""
 
 from hypothesis import given, settings, strategies as st
 

@@ -163,7 +163,7 @@ def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray)
         pytest.param("f" * 64, id="another token", marks=pytest.mark.deep),
     ],
 )
-def test_who_lacks_the_token_is_told_in_one_line_and_nothing_is_forgotten(
+def test_without_the_token_a_command_fails_in_one_line_and_keeps_its_state_file(
     process: Command, environment: dict[str, str], token: str | None
 ) -> None:
     write_token(environment["HOME"])

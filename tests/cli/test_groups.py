@@ -72,8 +72,8 @@ def test_groups_are_listed_by_state_and_type(command: Command, group: str) -> No
     assert group in listed("--state", "empty", "--type", "classic")
     assert group not in listed("--state", "Stable", "--state", "Dead")
     assert group in command("groups", "list").out
-    assert "say one of Empty" in command("groups", "list", "--state", "Asleep").usage
-    assert "say one of classic" in command("groups", "list", "--type", "modern").usage
+    assert "use one of Empty" in command("groups", "list", "--state", "Asleep").usage
+    assert "use one of classic" in command("groups", "list", "--type", "modern").usage
 
 
 def test_a_description_has_the_lag_in_records_and_in_time(
@@ -130,7 +130,7 @@ def test_static_members_that_are_gone_can_be_sent_away(
 ) -> None:
     with member(bootstrap, group, topic, **{"group.instance.id": "gone"}):
         pass
-    assert "say --instance ID" in command("groups", "remove-members", group).usage
+    assert "use --instance ID" in command("groups", "remove-members", group).usage
     assert "'other'" in command("groups", "remove-members", group, "-i", "other").error
     outcome = command("groups", "remove-members", group, "-i", "gone")
     assert (outcome.code, outcome.err) == (0, f"group {group!r}: removed gone\n")

@@ -159,15 +159,15 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     def ask(*words: str) -> Outcome:
         return command("groups", "reset-offsets", group, *words)
 
-    assert "say one of --to-earliest" in ask("-t", topic).usage
-    assert "say one of --to-earliest" in ask("-t", topic, "--to-latest", "--shift-by", "1").usage
-    assert "say --topic TOPIC or --all-topics" in ask("--to-latest").usage
+    assert "use one of --to-earliest" in ask("-t", topic).usage
+    assert "use one of --to-earliest" in ask("-t", topic, "--to-latest", "--shift-by", "1").usage
+    assert "use --topic TOPIC or --all-topics" in ask("--to-latest").usage
     both = ask("--to-latest", "-t", topic, "--all-topics")
-    assert "say --topic TOPIC or --all-topics" in both.usage
+    assert "use --topic TOPIC or --all-topics" in both.usage
     assert "leave --all-topics away" in ask("--from-file", "x.csv", "--all-topics").usage
-    assert "is no duration" in ask("-t", topic, "--by-duration", "an hour").usage
-    assert "is no time" in ask("-t", topic, "--to-datetime", "noon").usage
-    assert "is no time" in ask("-t", topic, "--to-datetime", "latest").usage
+    assert "is not a duration" in ask("-t", topic, "--by-duration", "an hour").usage
+    assert "is not a time" in ask("-t", topic, "--to-datetime", "noon").usage
+    assert "is not a time" in ask("-t", topic, "--to-datetime", "latest").usage
     assert "TOPIC:0,1" in ask("-t", f"{topic}:", "--to-latest").usage
     assert "0 to 2, not 3" in ask("-t", f"{topic}:3", "--to-latest").error
     assert "does not exist" in ask("-t", "absent", "--to-latest").error
@@ -240,13 +240,13 @@ def test_an_import_says_which_offsets_are_not_in_the_log_and_keeps_them(
         ("t,0\n", "line 1: 't,0' is not topic,partition,offset"),
         ("t,0,1\nt,0,x\n", "line 2: 't,0,x' is not"),
         ("t,0,-1\n", "is not topic,partition,offset"),
-        ("t,0,1\nt,0,2\n", "line 2: t-0 stands there twice"),
+        ("t,0,1\nt,0,2\n", "line 2: t-0 is listed twice"),
         (",0,1\n", "is not topic,partition,offset"),
         ("", "no offsets of group"),
         ('{"version": 2}', "has version 2; 1 can be read"),
-        ('{"version": 1, "offsets": [{"topic": "t"}]}', "is no file of `bradbury groups export"),
-        ('{"version": 1, "offsets": 5}', "is no file of"),
-        ("{", "is no file of"),
+        ('{"version": 1, "offsets": [{"topic": "t"}]}', "is not a file of `bradbury groups export"),
+        ('{"version": 1, "offsets": 5}', "is not a file of"),
+        ("{", "is not a file of"),
     ],
 )
 def test_a_file_that_is_not_understood_says_where(
@@ -267,7 +267,7 @@ def test_a_file_that_is_not_there_or_of_another_cluster_is_refused(
     path.write_text(f"{topic},9,1\n")
     assert "0 to 2, not 9" in command("groups", "import", group, str(path)).error
     path.write_bytes(b"\xff\xfe\x00")
-    assert "is no text" in command("groups", "import", group, str(path)).error
+    assert "is not text" in command("groups", "import", group, str(path)).error
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_whatever_is_no_duration_is_told_so(text: str) -> None:
     try:
         assert isinstance(parse_duration(text, "--by-duration"), int)
     except CommandFailed as error:
-        assert "is no duration" in str(error)
+        assert "is not a duration" in str(error)
 
 
 @given(content=st.text(st.characters(exclude_categories=["Cs"])) | st.text('{}[]",0at:\n'))

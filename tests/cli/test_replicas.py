@@ -52,10 +52,10 @@ def test_a_partition_is_on_the_nodes_that_were_said(
 def test_what_makes_no_sense_is_told_with_the_remedy(command: Command, topic: str) -> None:
     assert "does not exist" in command("replicas", "assign", "absent", "0", "1").error
     assert "has partitions 0 to 0, not 7" in command("replicas", "assign", topic, "7", "1").error
-    assert "are no node ids" in command("replicas", "assign", topic, "0", "one").usage
+    assert "are not node ids" in command("replicas", "assign", topic, "0", "one").usage
     assert "bradbury status" in command("replicas", "assign", topic, "0", "1,99").error
     assert "nothing goes on" in command("replicas", "cancel", topic, "0").error
-    assert "say which TOPIC" in command("replicas", "elect", "--unclean").usage
+    assert "name the TOPIC" in command("replicas", "elect", "--unclean").usage
 
 
 def test_leaders_are_elected_where_it_is_due(command: Command, topic: str) -> None:

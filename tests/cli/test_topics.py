@@ -154,7 +154,7 @@ def test_partitions_are_added_and_never_taken_away(command: Command, bradbury_to
     assert len(described["partitions"]) == 3
     error = command("topics", "add-partitions", bradbury_topic, "1").error
     assert "has 3 partitions already" in error
-    assert "say a greater TOTAL" in error
+    assert "use a greater TOTAL" in error
     assert "does not exist" in command("topics", "add-partitions", "nowhere", "3").error
 
 

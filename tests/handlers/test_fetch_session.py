@@ -161,7 +161,7 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
 
 def told(session: FetchSession, **answer) -> bool:
     fields = {"high_watermark": 5, "log_start_offset": 0} | answer
-    return session.partitions["t", NO_ID, 0].must_tell(FetchedPartition(0, **fields))
+    return session.partitions["t", NO_ID, 0].must_send(FetchedPartition(0, **fields))
 
 
 def test_a_partition_is_told_of_when_something_about_it_is_new() -> None:

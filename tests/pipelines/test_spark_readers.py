@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bradbury
 from bradbury.pipelines.spark.batch_reader import PushdownBatchReader
-from bradbury.pipelines.spark.failure import DataLoss, told_in_one_line
+from bradbury.pipelines.spark.failure import DataLoss, errors_in_one_line
 from bradbury.pipelines.spark.source import BradburyDataSource
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
 from bradbury.protocol.topic_partition import TopicPartition
@@ -239,7 +239,7 @@ def test_a_worker_of_spark_hides_the_traceback_of_known_causes_alone(
 ) -> None:
     def hidden(error: Exception) -> bool:
         monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
-        with pytest.raises(type(error)), told_in_one_line():
+        with pytest.raises(type(error)), errors_in_one_line():
             raise error
         return "SPARK_HIDE_TRACEBACK" in os.environ
 

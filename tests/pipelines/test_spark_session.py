@@ -150,9 +150,9 @@ def test_sizes_are_written_as_spark_has_them(text: str, size: float) -> None:
     ("text", "said"),
     [
         ("100m", "executor_memory='100m' is too little: Spark needs 450 MiB"),
-        ("449m", "say '512m' or more"),
-        ("1.5g", "is no size"),
-        ("much", "say a whole number with its unit, '512m' or '1g'"),
+        ("449m", "use '512m' or more"),
+        ("1.5g", "is not a size"),
+        ("much", "use a whole number with its unit, '512m' or '1g'"),
     ],
 )
 def test_too_little_memory_is_refused_before_anything_starts(text: str, said: str) -> None:

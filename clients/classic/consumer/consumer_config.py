@@ -62,7 +62,7 @@ class ConsumerConfig:
             "largest", or "none" to raise OffsetOutOfRange in the iterator.
         consumer_timeout_ms: an iterator raises ConsumerTimeoutException after so long without a
             message; -1: it waits forever.
-        session_timeout_ms, heartbeat_interval_ms: a member that is not heard is given up.
+        session_timeout_ms, heartbeat_interval_ms: a member without heartbeats is removed.
         topic_refresh_interval_ms: how often new partitions, and for filters new topics,
             are looked for.
         allow_auto_create_topics: whether asking for a topic by name may create it.
@@ -92,7 +92,7 @@ class ConsumerConfig:
             raise InvalidConfig("a connector needs a group: groupid")
         if self.auto_offset_reset not in RESETS:
             raise InvalidConfig(
-                f"autooffset.reset={self.auto_offset_reset!r}: say smallest, largest or none"
+                f"autooffset.reset={self.auto_offset_reset!r}: use smallest, largest or none"
             )
         check_at_least(
             self,

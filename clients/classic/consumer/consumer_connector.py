@@ -42,7 +42,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.2
-"""How often the members are seen to: far more often than a heartbeat tells of a rebalance."""
+"""How often the members are polled: far more often than heartbeats report a rebalance."""
 
 ANSWERS_AHEAD: Final = 2
 """A consumer holds up to its limit of bytes when it asks for an answer, of up to as many."""
@@ -125,7 +125,7 @@ class ConsumerConnector:
         """
         if not isinstance(topic_filter, TopicFilter):
             raise TypeError(
-                f"say Whitelist(...) or Blacklist(...), not {type(topic_filter).__name__}"
+                f"use Whitelist(...) or Blacklist(...), not {type(topic_filter).__name__}"
             )
         _count(number, repr(topic_filter))
         self._check_new()

@@ -40,7 +40,7 @@ SLICE_MS: Final = 100
 class KafkaStream(Generic[T]):
     """Messages for one thread; another thread's stream gets others. Ends with the connector.
 
-    Made by a ConsumerConnector. `client_id` tells the member from the others of its group.
+    Made by a ConsumerConnector. `client_id` distinguishes the member from the others of its group.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class KafkaStream(Generic[T]):
             else:
                 self._poll_nothing()
         except (KafkaError, ConnectionFailed, ValueError) as error:
-            self._error = error  # the iterator's thread is the one to tell
+            self._error = error  # raised on the iterator's thread
         finally:
             self._turns.leave()
 

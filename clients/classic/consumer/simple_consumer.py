@@ -154,7 +154,7 @@ class SimpleConsumer:
         if max_offsets < 1:
             raise ValueError(f"max_offsets is at least 1, not {max_offsets}")
         if time_ms < EARLIEST_TIME:
-            raise ValueError(f"{time_ms} is no time: milliseconds, LATEST_TIME or EARLIEST_TIME")
+            raise ValueError(f"{time_ms} is not a time: milliseconds, LATEST_TIME or EARLIEST_TIME")
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[

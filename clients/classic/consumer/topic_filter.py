@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 
 class TopicFilter(ABC):
-    """Raises ValueError: `raw` is no regular expression. Internal topics never pass a connector.
+    """Raises ValueError: `raw` is not a regular expression. Internal topics never pass a connector.
 
     pattern: matches the whole names of the topics that are allowed.
     """
@@ -24,7 +24,7 @@ class TopicFilter(ABC):
             re.compile(self.regex)
             self.pattern = re.compile(self._allowing(self.regex))
         except re.error as error:
-            raise ValueError(f"{self.regex!r} is no regular expression here: {error}") from None
+            raise ValueError(f"{self.regex!r} is not a regular expression here: {error}") from None
 
     def is_topic_allowed(self, topic: str) -> bool:
         return self.pattern.fullmatch(topic) is not None

@@ -46,7 +46,7 @@ def read_properties(
 
 def text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("say a text")
+        raise ValueError("use a text")
     return value
 
 
@@ -56,14 +56,14 @@ def integer(value: object) -> int:
     try:
         return int(value if isinstance(value, str) else "")
     except ValueError:
-        raise ValueError("say a whole number") from None
+        raise ValueError("use a whole number") from None
 
 
 def boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if value not in ("true", "false"):
-        raise ValueError("say true or false")
+        raise ValueError("use true or false")
     return value == "true"
 
 
@@ -72,7 +72,7 @@ def name_list(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise ValueError("say names, separated by commas")
+        raise ValueError("use names, separated by commas")
     return tuple(one.strip() for one in value if one.strip())
 
 

@@ -23,7 +23,7 @@ def _broker_list(value: object) -> str:
     """0.7 named brokers by id:host:port; the ids are the brokers' own business now."""
     servers = name_list(value)
     if not servers:
-        raise ValueError("say host:port,host:port")
+        raise ValueError("use host:port,host:port")
     return ",".join(_without_id(server) for server in servers)
 
 
@@ -127,7 +127,7 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         if self.producer_type not in ("sync", "async"):
-            raise InvalidConfig(f"producer.type={self.producer_type!r}: say sync or async")
+            raise InvalidConfig(f"producer.type={self.producer_type!r}: use sync or async")
         if self.compressed_topics and self.compression_codec == "none":
             raise InvalidConfig("compressed.topics needs a compression.codec")
         CompressionType.from_name(self.compression_codec)

@@ -88,7 +88,7 @@ def test_the_settings_of_a_node_are_told(admin: bradbury.Admin) -> None:
     assert admin.describe_configs(broker=node)
     with pytest.raises(BrokerNotAvailable, match="no live broker 999"):
         admin.describe_configs(broker=999)
-    with pytest.raises(ValueError, match="say a topic"):
+    with pytest.raises(ValueError, match="use a topic"):
         admin.describe_configs()
 
 

@@ -101,19 +101,19 @@ def test_a_broker_list_may_carry_the_ids_of_0_7(servers: object, bootstrap: str)
     ("properties", "text"),
     [
         ({}, "needs a group"),
-        ({"groupid": ""}, "groupid='': say a text"),
+        ({"groupid": ""}, "groupid='': use a text"),
         ({"groupid": "g", "zk.connect": "h:2181"}, "zk.connect is gone: there is no ZooKeeper"),
         ({"groupid": "g", "zk.synctime.ms": 1}, "bootstrap.servers"),
         ({"groupid": "g", "fetcher.backoff.ms": 1}, "waits at the broker"),
         ({"groupid": "g", "rebalance.retries.max": 4}, "coordinator"),
         ({"groupid": "g", "shallowiterator.enable": "true"}, "is gone"),
         ({"groupid": "g", "group.id": "g"}, "unknown setting 'group.id'"),
-        ({"groupid": "g", "fetch.size": "big"}, "fetch.size='big': say a whole number"),
-        ({"groupid": "g", "fetch.size": True}, "say a whole number"),
+        ({"groupid": "g", "fetch.size": "big"}, "fetch.size='big': use a whole number"),
+        ({"groupid": "g", "fetch.size": True}, "use a whole number"),
         ({"groupid": "g", "fetch.size": 0}, "fetch_size is at least 1, not 0"),
         ({"groupid": "g", "consumer.timeout.ms": -2}, "at least -1"),
-        ({"groupid": "g", "autocommit.enable": "yes"}, "say true or false"),
-        ({"groupid": "g", "autooffset.reset": "earliest"}, "say smallest, largest or none"),
+        ({"groupid": "g", "autocommit.enable": "yes"}, "use true or false"),
+        ({"groupid": "g", "autooffset.reset": "earliest"}, "use smallest, largest or none"),
     ],
 )
 def test_a_wrong_setting_of_a_connector_is_named(properties: dict[str, object], text: str) -> None:
@@ -129,13 +129,13 @@ def test_a_wrong_setting_of_a_connector_is_named(properties: dict[str, object], 
         ({"zk.connect": "h:2181"}, "there is no ZooKeeper"),
         ({"serializer.class": "x"}, "give the object itself"),
         ({"num.retries": 3}, "delivery.timeout.ms"),
-        ({"broker.list": ""}, "say host:port"),
-        ({"producer.type": "both"}, "say sync or async"),
+        ({"broker.list": ""}, "use host:port"),
+        ({"producer.type": "both"}, "use sync or async"),
         ({"compression.codec": "9"}, "compression.codec='9'"),
         ({"compressed.topics": "a"}, "needs a compression.codec"),
         ({"queue.size": 0}, "queue_size is at least 1"),
         ({"queue.enqueueTimeout.ms": -2}, "at least -1"),
-        ({"batch.size": None}, "say a whole number"),
+        ({"batch.size": None}, "use a whole number"),
         ({"queue.tiem": 5}, "unknown setting 'queue.tiem'"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_wrong_setting_of_a_producer_is_named(properties: dict[str, object], t
 
 
 def test_a_broker_list_that_is_none_is_an_error_at_once() -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         Producer({"broker.list": "host:port:more:still"})
 
 

@@ -270,7 +270,7 @@ def test_questions_about_offsets_that_make_no_sense_are_refused(
     topic = new_topic()
     with pytest.raises(ValueError, match="max_offsets is at least 1"):
         consumer.get_offsets_before(topic, 0, LATEST_TIME, 0)
-    with pytest.raises(ValueError, match="-3 is no time"):
+    with pytest.raises(ValueError, match="-3 is not a time"):
         consumer.get_offsets_before(topic, 0, -3, 1)
     with pytest.raises(UnknownTopicOrPartition, match=f"{topic}-4"):
         consumer.get_offsets_before(topic, 4, LATEST_TIME, 1)

@@ -200,7 +200,7 @@ def _settings_of_groups(s: Sample) -> Iterator[Step]:
     for what, change in {
         "a timeout": (timeout, SET, "50000"),
         "a timeout that is too short": (timeout, SET, "1"),
-        "a timeout that is no number": (timeout, SET, "soon"),
+        "a timeout that is not a number": (timeout, SET, "soon"),
         "an unknown setting": ("no.such", SET, "1"),
         "a number as a list": (timeout, APPEND, "1"),
     }.items():
@@ -220,7 +220,7 @@ def _settings_of_subscriptions() -> Iterator[Step]:
     for what, change in {
         "an interval": ("interval.ms", SET, "60000"),
         "an interval that is too short": ("interval.ms", SET, "99"),
-        "an interval that is no number": ("interval.ms", SET, "soon"),
+        "an interval that is not a number": ("interval.ms", SET, "soon"),
         "two metrics": ("metrics", APPEND, "a.b,c.d"),
         "a metric less": ("metrics", SUBTRACT, "a.b"),
         "a pattern": ("match", SET, "client_id=a.*"),

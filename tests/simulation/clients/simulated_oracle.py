@@ -5,7 +5,7 @@ partition, the committed log: every batch below any high watermark that any repl
 Whatever is read, acknowledged, truncated or elected is compared with it.
 
     R1  one life of one node leads in a leader epoch      R2  same offset and epoch, same batch
-    R3  a leader has everything committed                 R4  committed is committed for ever
+    R3  a leader has everything committed                 R4  committed is committed forever
     R5  nobody's high watermark is beyond the leader's    R7  who joins the ISR has all committed
     R8  epochs of a partition only grow                   R9  nobody out of service joins the ISR
     R10 ISR, ELR and leader are replicas; so is who comes or goes

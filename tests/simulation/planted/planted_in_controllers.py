@@ -59,7 +59,7 @@ def a_new_directory_passes_for_the_old_one(patch: Patch) -> None:
 
 @fault(kinds=("power", "kill"), min_insync=2, fault_every_ms=150)
 def the_loss_is_told_by_one_life_only(patch: Patch) -> None:
-    """The token is made anew when the process starts, not when it has been registered."""
+    """The token is created again when the process starts, not when it has been registered."""
     original = DirectoryLifecycle.open
 
     def open_directories(lifecycle: DirectoryLifecycle, wall_ms: int) -> None:

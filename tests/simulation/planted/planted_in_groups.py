@@ -60,7 +60,7 @@ def a_deletion_is_answered_before_it_is_replicated(patch: Patch) -> None:
 
 @fault(**MOVING)
 def nothing_expires(patch: Patch) -> None:
-    """Replicas and coordinators agree; the offsets are only there for ever."""
+    """Replicas and coordinators agree; the offsets are only there forever."""
     patch(GroupOffsets, "expired", lambda offsets, **given: ([], False))
 
 
