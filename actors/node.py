@@ -160,7 +160,10 @@ class NoLogDirs:
 
 
 class Node:
-    """Implements handlers.context.Node. One event loop; `start`, then `close`."""
+    """Implements handlers.context.Node. One event loop.
+
+    `open`, `join`, `close`; after an `open` that has failed and a `close` it may be tried again.
+    """
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class Node:
         self.metrics = NodeMetrics()
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._aside: ThreadPoolExecutor | None = None
         self.listener = Listener(self)
         self.metrics_endpoint = MetricsEndpoint(self)
         self._is_open = False
@@ -247,6 +250,7 @@ class Node:
             DataDirectoryError, PortInUse: one line with cause and remedy.
         """
         config = self._node_config
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
         if "broker" in config.roles:
             self.voter = VoterHost(
                 config.name, config.data_dir, self._file_system, now_ms=self.now_ms
@@ -371,7 +375,8 @@ class Node:
         self._probe.stop()
         self.metrics_endpoint.close()
         self._heap.close()
-        self._aside.shutdown(wait=False, cancel_futures=True)
+        if self._aside is not None:
+            self._aside.shutdown(wait=False, cancel_futures=True)
         self._lifecycle.stop()
         self._driver.cancel()
         self._driver.carry_out()

@@ -64,6 +64,7 @@ class NodeLifecycle:
     def register(self, ticket: Any, registration: NodeRegistration) -> None:
         """Answered when the node is registered and knows it; refused with what was answered."""
         self._ticket, self._registration = ticket, registration
+        self._is_over = False  # its directory may have been another process's for a while
         self._ask()
 
     def follow(self, ticket: Any) -> None:
