@@ -35,7 +35,7 @@ class MetadataUpdate(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """Of the metadata log: voters by directory id, nodes by id, each with how far it is.
+    """How far the metadata log is: voters by directory id, nodes by id, each with its offset.
 
     polls: when each node has asked for news.
     """

@@ -3,7 +3,7 @@
     survey    all brokers; the newest copy of the metadata says who votes (voter_survey)
     format    those of a new cluster that are to vote and have no log yet, in order of name
     epoch     one more than any that a voter has seen, asked anew, as the survey may be old
-    lead      promises, and the best log (metadata_leader)
+    lead      votes, and the best log (metadata_leader)
     image     what that log says, read in a thread
 
 What can come right by itself (absent voters) is tried again for ever; a rival that was faster is
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..cluster.metadata.metadata_image import MetadataImage
-from ..cluster.quorum.voter import Promise
+from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, InconsistentClusterId
 from .effects import AskVoter, Instant, RunInThread
 from .metadata_leader import MetadataLeader, Superseded
@@ -28,12 +28,12 @@ from .voter_survey import Answered, Formation, Survey, VoterSurvey, form
 class Elected(NamedTuple):
     """What the epoch begins with."""
 
-    me: Promise
+    me: Candidate
     leader: MetadataLeader
     image: MetadataImage
     cluster_id: str
     voters: tuple[str, ...]
-    """Of the cluster, if it is a new one."""
+    """Voters of the cluster, if it is a new one."""
 
 
 class ControllerElection:
@@ -52,8 +52,8 @@ class ControllerElection:
         self._unformatted: list[Answered] = []
         self._states: list[VoterState | Exception] = []
         self.leader: MetadataLeader | None = None
-        self.me = Promise()
-        """What it asks of voters, since it asks for promises."""
+        self.me = Candidate()
+        """Whom it asks voters to vote for, since it does."""
         self.waiting_for = "its voters"
         self.elected: Elected | None = None
         self.failure: Exception | None = None
@@ -163,8 +163,8 @@ class ControllerElection:
         if len(self._states) < len(self._formation.holders):
             return
         known = [state for state in self._states if isinstance(state, VoterState)]
-        epoch = max((max(state.promise.epoch, state.last_epoch) for state in known), default=-1) + 1
-        self.me = Promise(epoch=epoch, owner=f"{self._name} {self._token[:16]}")
+        epoch = max((max(state.vote.epoch, state.last_epoch) for state in known), default=-1) + 1
+        self.me = Candidate(epoch=epoch, owner=f"{self._name} {self._token[:16]}")
         self.leader = MetadataLeader(self.me, self._formation.voters, self._effects, self._times)
         self.leader.lead({name: voter for name, (voter, _) in self._formation.holders.items()})
 

@@ -1,7 +1,7 @@
 """What the steps of this folder ask of their drivers, in the order in which it is to be begun.
 
-A ticket is the driver's: whatever it gave with a request comes back with the answer. What has a
-`then` is given back to the step with what came of it (`on_done`): a result, or an exception.
+Requests are ended by those of steps/replies. What has a `then` is given back to the step with what
+came of it (`on_done`): a result, or an exception.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..cluster.metadata.metadata_image import MetadataImage
 from .controller_calls import ControllerCall, Registered
-from .voter_requests import VoterRequest
+from .voter_requests import QuorumRequest
 
 
 class Instant(NamedTuple):
@@ -28,7 +28,7 @@ class FoundVoters(NamedTuple):
     """The answer to FindVoters."""
 
     voters: list[Any]
-    """Of all brokers that there are, however the driver reaches them."""
+    """Voters of all brokers that there are, however the driver reaches them."""
     token: str
     """32 hexadecimal digits that were never given before."""
 
@@ -43,7 +43,7 @@ class AskVoter(NamedTuple):
     """Send a request to one of the voters that were found."""
 
     voter: Any
-    request: VoterRequest[Any]
+    request: QuorumRequest[Any]
     timeout_ms: int
     then: Then
 
@@ -114,5 +114,5 @@ class EndStandby(NamedTuple):
     reason: str
 
 
-class PromisedAnew(NamedTuple):
-    """Somebody else may be the controller: whoever waits for the former one asks him."""
+class VoteGranted(NamedTuple):
+    """The node's voter has voted anew: whoever waits for the former controller asks the next."""

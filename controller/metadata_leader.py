@@ -1,7 +1,7 @@
 """The controller's side of the metadata log: it takes an epoch, and brings its entries to voters.
 
-    lead     promises of a majority make this the only controller that can commit; the best
-             promised log is adopted: its snapshot, and the batches behind it
+    lead     the votes of a majority make this the only controller that can commit; the best
+             log of the voters is adopted: its snapshot, and the batches behind it
     append   one batch goes to all voters at once; it is committed when a majority has it fsynced
     compact  from now on a snapshot stands for what is before it; voters that have none are
              brought it, one after the other
@@ -9,7 +9,7 @@
 Each voter is brought what it has not, one request at a time: a snapshot if what it lacks is no more
 in the log. One that cannot be reached is tried again for ever, and looked up anew, as its process
 may be another one by then. Whoever is to vote next is brought the log before it counts, and who is
-to be none until that is committed. Whoever refuses has promised a newer epoch: then it is over.
+to be none until that is committed. Whoever refuses has voted in a newer epoch: then it is over.
 
 The rules are in cluster/quorum/metadata_quorum.py; the log is small, so all of it behind the
 snapshot, and that, is held in memory.
@@ -28,20 +28,20 @@ from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.metadata.metadata_records import MetadataRecord, decode_metadata_record
 from ..cluster.quorum.metadata_quorum import MetadataQuorum
 from ..cluster.quorum.metadata_snapshot import decode_snapshot
-from ..cluster.quorum.voter import CommittedEntryLost, LogEnd, Promise
+from ..cluster.quorum.voter import Candidate, CommittedEntryLost, LogEnd
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.records.record_batch import walk_batches
 from ..protocol.records.records import iterate_records
 from .effects import AskVoter, Instant
 from .quorum_times import QuorumTimes
 from .voter_requests import (
-    AppendAnswer,
     AppendEntries,
+    AppendResponse,
     FetchEntries,
     FetchSnapshot,
-    InstallAnswer,
+    InstallResponse,
     InstallSnapshot,
-    Prepare,
+    VoteRequest,
     VoterState,
 )
 from .voter_survey import Survey, VoterSurvey
@@ -49,7 +49,7 @@ from .voter_survey import Survey, VoterSurvey
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 1024**2
-"""Of one append or piece of a snapshot; a larger batch goes alone."""
+"""Size of one append, or piece of a snapshot; a larger batch goes alone."""
 
 
 class AdoptedLog(NamedTuple):
@@ -72,7 +72,7 @@ class AdoptedLog(NamedTuple):
 
 
 class Superseded(Exception):
-    """A newer controller holds the voters' promise, or no majority answers: begin anew or end."""
+    """A newer controller has the votes, or no majority answers: begin anew or end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,14 +98,14 @@ class MetadataLeader:
     """
 
     def __init__(
-        self, me: Promise, voters: tuple[str, ...], effects: list[Any], times: QuorumTimes
+        self, me: Candidate, voters: tuple[str, ...], effects: list[Any], times: QuorumTimes
     ) -> None:
         self._me = me
         self._effects = effects
         self._times = times
         self.quorum = MetadataQuorum(me, voters)
         self._holders: Mapping[str, Any] = {}
-        self._promises: dict[str, VoterState | Exception] = {}
+        self._votes: dict[str, VoterState | Exception] = {}
         self._adopting: LogEnd | None = None
         self._epochs: list[tuple[int, int]] = []
         self._bases: list[int] = []
@@ -138,16 +138,16 @@ class MetadataLeader:
         return self.quorum.acknowledged
 
     def batches_from(self, offset: int) -> list[bytes]:
-        """Of the log behind the snapshot, from the batch on that holds `offset`."""
+        """The log behind the snapshot, from the batch on that holds `offset`."""
         return self._batches[max(0, bisect_right(self._bases, offset) - 1) :]
 
     # --- becoming the leader ---------------------------------------------------------------------
 
     def lead(self, holders: Mapping[str, Any]) -> None:
-        """Take the epoch with the promises of these voters, and adopt the best of their logs."""
+        """Take the epoch with the votes of these voters, and adopt the best of their logs."""
         self._holders = holders
         for name, voter in holders.items():
-            self._ask(voter, Prepare(self._me), self._times.answer_ms, self._on_promise, name)
+            self._ask(voter, VoteRequest(self._me), self._times.answer_ms, self._on_vote, name)
 
     def _ask(self, voter: Any, request: Any, timeout_ms: int, then: Any, *about: Any) -> None:
         def answered(answer: Any, now: Instant) -> None:
@@ -156,22 +156,22 @@ class MetadataLeader:
 
         self._effects.append(AskVoter(voter, request, timeout_ms, answered))
 
-    def _on_promise(self, name: str, answer: VoterState | Exception, now: Instant) -> None:
-        self._promises[name] = answer
-        if len(self._promises) < len(self._holders):
+    def _on_vote(self, name: str, answer: VoterState | Exception, now: Instant) -> None:
+        self._votes[name] = answer
+        if len(self._votes) < len(self._holders):
             return
-        for holder, state in self._promises.items():
+        for holder, state in self._votes.items():
             if isinstance(state, FencedLeaderEpoch):
                 self.failure = Superseded(str(state))
                 return
             if isinstance(state, VoterState):
                 end = LogEnd(state.last_epoch, state.log_end_offset)
-                self.quorum.on_promise(holder, end, state.voters)
+                self.quorum.on_vote(holder, end, state.voters)
                 self.quorum.snapshots[holder] = state.snapshot.offset
-        if not self.quorum.has_promises:
-            self.failure = ConnectionFailed("too few voters have promised their log")
+        if not self.quorum.has_majority:
+            self.failure = ConnectionFailed("too few voters have granted their vote")
             return
-        best = self._promises[self.quorum.best_log()]
+        best = self._votes[self.quorum.best_log()]
         assert isinstance(best, VoterState)
         self._adopting = best.snapshot
         if best.snapshot.offset:
@@ -384,21 +384,21 @@ class MetadataLeader:
         if self._recipients.get(to.name) is not to or self.end_reason is not None:
             return
         match answer:
-            case AppendAnswer(is_there=True):
+            case AppendResponse(is_there=True):
                 self._on_progress(to, self.quorum.on_acknowledged(to.name, answer.offset), now)
-            case AppendAnswer():
+            case AppendResponse():
                 self.quorum.on_mismatch(to.name, answer.offset)
                 # A step back. Logs join after a few; one that never joins must not be asked hot.
                 self._pause(to, to.retry_ms - self._times.retry_ms, now)
-            case InstallAnswer(is_there=True):
+            case InstallResponse(is_there=True):
                 assert to.snapshot is not None
                 is_more = self.quorum.on_snapshot(to.name, to.snapshot[0].offset)
                 self._end_install(to, now)
                 self._on_progress(to, is_more, now)
-            case InstallAnswer() if answer.position > to.position:
+            case InstallResponse() if answer.position > to.position:
                 to.position = answer.position
                 self._send_piece(to)
-            case InstallAnswer():
+            case InstallResponse():
                 self._on_silence(to, "another controller brings it a snapshot, too", now)
             case FencedLeaderEpoch():
                 self._end(f"a newer controller took over: {answer}")

@@ -1,11 +1,11 @@
-"""One voter of the metadata: its log, and the promise that says which controller may write it.
+"""One voter of the metadata: its log, and the vote that says which controller may write it.
 
 Requests are carried out one after the other, each to its end, whether its caller waits or not.
 
 Order, and why:
-    prepare   the promise is on the disk before it is answered: after a crash this voter still
-              refuses the older controller it has promised to refuse
-    append    the promise first, then what contradicts is cut, then the records, then fsync, then
+    vote      it is on the disk before it is answered: after a crash this voter still
+              refuses the older controllers
+    append    the vote first, then what contradicts is cut, then the records, then fsync, then
               the answer: whatever a majority answered survives every process and machine
     format    the voters first, then the cluster id, then the log: who has a log knows the voters
     install   a snapshot is there, whole and fsynced, before anything it stands for is dropped
@@ -22,12 +22,12 @@ from typing import Any
 
 from ..cluster.quorum.voter import (
     NO_SNAPSHOT,
-    DoesNotJoin,
+    Candidate,
     Entry,
     LogEnd,
-    Promise,
+    LogMismatch,
+    grant_vote,
     on_append,
-    on_prepare,
     on_snapshot,
 )
 from ..protocol.errors import (
@@ -42,23 +42,23 @@ from .effects import Instant, RunInThread
 from .replicated_log import ReplicatedLog
 from .voter_directory import VoterDirectory
 from .voter_requests import (
-    AppendAnswer,
     AppendEntries,
+    AppendResponse,
     DescribeVoter,
     FetchEntries,
     FetchSnapshot,
     FormatVoter,
-    InstallAnswer,
+    InstallResponse,
     InstallSnapshot,
-    Prepare,
-    VoterRequest,
+    QuorumRequest,
+    VoteRequest,
     VoterState,
 )
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_BYTES = 4 * 1024**2
-"""Of a snapshot in one answer."""
+"""Bytes of a snapshot in one answer."""
 
 Job = Generator[Callable[[], Any], Any, Any]
 """A request under way: it yields what is to be done on the disk, and returns the answer."""
@@ -73,7 +73,7 @@ class MetadataVoter:
         self._directory = directory
         self._effects = effects
         self._log: ReplicatedLog | None = None
-        self._promise = Promise()
+        self._vote = Candidate()
         self._formatted_with: tuple[str, ...] = ()
         self._committed = 0
         self._incoming: tuple[LogEnd, bytearray] = (NO_SNAPSHOT, bytearray())
@@ -84,7 +84,7 @@ class MetadataVoter:
     def open(self, *, directory_id: str, now_ms: int) -> None:
         """Before any request. Blocking: call in a thread. Raises as VoterDirectory.open."""
         stored = self._directory.open(directory_id=directory_id, now_ms=now_ms)
-        self._promise, self._formatted_with, self._log = stored
+        self._vote, self._formatted_with, self._log = stored
         if self._log is not None:
             self._committed = self._log.snapshot.offset
         self._is_open = True
@@ -94,20 +94,20 @@ class MetadataVoter:
         return self._is_open
 
     @property
-    def promise(self) -> Promise:
+    def vote(self) -> Candidate:
         """Who may write to this log."""
-        return self._promise
+        return self._vote
 
     @property
     def state(self) -> VoterState:
-        """Of now, whatever is under way."""
+        """What it has now, whatever is under way."""
         log = self._log
         return VoterState(
             self._name,
             self._directory.directory.identity.directory_id,
             self._directory.directory.identity.cluster_id,
             log is not None,
-            self._promise,
+            self._vote,
             0 if log is None else log.log_end_offset,
             -1 if log is None else log.last_epoch,
             self._formatted_with if log is None else log.voters,
@@ -116,7 +116,7 @@ class MetadataVoter:
 
     # --- inputs ----------------------------------------------------------------------------------
 
-    def handle(self, ticket: Any, request: VoterRequest[Any], *, now_ms: int) -> None:
+    def handle(self, ticket: Any, request: QuorumRequest[Any], *, now_ms: int) -> None:
         """A request has come. `now_ms`: wall clock; segments of the log are timed by it."""
         if isinstance(request, DescribeVoter) and self._is_open:
             self._effects.append(Reply(ticket, self.state))
@@ -169,7 +169,7 @@ class MetadataVoter:
             self._job = self._waiting.popleft() if self._waiting else None
             advance = next
 
-    def _carry_out(self, request: VoterRequest[Any], now_ms: int) -> Job:
+    def _carry_out(self, request: QuorumRequest[Any], now_ms: int) -> Job:
         if not self._is_open:
             raise ConnectionFailed("the voter is closed")
         match request:
@@ -177,8 +177,8 @@ class MetadataVoter:
                 return self.state
             case FormatVoter():
                 return (yield from self._format(request, now_ms))
-            case Prepare():
-                yield from self._keep(on_prepare(self._promise, request.asked))
+            case VoteRequest():
+                yield from self._keep(grant_vote(self._vote, request.candidate))
                 return self.state
             case FetchEntries():
                 return (yield from self._fetch(request))
@@ -198,7 +198,7 @@ class MetadataVoter:
             except KafkaStorageError as error:
                 logger.error("not closed cleanly, so the next start recovers it: %s", error)  # noqa: TRY400
 
-    # --- the promise -----------------------------------------------------------------------------
+    # --- the vote --------------------------------------------------------------------------------
 
     def _format(self, request: FormatVoter, now_ms: int) -> Job:
         directory, cluster_id = self._directory, request.cluster_id
@@ -206,23 +206,23 @@ class MetadataVoter:
             raise InconsistentClusterId(
                 f"{directory.path} belongs to cluster {directory.directory.identity.cluster_id}"
             )
-        yield from self._store(self._promise, request.voters)
+        yield from self._store(self._vote, request.voters)
         yield partial(directory.assign_cluster, cluster_id)
         if self._log is None:
             self._log = yield partial(directory.create_log, request.voters, now_ms=now_ms)
 
-    def _keep(self, promise: Promise) -> Job:
-        if promise != self._promise:
-            yield from self._store(promise, self._formatted_with)
+    def _keep(self, vote: Candidate) -> Job:
+        if vote != self._vote:
+            yield from self._store(vote, self._formatted_with)
 
-    def _store(self, promise: Promise, voters: tuple[str, ...]) -> Job:
+    def _store(self, vote: Candidate, voters: tuple[str, ...]) -> Job:
         """On the disk before anybody acts on it."""
-        yield partial(self._directory.store, promise, voters)
-        self._promise, self._formatted_with = promise, voters
+        yield partial(self._directory.store, vote, voters)
+        self._vote, self._formatted_with = vote, voters
 
-    def _check_promised(self, asked: Promise) -> None:
-        if self._promise != asked:
-            raise FencedLeaderEpoch(f"epoch {self._promise.epoch} is promised")
+    def _check_vote(self, candidate: Candidate) -> None:
+        if self._vote != candidate:
+            raise FencedLeaderEpoch(f"this voter has voted in epoch {self._vote.epoch}")
 
     def _formatted(self) -> ReplicatedLog:
         if self._log is None:
@@ -232,13 +232,13 @@ class MetadataVoter:
     # --- the log ---------------------------------------------------------------------------------
 
     def _fetch(self, request: FetchEntries) -> Job:
-        self._check_promised(request.asked)
+        self._check_vote(request.candidate)
         if self._log is None:
             return b""
         return (yield partial(self._log.read, request.offset))
 
     def _fetch_snapshot(self, request: FetchSnapshot) -> Job:
-        self._check_promised(request.asked)
+        self._check_vote(request.candidate)
         if self._log is None:
             return b""
         data = yield self._log.read_snapshot
@@ -248,16 +248,16 @@ class MetadataVoter:
         log = self._formatted()
         entries, positions = _entries(request.batches)
         plan = on_append(
-            self._promise,
-            request.asked,
+            self._vote,
+            request.candidate,
             log,
             previous=request.previous,
             entries=entries,
             committed=self._committed,
         )
-        yield from self._keep(plan.promise)
-        if isinstance(plan, DoesNotJoin):
-            return AppendAnswer(is_there=False, offset=plan.try_offset)
+        yield from self._keep(plan.vote)
+        if isinstance(plan, LogMismatch):
+            return AppendResponse(is_there=False, offset=plan.try_offset)
         if plan.truncate_to is not None:
             yield partial(log.truncate, plan.truncate_to)
         if plan.first_missing < len(entries):
@@ -267,23 +267,23 @@ class MetadataVoter:
         yield log.flush
         end_offset = entries[-1].end_offset if entries else request.previous.offset
         self._committed = max(self._committed, min(request.committed, end_offset))
-        return AppendAnswer(is_there=True, offset=end_offset)
+        return AppendResponse(is_there=True, offset=end_offset)
 
     # --- snapshots -------------------------------------------------------------------------------
 
     def _install(self, request: InstallSnapshot, now_ms: int) -> Job:
         log, end = self._formatted(), request.end
-        plan = on_snapshot(self._promise, request.asked, log, end=end, committed=self._committed)
-        yield from self._keep(plan.promise)
+        plan = on_snapshot(self._vote, request.candidate, log, end=end, committed=self._committed)
+        yield from self._keep(plan.vote)
         if not plan.is_newer:
-            return InstallAnswer(is_there=True, position=request.size)
+            return InstallResponse(is_there=True, position=request.size)
         data = self._take_piece(end, request.position, request.piece)
         if len(data) < request.size:
-            return InstallAnswer(is_there=False, position=len(data))
+            return InstallResponse(is_there=False, position=len(data))
         self._incoming = (NO_SNAPSHOT, bytearray())
         yield partial(log.install, end, bytes(data), keeps_log=plan.keeps_log, now_ms=now_ms)
         self._committed = max(self._committed, end.offset)
-        return InstallAnswer(is_there=True, position=request.size)
+        return InstallResponse(is_there=True, position=request.size)
 
     def _take_piece(self, end: LogEnd, position: int, piece: bytes) -> bytearray:
         """What has come of the snapshot so far; a piece out of its turn counts nothing."""

@@ -50,7 +50,7 @@ class NodeLifecycle:
         self._retry_ms = retry_ms
         self.node_id = -1
         self.controller_epoch = -1
-        """Of the newest controller that was heard of."""
+        """Epoch of the newest controller that was heard of."""
         self.image = MetadataImage()
         """What was applied last."""
         self._registration: NodeRegistration | None = None

@@ -1,7 +1,7 @@
 """The controller: the one that changes the cluster's metadata. Stateless but for its image.
 
 Ray (or local()) decides which process starts; that alone proves nothing, so on the way up it takes
-the next controller epoch with a voter majority's promise, adopts their log (controller_election),
+the next controller epoch with the votes of a majority, adopts their log (controller_election),
 and writes an EpochRecord. From then on every change is: decide on the newest image
 (cluster/control/controller_state), append on a majority, fsynced, apply, publish, answer; one at
 a time, in the order in which they came. A rejected append means a newer controller exists: this
@@ -39,7 +39,7 @@ from ..cluster.metadata.metadata_records import (
     voters_in,
 )
 from ..cluster.quorum.metadata_snapshot import SnapshotPolicy, encode_snapshot, end_of
-from ..cluster.quorum.voter import Promise
+from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import NotController
 from ..protocol.records.record_batch import stamp
 from ..protocol.records.records import encode_records
@@ -110,7 +110,7 @@ class QuorumController:
             max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
             max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
         )
-        self._me = Promise()
+        self._me = Candidate()
         self._image = MetadataImage()
         self._is_active = False
         self.waiting_for: str | None = "its voters"
@@ -139,7 +139,7 @@ class QuorumController:
 
     @property
     def leader(self) -> MetadataLeader | None:
-        """Of the metadata log, since there is one."""
+        """The leader of the metadata log, as soon as there is one."""
         if self._election is not None:
             return self._election.leader
         return self._leader
@@ -151,7 +151,7 @@ class QuorumController:
         return {name: known.get(name, 0) for name in self._image.voters}
 
     @property
-    def me(self) -> Promise:
+    def me(self) -> Candidate:
         """What it asks of voters, since it began to become active."""
         return self._me if self._election is None else self._election.me
 
@@ -429,7 +429,7 @@ class QuorumController:
             if request.validate_only:
                 records = []
             elif request.needs_confirmation and not records:
-                # Only who holds the promise of a majority can write it: see the election.
+                # Only who has the votes of a majority can write it: see the election.
                 records = [EpochRecord(epoch=self._me.epoch, owner=self._me.owner)]
             offset = image.offset + len(records)
             return records, (answer, concerned_nodes(records, image), offset)

@@ -9,7 +9,7 @@ written beside the old one, fsynced, renamed, the directory fsynced; only then w
 dropped; only then the older snapshot. A start that finds any of these steps undone does it.
 
 All of it waits for the disk: call it in a thread, one call at a time. The rules are in
-cluster/quorum/voter; promises, and what is answered when, in metadata_voter.
+cluster/quorum/voter; votes, and what is answered when, in metadata_voter.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ReplicatedLog:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last entry: an epoch may have begun in a log that has no entry of it."""
+        """Epoch of the last entry: a newer one may have begun in a log that has no entry of it."""
         return self.epoch_at(self.log_end_offset - 1) if self.log_end_offset else -1
 
     @property
@@ -202,7 +202,7 @@ class ReplicatedLog:
         return f"{self._log.directory}/{snapshot_name(end)}"
 
     def _snapshot_ends(self) -> list[LogEnd]:
-        """Of the files there are, the newest first."""
+        """Ends of the snapshot files that there are, the newest first."""
         try:
             names = self._file_system.list_directory(self._log.directory)
         except OSError as error:

@@ -1,6 +1,6 @@
 """Whether a broker stands in for a controller that is not heard, and when it stops that.
 
-It does so until a newer controller has the promise of this node's voter; the one that Ray starts
+It does so until a newer controller has the vote of this node's voter; the one that Ray starts
 takes over that way. Made in a running process, a controller is active in a fraction of a second,
 where a new actor takes seconds, and Ray's notice of a dead node many more.
 
@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.quorum.candidacy import Candidacy
-from ..cluster.quorum.voter import Promise
+from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, KafkaError
 from .controller_calls import Suspect
-from .effects import AskStandby, EndStandby, Instant, ProbePort, PromisedAnew, StandIn
+from .effects import AskStandby, EndStandby, Instant, ProbePort, StandIn, VoteGranted
 from .metadata_leader import Superseded
 
 logger = logging.getLogger(__name__)
@@ -41,10 +41,10 @@ class StandbyTimes:
 class Seen(NamedTuple):
     """What its node knows at a moment. me: whom the controller that stands in asks voters as."""
 
-    promise: Promise
+    vote: Candidate
     directory_id: str
     image: MetadataImage
-    me: Promise | None
+    me: Candidate | None
     is_active: bool
 
 
@@ -57,7 +57,7 @@ class StandbyController:
         self._candidacy = candidacy
         self._effects = effects
         self._times = times or StandbyTimes()
-        self._promise: Promise | None = None
+        self._vote: Candidate | None = None
         self._is_standing = False
         self._is_busy = False
         self._alive: list[bool] = []
@@ -70,16 +70,18 @@ class StandbyController:
         self.next_deadline_ms = now.now_ms + self._times.look_ms
         if seen is None:
             return
-        before, self._promise = self._promise, seen.promise
-        if before not in (None, seen.promise):
-            self._candidacy.on_promised(now_ms=now.now_ms)
-            self._effects.append(PromisedAnew())
+        before, self._vote = self._vote, seen.vote
+        if before not in (None, seen.vote):
+            self._candidacy.on_vote_granted(now_ms=now.now_ms)
+            self._effects.append(VoteGranted())
         if self._is_busy:
             return
         if self._is_standing:
-            if seen.promise != seen.me or not seen.is_active:
+            if seen.vote != seen.me or not seen.is_active:
                 self._is_standing = False
-                self._effects.append(EndStandby(f"epoch {seen.promise.epoch} is promised"))
+                self._effects.append(
+                    EndStandby(f"this node's voter has voted in epoch {seen.vote.epoch}")
+                )
         elif self._is_due(0, now):
             self._look_at_others(seen, now)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.metadata.metadata_records import EpochRecord, MetadataRecord, VotersRecord
-from ..cluster.quorum.voter import Promise
+from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import InvalidRequest, RequestTimedOut
 from ..steps.replies import Refuse, Reply
 from .controller_calls import ChangeVoter
@@ -30,7 +30,7 @@ class Changes(Protocol):
     """Where changes of the metadata are made: quorum_controller."""
 
     @property
-    def me(self) -> Promise: ...
+    def me(self) -> Candidate: ...
     @property
     def image(self) -> MetadataImage: ...
     def submit(

@@ -1,8 +1,9 @@
-"""The files of one voter: what it has promised, who voted at first, and its copy of the log.
+"""The files of one voter: its vote, who voted at first, and its copy of the log.
 
 On disk, below `<data dir>/metadata`: a log directory like any other (lock, meta.properties) with
 the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and beside its segments
-`quorum-state` (JSON: promised epoch and owner, the voters' directory ids), replaced atomically.
+`quorum-state` (JSON: epoch and owner that it voted for, the voters' directory ids), replaced
+atomically.
 
 All of it waits for the disk: call it in a thread, one call at a time. In which order things are
 written is decided in metadata_voter.
@@ -15,7 +16,7 @@ import uuid
 from dataclasses import asdict
 from typing import NamedTuple
 
-from ..cluster.quorum.voter import Promise
+from ..cluster.quorum.voter import Candidate
 from ..cluster.topic_name import METADATA_TOPIC
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
@@ -33,7 +34,7 @@ METADATA_TOPIC_ID = uuid.UUID(int=1)
 class StoredVoter(NamedTuple):
     """What a start finds on the disk. No log: the directory is no voter's (yet)."""
 
-    promise: Promise
+    vote: Candidate
     formatted_with: tuple[str, ...]
     """Who voted when this one joined the cluster."""
     log: ReplicatedLog | None
@@ -61,15 +62,15 @@ class VoterDirectory:
         except FileNotFoundError:
             state = {}
         formatted_with = tuple(state.pop("voters", ()))
-        promise = Promise(**state)
+        vote = Candidate(**state)
         log = logs.get((METADATA_TOPIC, 0))
         if log is None:
-            return StoredVoter(promise, formatted_with, None)
+            return StoredVoter(vote, formatted_with, None)
         # Formatted before there could be several: it is the one voter.
         formatted_with = formatted_with or (directory.identity.directory_id,)
         opened = ReplicatedLog(self._file_system, directory, log)
         opened.open(formatted_with, now_ms=now_ms)
-        return StoredVoter(promise, formatted_with, opened)
+        return StoredVoter(vote, formatted_with, opened)
 
     @property
     def directory(self) -> LogDirectory:
@@ -80,14 +81,14 @@ class VoterDirectory:
     def _quorum_state_path(self) -> str:
         return f"{self.path}/quorum-state"
 
-    def store(self, promise: Promise, voters: tuple[str, ...]) -> None:
+    def store(self, vote: Candidate, voters: tuple[str, ...]) -> None:
         """Bring them to the disk, both or neither.
 
         Raises:
             KafkaStorageError: the disk is full; nothing has changed.
             StorageFailure: the disk failed.
         """
-        data = json.dumps({**asdict(promise), "voters": voters}).encode()
+        data = json.dumps({**asdict(vote), "voters": voters}).encode()
         path = self._quorum_state_path
         try:
             write_atomically(self._file_system, path, data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from ..cluster.quorum.voter import NO_SNAPSHOT, LogEnd, Promise
+from ..cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
 
 A = TypeVar("A")
 """The type of the answer."""
@@ -22,7 +22,7 @@ class VoterState(NamedTuple):
     directory_id: str
     cluster_id: str | None
     is_voter: bool
-    promise: Promise
+    vote: Candidate
     log_end_offset: int
     last_epoch: int
     voters: tuple[str, ...]
@@ -31,31 +31,31 @@ class VoterState(NamedTuple):
     """What its snapshot stands for; its log begins there."""
 
 
-class AppendAnswer(NamedTuple):
-    """Of an append: the log has all of it, up to `offset`; or it differs, and try from `offset`."""
+class AppendResponse(NamedTuple):
+    """Answer to an append: the log has all of it, up to `offset`; or differs, try from `offset`."""
 
     is_there: bool
     offset: int
 
 
-class InstallAnswer(NamedTuple):
-    """Of a piece of a snapshot: it has the whole, or go on with the bytes from `position`."""
+class InstallResponse(NamedTuple):
+    """Answer to a piece of a snapshot: it has the whole, or go on with bytes from `position`."""
 
     is_there: bool
     position: int
 
 
-class VoterRequest(Generic[A]):
+class QuorumRequest(Generic[A]):
     """One of those below."""
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeVoter(VoterRequest[VoterState]):
+class DescribeVoter(QuorumRequest[VoterState]):
     """What it has, without waiting for anything that is under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class FormatVoter(VoterRequest[None]):
+class FormatVoter(QuorumRequest[None]):
     """Make this empty directory a voter of a new cluster. Repeating it changes nothing.
 
     Raises InconsistentClusterId: it belongs to a cluster already.
@@ -66,54 +66,54 @@ class FormatVoter(VoterRequest[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare(VoterRequest[VoterState]):
-    """Vote for the asking controller: the log is its to write. Raises FencedLeaderEpoch."""
+class VoteRequest(QuorumRequest[VoterState]):
+    """Grant the asking controller the vote: the log is its to write. Raises FencedLeaderEpoch."""
 
-    asked: Promise
+    candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
-class FetchEntries(VoterRequest[bytes]):
+class FetchEntries(QuorumRequest[bytes]):
     """Some record batches from `offset` on; empty at the end of the log.
 
     Raises:
-        FencedLeaderEpoch: the log is not promised to the asking controller (any more).
+        FencedLeaderEpoch: the asking controller has not the vote (any more).
         OffsetOutOfRange: a snapshot stands for what is there.
     """
 
-    asked: Promise
+    candidate: Candidate
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshot(VoterRequest[bytes]):
+class FetchSnapshot(QuorumRequest[bytes]):
     """Some of the snapshot's bytes from `position` on; empty at its end.
 
     Raises FencedLeaderEpoch as FetchEntries.
     """
 
-    asked: Promise
+    candidate: Candidate
     position: int
 
 
 @dataclass(frozen=True, slots=True)
-class InstallSnapshot(VoterRequest[InstallAnswer]):
+class InstallSnapshot(QuorumRequest[InstallResponse]):
     """Take a piece of the snapshot that stands for everything before `end`.
 
     The last piece brings it to the disk, and drops from the log what it stands for.
 
-    asked: the controller that brings it.
+    candidate: the controller that brings it.
     end: see cluster/quorum/metadata_snapshot.
     position: of the piece in the whole.
     size: of the whole.
 
     Raises:
-        FencedLeaderEpoch: a newer controller holds the promise.
+        FencedLeaderEpoch: a newer controller has the vote.
         CommittedEntryLost: it contradicts what is committed; nothing was changed.
         CorruptMessage: the pieces are not a snapshot; nothing was changed.
     """
 
-    asked: Promise
+    candidate: Candidate
     end: LogEnd
     position: int
     piece: bytes
@@ -121,17 +121,17 @@ class InstallSnapshot(VoterRequest[InstallAnswer]):
 
 
 @dataclass(frozen=True, slots=True)
-class AppendEntries(VoterRequest[AppendAnswer]):
+class AppendEntries(QuorumRequest[AppendResponse]):
     """Append stamped batches that follow `previous`; answered when they are on the disk.
 
     committed: everything before this offset is committed.
 
     Raises:
-        FencedLeaderEpoch: a newer controller holds the promise.
+        FencedLeaderEpoch: a newer controller has the vote.
         CommittedEntryLost: they contradict what is committed; nothing was changed.
     """
 
-    asked: Promise
+    candidate: Candidate
     previous: LogEnd
     batches: bytes
     committed: int

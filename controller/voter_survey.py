@@ -15,7 +15,7 @@ from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, VoterState
 
 MOST_VOTERS = 3
-"""Of a new cluster: one of them may be lost."""
+"""Voters of a new cluster: one of them may be lost."""
 
 
 class Answered(NamedTuple):
@@ -105,7 +105,7 @@ class VoterSurvey:
 
 
 def form(survey: Survey) -> Formation | str:
-    """Whom to ask for promises; or in words, what is waited for."""
+    """Whom to ask for votes; or in words, what is waited for."""
     states = [state for _, state in survey.answered]
     clusters = sorted({state.cluster_id for state in states if state.cluster_id})
     if len(clusters) > 1:
@@ -145,7 +145,7 @@ def newest_of(states: Sequence[VoterState]) -> VoterState:
 
 
 def _is_majority(states: Sequence[VoterState]) -> bool:
-    """Of the voters that the newest of these logs names."""
+    """Whether these are a majority of the voters that the newest of their logs names."""
     if not states:
         return False
     voters = newest_of(states).voters

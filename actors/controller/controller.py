@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...cluster.metadata.cluster_health import ClusterHealth
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...cluster.quorum.voter import Promise
+from ...cluster.quorum.voter import Candidate
 from ...controller.controller_calls import ControllerCall
 from ...controller.effects import (
     AskVoter,
@@ -71,7 +71,7 @@ class Controller(ControllerPort):
         return self._step.voters
 
     @property
-    def me(self) -> Promise:
+    def me(self) -> Candidate:
         """See QuorumController."""
         return self._step.me
 

@@ -17,7 +17,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTa
 
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.quorum.candidacy import Candidacy
-from ...cluster.quorum.voter import CommittedEntryLost, Promise
+from ...cluster.quorum.voter import Candidate, CommittedEntryLost
 from ...controller.controller_calls import (
     ControllerCall,
     Leave,
@@ -27,7 +27,7 @@ from ...controller.controller_calls import (
     Suspect,
     as_repeated,
 )
-from ...controller.voter_requests import DescribeVoter, VoterRequest
+from ...controller.voter_requests import DescribeVoter, QuorumRequest
 from ...handlers.ports.context import Controller
 from ...protocol.errors import ConnectionFailed, KafkaError, NotController
 from ..loop.carry_through import within
@@ -85,7 +85,7 @@ class ControllerHandle(Controller):
     """The controller as a node reaches it.
 
     It is the actor of that name; when that is not heard, the one whom the voters have
-    promised their logs, who may be a broker that stands in for it (see standby).
+    voted for, who may be a broker that stands in for it (see standby).
     """
 
     def __init__(self, namespace: str, image: Callable[[], MetadataImage] = MetadataImage) -> None:
@@ -93,10 +93,10 @@ class ControllerHandle(Controller):
         self._image = image
         self._target: _Target | None = None
         self._is_lost = False
-        self._promise: Promise | None = None
+        self._vote: Candidate | None = None
         """The newest that was seen when the controller was lost last."""
         self._epoch = -1
-        """Of the newest controller that has answered."""
+        """Epoch of the newest controller that has answered."""
         self.candidacy = Candidacy()
 
     async def _ask_once(self, asked: ControllerCall[A]) -> A:
@@ -123,15 +123,15 @@ class ControllerHandle(Controller):
         name = CONTROLLER
         if self._is_lost:
             # Whom we have lost is not asked again at once, which takes a second while its node is
-            # dead and Ray does not know: who comes next has a promise of his own.
+            # dead and Ray does not know: who comes next has votes of its own.
             deadline = asyncio.get_running_loop().time() + FIND_SECONDS
-            newest = await self._newest_promise()
-            while newest in (None, self._promise):
+            newest = await self._newest_vote()
+            while newest in (None, self._vote):
                 if asyncio.get_running_loop().time() > deadline:
                     break
                 await asyncio.sleep(RETRY_SECONDS)
-                newest = await self._newest_promise()
-            self._promise = newest
+                newest = await self._newest_vote()
+            self._vote = newest
             owner = "" if newest is None else newest.owner.partition(" ")[0]
             if owner.startswith(BROKER_PREFIX):
                 name = owner
@@ -141,23 +141,23 @@ class ControllerHandle(Controller):
             raise ConnectionFailed(f"there is no actor {name!r} (yet)") from None
         return _Target(handle, is_standby=name != CONTROLLER)
 
-    async def _newest_promise(self) -> Promise | None:
+    async def _newest_vote(self) -> Candidate | None:
         """As far as a majority of the voters knows. None if nobody answers."""
         names = self._voter_actors()
-        pending = {asyncio.ensure_future(self._promise_of(name)) for name in names}
-        promises: list[Promise] = []
+        pending = {asyncio.ensure_future(self._vote_of(name)) for name in names}
+        votes: list[Candidate] = []
         deadline = asyncio.get_running_loop().time() + FIND_SECONDS
-        while pending and len(promises) <= len(names) // 2:
+        while pending and len(votes) <= len(names) // 2:
             rest = deadline - asyncio.get_running_loop().time()
             done, pending = await asyncio.wait(
                 pending, timeout=max(0.0, rest), return_when=asyncio.FIRST_COMPLETED
             )
-            promises += [each.result() for each in done if each.exception() is None]
+            votes += [each.result() for each in done if each.exception() is None]
             if not done:
                 break
         for late in pending:
             late.cancel()
-        return max(promises, key=lambda promise: promise.epoch, default=None)
+        return max(votes, key=lambda vote: vote.epoch, default=None)
 
     def _voter_actors(self) -> list[str]:
         image = self._image()
@@ -167,13 +167,13 @@ class ControllerHandle(Controller):
             if node.metadata_directory_id in image.voters and node.name.startswith(BROKER_PREFIX)
         ]
 
-    async def _promise_of(self, name: str) -> Promise:
+    async def _vote_of(self, name: str) -> Candidate:
         try:
             handle = ray.get_actor(name, namespace=self._namespace)
         except ValueError:
             raise ConnectionFailed(f"there is no actor {name!r}") from None
         state = await VoterHandle(handle).ask(DescribeVoter())
-        return state.promise
+        return state.vote
 
     async def ask(self, call: ControllerCall[A]) -> A:
         """Raises what the call says; NotController, or ConnectionFailed: there is none (yet).
@@ -212,8 +212,8 @@ class ControllerHandle(Controller):
         self._epoch = update.controller_epoch
         self.candidacy.on_heard()
         self._is_lost = False
-        if self._promise is None and self._voter_actors():
-            self._promise = await self._newest_promise()
+        if self._vote is None and self._voter_actors():
+            self._vote = await self._newest_vote()
         return update
 
     async def _insist(self, call: ControllerCall[A]) -> A:
@@ -258,6 +258,6 @@ class VoterHandle:
     def __init__(self, handle: ActorHandle[Any]) -> None:
         self._handle = handle
 
-    async def ask(self, request: VoterRequest[A]) -> A:
+    async def ask(self, request: QuorumRequest[A]) -> A:
         answer: A = await call(self._handle.ask_voter, request)
         return answer

@@ -13,8 +13,8 @@ from ...controller.effects import (
     EndStandby,
     Instant,
     ProbePort,
-    PromisedAnew,
     StandIn,
+    VoteGranted,
 )
 from ...controller.standby_controller import Seen, StandbyController, StandbyTimes
 from ...protocol.errors import ConnectionFailed, NotController
@@ -38,17 +38,17 @@ class Standby:
         voter: Callable[[], VoterHost],
         image: Callable[[], MetadataImage],
         candidacy: Candidacy,
-        on_promised: Callable[[], None] = lambda: None,
+        on_vote_granted: Callable[[], None] = lambda: None,
         times: StandbyTimes | None = None,
     ) -> None:
-        """`on_promised`: told when there is somebody else who may be the controller."""
+        """`on_vote_granted`: told when there is somebody else who may be the controller."""
         self._make = make
         self._voter = voter
         self._image = image
         self._driver = driver = TwoClockDriver(lambda: time.time_ns() // 1_000_000)
         self._step = StandbyController(candidacy, driver.effects, times)
         self._controller: Controller | None = None
-        driver.on(PromisedAnew, lambda effect: on_promised())
+        driver.on(VoteGranted, lambda effect: on_vote_granted())
         driver.on_awaited(ProbePort, lambda effect: is_port_closed(effect.host, effect.port))
         driver.on_awaited(StandIn, self._stand)
         driver.on_awaited(AskStandby, lambda effect: self.controller().ask(effect.call))
@@ -87,9 +87,7 @@ class Standby:
         controller = self._controller
         me = None if controller is None else controller.me
         is_active = controller is not None and controller.is_active
-        return Seen(
-            voter.promise, voter.directory.identity.directory_id, self._image(), me, is_active
-        )
+        return Seen(voter.vote, voter.directory.identity.directory_id, self._image(), me, is_active)
 
     # --- effects ---------------------------------------------------------------------------------
 

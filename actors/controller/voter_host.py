@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from ...cluster.quorum.voter import Promise
+from ...cluster.quorum.voter import Candidate
 from ...controller.effects import RunInThread
 from ...controller.metadata_voter import MetadataVoter
 from ...controller.voter_directory import VoterDirectory
-from ...controller.voter_requests import VoterRequest
+from ...controller.voter_requests import QuorumRequest
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.file_system import FileSystem
 from .two_clock_driver import TwoClockDriver
@@ -22,7 +22,7 @@ A = TypeVar("A")
 class Voter(Protocol):
     """A voter, wherever it runs."""
 
-    async def ask(self, request: VoterRequest[A]) -> A:
+    async def ask(self, request: QuorumRequest[A]) -> A:
         """The answer. Raises what the request says, ConnectionFailed, KafkaStorageError."""
         ...
 
@@ -52,9 +52,9 @@ class VoterHost:
         self._voter.open(directory_id=str(uuid.uuid4()), now_ms=self._now_ms())
 
     @property
-    def promise(self) -> Promise:
+    def vote(self) -> Candidate:
         """Who may write to this log."""
-        return self._voter.promise
+        return self._voter.vote
 
     @property
     def is_open(self) -> bool:
@@ -64,7 +64,7 @@ class VoterHost:
     def directory(self) -> LogDirectory:
         return self._files.directory
 
-    async def ask(self, request: VoterRequest[A]) -> A:
+    async def ask(self, request: QuorumRequest[A]) -> A:
         """See Voter."""
         answer: A = await self._driver.ask(
             lambda ticket: self._voter.handle(ticket, request, now_ms=self._now_ms())

@@ -25,7 +25,7 @@ import ray
 
 from ...controller.controller_calls import ControllerCall
 from ...controller.metadata_leader import Superseded
-from ...controller.voter_requests import VoterRequest
+from ...controller.voter_requests import QuorumRequest
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, KafkaError, NotController
 from ...storage.disk.storage_failure import DataDirectoryError
@@ -172,7 +172,7 @@ class BrokerActor(NodeActor):
             voter=self._voter,
             image=lambda: self._node.image,
             candidacy=self._controller.candidacy,
-            on_promised=self._controller.look_anew,
+            on_vote_granted=self._controller.look_anew,
         )
         self._spawn(self._watch())
         self._standby.start()
@@ -217,7 +217,7 @@ class BrokerActor(NodeActor):
             raise ConnectionFailed(f"the broker {self._problem}")
         return voter
 
-    async def ask_voter(self, request: VoterRequest[Any]) -> Any:
+    async def ask_voter(self, request: QuorumRequest[Any]) -> Any:
         return await self._voter().ask(request)
 
 

@@ -1,7 +1,7 @@
 """When a node that holds a voter stands for controller, because the one there was is not heard.
 
 Ray starts the controller again wherever its process or node has died, but it takes its time to see
-that a node is dead. Who stands takes a new epoch with a majority's promises like any controller, so
+that a node is dead. Who stands takes a new epoch with a majority's votes like any controller, so
 it may be wrong about the other, and there may be two: nothing but a little work is lost by it. The
 one that Ray starts comes later and takes over from it in the same way.
 
@@ -38,8 +38,8 @@ class Candidacy:
         if is_reachable:
             self._answered_ms = now_ms
 
-    def on_promised(self, *, now_ms: int) -> None:
-        """Somebody has just been promised this voter's log: a controller that may be heard soon."""
+    def on_vote_granted(self, *, now_ms: int) -> None:
+        """Somebody has just been granted this voter's vote: a controller that may be heard soon."""
         if self._unheard_since_ms is not None:
             self._unheard_since_ms = self._answered_ms = now_ms
 

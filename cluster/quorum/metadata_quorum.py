@@ -1,9 +1,9 @@
-"""A controller's side of the metadata log: promises, what each voter has, what is committed.
+"""A controller's side of the metadata log: votes, what each voter has, what is committed.
 
-    1. prepare   ask all voters for the epoch; a majority's promises make this controller the only
+    1. vote      ask all voters for the epoch; a majority's votes make this controller the only
                  one that can commit from now on
-    2. adopt     take over the promised log with the greatest (epoch, offset), if a majority of
-                 the voters that this log names has promised: whatever was committed is in it,
+    2. adopt     take over the voters' log with the greatest (epoch, offset), if a majority of
+                 the voters that this log names has voted so: whatever was committed is in it,
                  because the majority that had it shares a voter with ours
     3. append    first an entry of the own epoch; it commits only with a majority's
                  acknowledgements, and with it everything before (Raft 5.4.2: entries of former
@@ -21,16 +21,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 
-from .voter import NO_SNAPSHOT, LogEnd, Promise
+from .voter import NO_SNAPSHOT, Candidate, LogEnd
 
 
 class MetadataQuorum:
     """One attempt of one controller. Voters are named by their directory ids."""
 
-    def __init__(self, me: Promise, voters: Collection[str]) -> None:
+    def __init__(self, me: Candidate, voters: Collection[str]) -> None:
         self.me = me
         self._voters = frozenset(voters)
-        self._promised: dict[str, LogEnd] = {}
+        self._granted: dict[str, LogEnd] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._voters_from = 0
         self._acknowledged: dict[str, int] = {}
@@ -59,30 +59,30 @@ class MetadataQuorum:
 
     # --- becoming the leader ---------------------------------------------------------------------
 
-    def on_promise(self, voter: str, end: LogEnd, voters: Collection[str] = ()) -> None:
-        """`voter` keeps its log, which ends at `end`, for us.
+    def on_vote(self, voter: str, end: LogEnd, voters: Collection[str] = ()) -> None:
+        """`voter` has granted us its vote; its log ends at `end`.
 
         `voters`: those that its log names; without them, as far as is known those that we know.
         Anybody's log may be the best, but only voters make a majority.
         """
-        self._promised[voter] = end
+        self._granted[voter] = end
         self._named[voter] = frozenset(voters) or self._voters
 
     @property
-    def has_promises(self) -> bool:
-        """Whether a majority has promised, of the voters that the best promised log names."""
-        if not self._promised:
+    def has_majority(self) -> bool:
+        """Whether a majority has voted for us, of the voters that the best of their logs names."""
+        if not self._granted:
             return False
         voters = self._named[self._best()]
-        return len(voters & self._promised.keys()) >= self._majority_of(len(voters))
+        return len(voters & self._granted.keys()) >= self._majority_of(len(voters))
 
     def best_log(self) -> str:
         """Whose log to adopt; of equal ones the first by name."""
-        assert self.has_promises, "only the logs of a majority hold all that was committed"
+        assert self.has_majority, "only the logs of a majority hold all that was committed"
         return self._best()
 
     def _best(self) -> str:
-        return min(self._promised, key=lambda name: (_descending(self._promised[name]), name))
+        return min(self._granted, key=lambda name: (_descending(self._granted[name]), name))
 
     def adopt(
         self,
@@ -99,7 +99,7 @@ class MetadataQuorum:
         self._starts = [start for _, start in epochs]
         self.end = end
         self._led_from = end.offset
-        self._next = {name: min(has.offset, end.offset) for name, has in self._promised.items()}
+        self._next = {name: min(has.offset, end.offset) for name, has in self._granted.items()}
 
     # --- leading ---------------------------------------------------------------------------------
 

@@ -1,14 +1,14 @@
 """The rules of one metadata voter: which controller may write to its copy of the metadata log.
 
-A controller is whoever holds promises from a majority of voters for its epoch; it writes only with
-that epoch, and a voter that promised a newer one refuses. So two live controllers are safe: what
+A controller is whoever has the votes of a majority of voters for its epoch; it writes only with
+that epoch, and a voter that voted in a newer one refuses. So two live controllers are safe: what
 the older one can still write never reaches a majority.
 
-    hard state   promise (epoch, owner), kept in the `quorum-state` file; the log itself, of which
+    hard state   vote (epoch, owner), kept in the `quorum-state` file; the log itself, of which
                  a snapshot stands for the beginning: everything before its end is committed
-    what always holds   a promise never falls; a committed entry is never cut; two logs that have
-                        an entry of the same epoch at the same offset are equal up to it; what is
-                        no more in the log is in the snapshot
+    what always holds   a vote's epoch never falls; a committed entry is never cut; two logs that
+                        have an entry of the same epoch at the same offset are equal up to it;
+                        what is no more in the log is in the snapshot
 
 The log's leader epoch is the controller epoch, its offset the index: an entry is one record batch.
 Rules: Raft (Ongaro and Ousterhout, 2014) with the epoch's owner chosen outside (by Ray), without
@@ -25,8 +25,11 @@ from ...protocol.errors import FencedLeaderEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """Who may write: a controller epoch and the random name of the process that owns it."""
+class Candidate:
+    """Who stands for controller, or is it: an epoch, and the random name of the process owning it.
+
+    A voter's vote is the candidate that it has granted it to; only that one may write to its log.
+    """
 
     epoch: int = -1
     owner: str = ""
@@ -72,25 +75,25 @@ class VoterLog(Protocol):
 
 
 class Append(NamedTuple):
-    """What to do, in this order: keep the promise, cut the log, append, fsync, answer."""
+    """What to do, in this order: keep the vote, cut the log, append, fsync, answer."""
 
-    promise: Promise
+    vote: Candidate
     truncate_to: int | None
     first_missing: int
     """Which of the entries is the first that the log has not."""
 
 
-class DoesNotJoin(NamedTuple):
+class LogMismatch(NamedTuple):
     """The log differs before the entries; the controller goes on from `try_offset`."""
 
-    promise: Promise
+    vote: Candidate
     try_offset: int
 
 
 class Install(NamedTuple):
-    """What to do with a snapshot: keep the promise, then the snapshot, then drop from the log."""
+    """What to do with a snapshot: keep the vote, then the snapshot, then drop from the log."""
 
-    promise: Promise
+    vote: Candidate
     is_newer: bool
     """False: the voter has this one or a newer one already."""
     keeps_log: bool
@@ -101,97 +104,97 @@ class CommittedEntryLost(Exception):
     """An append would cut what is committed: a fault of ours, and no answer may hide it."""
 
 
-def on_prepare(promised: Promise, asked: Promise) -> Promise:
-    """The new promise, to be made durable before it is answered.
+def grant_vote(vote: Candidate, candidate: Candidate) -> Candidate:
+    """The new vote, to be made durable before it is answered.
 
     Raises:
-        FencedLeaderEpoch: an equal or newer epoch is promised to somebody else.
+        FencedLeaderEpoch: somebody else has the vote, in an equal or newer epoch.
     """
-    if asked.epoch > promised.epoch or asked == promised:
-        return asked
-    raise FencedLeaderEpoch(f"epoch {promised.epoch} is promised, {asked.epoch} was asked for")
+    if candidate.epoch > vote.epoch or candidate == vote:
+        return candidate
+    raise FencedLeaderEpoch(f"voted in epoch {vote.epoch}, and {candidate.epoch} was asked for")
 
 
 def on_append(
-    promised: Promise,
-    asked: Promise,
+    vote: Candidate,
+    candidate: Candidate,
     log: VoterLog,
     *,
     previous: LogEnd,
     entries: Sequence[Entry],
     committed: int,
-) -> Append | DoesNotJoin:
-    """What comes of an append by `asked`, whose log has `previous` right before `entries`.
+) -> Append | LogMismatch:
+    """What comes of an append by `candidate`, whose log has `previous` right before `entries`.
 
     Repeated or late ones do no harm: an entry that is there already is passed over, and what
     follows it is kept.
 
     Args:
-        promised: this voter's promise.
-        asked: the controller that appends.
+        vote: this voter's.
+        candidate: the controller that appends.
         log: this voter's log.
         previous: the end of the controller's log before the entries.
         entries: joined to each other, ascending; none asks only whether `previous` is there.
         committed: everything before this offset is known here to be committed.
 
     Raises:
-        FencedLeaderEpoch: a newer controller was promised the log.
+        FencedLeaderEpoch: a newer controller has the vote.
         CommittedEntryLost: see there.
     """
-    promise = on_prepare(promised, asked)
+    vote = grant_vote(vote, candidate)
     end, start = log.log_end_offset, log.snapshot.offset
     if previous.offset > end:
-        return DoesNotJoin(promise, end)
-    # What the snapshot stands for is committed: whoever has the promise has the same before it.
+        return LogMismatch(vote, end)
+    # What the snapshot stands for is committed: whoever has the vote has the same before it.
     if previous.offset == start > 0 and previous != log.snapshot:
         raise CommittedEntryLost(
-            f"epoch {asked.epoch} has epoch {previous.epoch} before offset {start}, but "
+            f"epoch {candidate.epoch} has epoch {previous.epoch} before offset {start}, but "
             f"a snapshot says that epoch {log.snapshot.epoch} is committed there"
         )
     if previous.offset > start and log.epoch_at(previous.offset - 1) != previous.epoch:
         # Nothing of that epoch can be trusted, so a step goes back a whole epoch (as in KIP-101).
-        return DoesNotJoin(promise, max(start, log.epoch_start(previous.offset - 1)))
+        return LogMismatch(vote, max(start, log.epoch_start(previous.offset - 1)))
     for number, entry in enumerate(entries):
         if entry.base_offset < start:
             continue
         if entry.base_offset >= end:
-            return Append(promise, None, number)
+            return Append(vote, None, number)
         if log.epoch_at(entry.base_offset) != entry.epoch:
             if entry.base_offset < committed:
                 raise CommittedEntryLost(
-                    f"epoch {asked.epoch} would cut offset {entry.base_offset}, "
+                    f"epoch {candidate.epoch} would cut offset {entry.base_offset}, "
                     f"but everything before {committed} is committed"
                 )
-            return Append(promise, entry.base_offset, number)
-    return Append(promise, None, len(entries))
+            return Append(vote, entry.base_offset, number)
+    return Append(vote, None, len(entries))
 
 
 def on_snapshot(
-    promised: Promise, asked: Promise, log: VoterLog, *, end: LogEnd, committed: int
+    vote: Candidate, candidate: Candidate, log: VoterLog, *, end: LogEnd, committed: int
 ) -> Install:
-    """What comes of a snapshot of all that is committed before `end`, brought by `asked`.
+    """What comes of a snapshot of all that is committed before `end`, brought by `candidate`.
 
     Args:
-        promised: this voter's promise.
-        asked: the controller that brings it.
+        vote: this voter's.
+        candidate: the controller that brings it.
         log: this voter's log.
         end: the epoch of the last entry that the snapshot stands for, and the offset behind it.
         committed: everything before this offset is known here to be committed.
 
     Raises:
-        FencedLeaderEpoch: a newer controller was promised the log.
+        FencedLeaderEpoch: a newer controller has the vote.
         CommittedEntryLost: the log has something else that is committed.
     """
-    promise = on_prepare(promised, asked)
+    vote = grant_vote(vote, candidate)
     if end.offset <= log.snapshot.offset:
-        return Install(promise, is_newer=False, keeps_log=True)
+        return Install(vote, is_newer=False, keeps_log=True)
     keeps_log = joins(log, end)
     if not keeps_log and committed > end.offset:
         raise CommittedEntryLost(
-            f"epoch {asked.epoch} has a snapshot up to {end.offset} of another log, but everything "
-            f"before {committed} is committed"
+            f"epoch {candidate.epoch} has a snapshot up to {end.offset} of another log, but "
+            f"everything before {committed} is committed"
         )
-    return Install(promise, is_newer=True, keeps_log=keeps_log)
+    return Install(vote, is_newer=True, keeps_log=keeps_log)
 
 
 def joins(log: VoterLog, end: LogEnd) -> bool:

@@ -13,15 +13,15 @@ from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
-from bradbury.cluster.quorum.voter import Promise
+from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_calls import AllocateProducerIds, Leave, Poll, Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
     AppendEntries,
     DescribeVoter,
     FormatVoter,
-    Prepare,
-    VoterRequest,
+    QuorumRequest,
+    VoteRequest,
 )
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
@@ -111,15 +111,15 @@ def test_of_two_live_controllers_only_the_newer_can_change_anything(tmp_path: Pa
     run(scenario())
 
 
-def test_a_promise_outlives_the_voters_process(tmp_path: Path) -> None:
+def test_a_vote_outlives_the_voters_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         await start_controller(voter)
-        await voter.ask(Prepare(Promise(epoch=50, owner="somebody")))
+        await voter.ask(VoteRequest(Candidate(epoch=50, owner="somebody")))
         await voter.close()
         voter = open_voter(tmp_path)
         with pytest.raises(FencedLeaderEpoch):
-            await voter.ask(Prepare(Promise(epoch=49, owner="an older one")))
+            await voter.ask(VoteRequest(Candidate(epoch=49, owner="an older one")))
         controller = await start_controller(voter)
         assert controller.image.epoch == 51
         await voter.close()
@@ -173,7 +173,7 @@ def test_a_controller_does_not_wait_for_brokers_that_are_no_voters(tmp_path: Pat
     """The controller's own node may be the one that died, with a broker on it."""
 
     class Gone:
-        async def ask(self, request: VoterRequest[Any]) -> None:
+        async def ask(self, request: QuorumRequest[Any]) -> None:
             await asyncio.Event().wait()
 
     async def scenario() -> None:
@@ -192,7 +192,7 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(tmp_path: Path
     class Late:
         """It may be the one that holds a cluster's metadata."""
 
-        async def ask(self, request: VoterRequest[Any]) -> None:
+        async def ask(self, request: QuorumRequest[Any]) -> None:
             await asyncio.Event().wait()
 
     async def scenario() -> None:
@@ -293,7 +293,7 @@ class SlowDisk:
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def ask(self, request: VoterRequest[Any]) -> Any:
+    async def ask(self, request: QuorumRequest[Any]) -> Any:
         answer = await self._voter.ask(request)
         if isinstance(request, AppendEntries):
             self.appended.set()

@@ -15,7 +15,7 @@ from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of, snapshot_name
-from bradbury.cluster.quorum.voter import NO_SNAPSHOT, LogEnd, Promise
+from bradbury.cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
@@ -24,8 +24,8 @@ from bradbury.controller.voter_requests import (
     FetchEntries,
     FormatVoter,
     InstallSnapshot,
-    Prepare,
-    VoterRequest,
+    QuorumRequest,
+    VoteRequest,
 )
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStorageError
@@ -73,7 +73,7 @@ class Machine:
     def snapshots(self) -> list[str]:
         return [name for name in self.disk.list_directory(LOG) if name.endswith(".checkpoint")]
 
-    async def ask(self, request: VoterRequest[Any]) -> Any:
+    async def ask(self, request: QuorumRequest[Any]) -> Any:
         if self.is_cut:
             raise ConnectionFailed(f"{self.name} is cut off")
         return await self.voter.ask(request)
@@ -200,7 +200,7 @@ def test_changes_go_on_while_one_voter_cannot_take_a_snapshot() -> None:
 
 # --- the power is lost at every step -------------------------------------------------------------
 
-ME = Promise(epoch=60, owner="me")
+ME = Candidate(epoch=60, owner="me")
 
 
 class History:
@@ -223,7 +223,7 @@ async def history() -> History:
     await create(controller, "three")
     topics = set(controller.image.topics)
     await controller.close()
-    await machine.voter.ask(Prepare(ME))
+    await machine.voter.ask(VoteRequest(ME))
     log = await machine.voter.ask(FetchEntries(ME, 0))
     return History(machine, log, image, topics)
 
@@ -244,7 +244,7 @@ async def behind(past: History) -> Machine:
     other = await empty(past)
     size = 12 + int.from_bytes(past.log[8:12], "big")
     await other.voter.ask(
-        AppendEntries(Promise(epoch=50, owner="former"), LogEnd(-1, 0), past.log[:size], 0)
+        AppendEntries(Candidate(epoch=50, owner="former"), LogEnd(-1, 0), past.log[:size], 0)
     )
     return other
 
@@ -258,7 +258,7 @@ async def otherwise(past: History) -> Machine:
     stamp(batch, base_offset=state.log_end_offset, leader_epoch=51)
     previous = LogEnd(state.last_epoch, state.log_end_offset)
     await other.voter.ask(
-        AppendEntries(Promise(epoch=51, owner="rival"), previous, bytes(batch), 0)
+        AppendEntries(Candidate(epoch=51, owner="rival"), previous, bytes(batch), 0)
     )
     return other
 
@@ -268,7 +268,7 @@ async def whole(past: History) -> Machine:
     return past.machine.lose_power()
 
 
-async def install(machine: Machine, past: History, me: Promise = ME) -> None:
+async def install(machine: Machine, past: History, me: Candidate = ME) -> None:
     half = len(past.snapshot) // 2
     size = len(past.snapshot)
     first = await machine.voter.ask(InstallSnapshot(me, past.end, 0, past.snapshot[:half], size))
@@ -325,7 +325,7 @@ def test_at_every_step_the_old_log_is_there_or_the_new_one_with_its_snapshot(
                 assert now.snapshot == past.end
             assert len(after.snapshots()) <= 1
             # And it can be done again, by whoever comes next.
-            await install(after, past, Promise(epoch=70, owner="next"))
+            await install(after, past, Candidate(epoch=70, owner="next"))
             assert (await after.voter.ask(DescribeVoter())).snapshot == past.end
             assert after.snapshots() == [snapshot_name(past.end)]
             if before is whole:

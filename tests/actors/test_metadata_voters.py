@@ -16,17 +16,17 @@ from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
-from bradbury.cluster.quorum.voter import CommittedEntryLost, LogEnd, Promise
+from bradbury.cluster.quorum.voter import Candidate, CommittedEntryLost, LogEnd
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
-    AppendAnswer,
     AppendEntries,
+    AppendResponse,
     DescribeVoter,
     FetchEntries,
     FormatVoter,
-    Prepare,
-    VoterRequest,
+    QuorumRequest,
+    VoteRequest,
 )
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
@@ -61,7 +61,7 @@ class Reachable:
         folder = self.path / "metadata" / "__cluster_metadata-0"
         return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
-    async def ask(self, request: VoterRequest[Any]) -> Any:
+    async def ask(self, request: QuorumRequest[Any]) -> Any:
         if self.is_cut:
             raise ConnectionFailed(f"{self.name} is cut off")
         return await self.voter.ask(request)
@@ -155,7 +155,7 @@ def test_one_voter_is_not_missed_and_has_everything_when_it_is_back(tmp_path: Pa
     run(scenario())
 
 
-def test_without_a_majority_nothing_is_promised_and_with_it_all_goes_on(tmp_path: Path) -> None:
+def test_without_a_majority_nobody_is_elected_and_with_it_all_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         controller = await cluster.start()
@@ -276,17 +276,17 @@ def test_formatting_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_log_is_given_only_to_whom_it_is_promised(tmp_path: Path) -> None:
+def test_a_log_is_given_only_to_who_has_the_vote(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         controller = await cluster.start()
         await create(controller, "t")
         await cluster.wait_equal()
         voter = cluster.voters[0].voter
-        newer = Promise(epoch=9, owner="newer")
-        await voter.ask(Prepare(newer))
+        newer = Candidate(epoch=9, owner="newer")
+        await voter.ask(VoteRequest(newer))
         with pytest.raises(FencedLeaderEpoch):
-            await voter.ask(FetchEntries(Promise(epoch=8, owner="older"), 0))
+            await voter.ask(FetchEntries(Candidate(epoch=8, owner="older"), 0))
         log, offset = b"", 0
         while piece := await voter.ask(FetchEntries(newer, offset)):
             log, offset = log + piece, (await voter.ask(DescribeVoter())).log_end_offset
@@ -304,8 +304,8 @@ def test_a_committed_entry_is_never_cut_whoever_asks(tmp_path: Path) -> None:
         await create(controller, "second")
         log = await cluster.wait_equal()
         voter = cluster.voters[0].voter
-        liar = Promise(epoch=50, owner="liar")
-        await voter.ask(Prepare(liar))
+        liar = Candidate(epoch=50, owner="liar")
+        await voter.ask(VoteRequest(liar))
         forged = bytearray(log)
         forged[12:16] = (50).to_bytes(4, "big")  # the leader epoch is outside of the CRC
         first_size = 12 + int.from_bytes(log[8:12], "big")
@@ -346,11 +346,11 @@ def test_a_voter_whose_log_never_joins_is_not_asked_hot(tmp_path: Path) -> None:
 
         asked = 0
 
-        async def ask(self, request: VoterRequest[Any]) -> Any:
+        async def ask(self, request: QuorumRequest[Any]) -> Any:
             if not isinstance(request, AppendEntries):
                 return await super().ask(request)
             Contrary.asked += 1
-            return AppendAnswer(is_there=False, offset=0)
+            return AppendResponse(is_there=False, offset=0)
 
     async def scenario() -> None:
         cluster = Cluster(tmp_path)

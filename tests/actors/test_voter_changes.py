@@ -18,7 +18,7 @@ from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller.controller_calls import ChangeVoter, Register
 from bradbury.controller.quorum_times import QuorumTimes
-from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, VoterRequest
+from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, QuorumRequest
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController, RequestTimedOut
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -60,7 +60,7 @@ class Broker:
     async def voters(self) -> tuple[str, ...]:
         return (await self.voter.ask(DescribeVoter())).voters
 
-    async def ask(self, request: VoterRequest[Any]) -> Any:
+    async def ask(self, request: QuorumRequest[Any]) -> Any:
         appended = request.batches if isinstance(request, AppendEntries) else b""
         if self.is_cut or (self.loses is not None and self.loses in appended):
             raise ConnectionFailed(f"{self.name} is cut off")

@@ -45,7 +45,7 @@ def test_one_that_has_answered_and_is_gone_again_is_not_waited_for_so_long() -> 
 def test_who_has_just_been_promised_the_log_gets_time_to_be_heard() -> None:
     unheard = Candidacy()
     unheard.on_unheard(now_ms=0, is_reachable=False)
-    unheard.on_promised(now_ms=UNREACHABLE_MS)
+    unheard.on_vote_granted(now_ms=UNREACHABLE_MS)
     unheard.on_unheard(now_ms=UNREACHABLE_MS + 1, is_reachable=False)
     assert not unheard.is_due(now_ms=2 * UNREACHABLE_MS, voters_before=0)
     assert unheard.is_due(now_ms=UNREACHABLE_MS + INACTIVE_MS // 2, voters_before=0)
@@ -53,5 +53,5 @@ def test_who_has_just_been_promised_the_log_gets_time_to_be_heard() -> None:
 
 def test_a_promise_alone_is_no_reason() -> None:
     heard = Candidacy()
-    heard.on_promised(now_ms=0)
+    heard.on_vote_granted(now_ms=0)
     assert not heard.is_due(now_ms=10**9, voters_before=0)

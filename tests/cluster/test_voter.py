@@ -6,14 +6,14 @@ from hypothesis import given, strategies as st
 from bradbury.cluster.quorum.voter import (
     NO_SNAPSHOT,
     Append,
+    Candidate,
     CommittedEntryLost,
-    DoesNotJoin,
     Entry,
     Install,
     LogEnd,
-    Promise,
+    LogMismatch,
+    grant_vote,
     on_append,
-    on_prepare,
     on_snapshot,
 )
 from bradbury.protocol.errors import FencedLeaderEpoch
@@ -39,56 +39,56 @@ class Log:
 
 
 def append(
-    log: Log, previous: LogEnd, *epochs: int, committed: int = 0, asked: Promise | None = None
-) -> Append | DoesNotJoin:
+    log: Log, previous: LogEnd, *epochs: int, committed: int = 0, candidate: Candidate | None = None
+) -> Append | LogMismatch:
     start = previous.offset
     entries = [Entry(start + n, start + n + 1, epoch) for n, epoch in enumerate(epochs)]
-    me = asked or Promise(epoch=9, owner="me")
-    return on_append(Promise(), me, log, previous=previous, entries=entries, committed=committed)
+    me = candidate or Candidate(epoch=9, owner="me")
+    return on_append(Candidate(), me, log, previous=previous, entries=entries, committed=committed)
 
 
-def test_the_first_to_ask_gets_the_promise_and_may_ask_again() -> None:
-    mine = Promise(epoch=0, owner="a")
-    assert on_prepare(Promise(), mine) == mine
-    assert on_prepare(mine, mine) == mine
+def test_the_first_to_ask_gets_the_vote_and_may_ask_again() -> None:
+    mine = Candidate(epoch=0, owner="a")
+    assert grant_vote(Candidate(), mine) == mine
+    assert grant_vote(mine, mine) == mine
 
 
 def test_a_newer_epoch_takes_over_and_the_older_is_refused_for_ever() -> None:
-    older, newer = Promise(epoch=3, owner="a"), Promise(epoch=4, owner="b")
-    assert on_prepare(older, newer) == newer
+    older, newer = Candidate(epoch=3, owner="a"), Candidate(epoch=4, owner="b")
+    assert grant_vote(older, newer) == newer
     with pytest.raises(FencedLeaderEpoch):
-        on_prepare(newer, older)
+        grant_vote(newer, older)
     with pytest.raises(FencedLeaderEpoch):
         on_append(newer, older, Log(), previous=LogEnd(-1, 0), entries=(), committed=0)
 
 
 def test_two_owners_of_one_epoch_are_one_too_many() -> None:
     with pytest.raises(FencedLeaderEpoch):
-        on_prepare(Promise(epoch=3, owner="a"), Promise(epoch=3, owner="b"))
+        grant_vote(Candidate(epoch=3, owner="a"), Candidate(epoch=3, owner="b"))
 
 
-def test_what_joins_on_is_appended_and_a_promise_of_its_epoch_with_it() -> None:
+def test_what_joins_on_is_appended_and_a_vote_of_its_epoch_with_it() -> None:
     plan = append(Log(1, 1, 2), LogEnd(2, 3), 9, 9)
-    assert plan == Append(Promise(epoch=9, owner="me"), None, 0)
+    assert plan == Append(Candidate(epoch=9, owner="me"), None, 0)
 
 
 def test_a_log_that_is_too_short_says_where_it_ends() -> None:
-    assert append(Log(1, 1), LogEnd(2, 5), 9) == DoesNotJoin(Promise(epoch=9, owner="me"), 2)
+    assert append(Log(1, 1), LogEnd(2, 5), 9) == LogMismatch(Candidate(epoch=9, owner="me"), 2)
 
 
 def test_a_log_of_another_epoch_goes_back_to_where_that_began() -> None:
     plan = append(Log(1, 1, 2, 2, 2), LogEnd(3, 5), 9)
-    assert plan == DoesNotJoin(Promise(epoch=9, owner="me"), 2)
+    assert plan == LogMismatch(Candidate(epoch=9, owner="me"), 2)
 
 
 def test_what_contradicts_is_cut_and_what_is_there_is_passed_over() -> None:
     plan = append(Log(1, 1, 2, 2), LogEnd(1, 1), 1, 3, 3)
-    assert plan == Append(Promise(epoch=9, owner="me"), truncate_to=2, first_missing=1)
+    assert plan == Append(Candidate(epoch=9, owner="me"), truncate_to=2, first_missing=1)
 
 
 def test_a_repeated_or_late_append_changes_nothing_and_cuts_nothing_behind_it() -> None:
-    assert append(Log(1, 1, 1), LogEnd(1, 1), 1) == Append(Promise(epoch=9, owner="me"), None, 1)
-    assert append(Log(1, 1, 1), LogEnd(1, 1)) == Append(Promise(epoch=9, owner="me"), None, 0)
+    assert append(Log(1, 1, 1), LogEnd(1, 1), 1) == Append(Candidate(epoch=9, owner="me"), None, 1)
+    assert append(Log(1, 1, 1), LogEnd(1, 1)) == Append(Candidate(epoch=9, owner="me"), None, 0)
 
 
 def test_what_is_committed_is_never_cut() -> None:
@@ -99,15 +99,15 @@ def test_what_is_committed_is_never_cut() -> None:
 
 def test_behind_a_snapshot_the_log_goes_on_as_behind_any_other_entry() -> None:
     log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
-    assert append(log, LogEnd(2, 4), 9) == Append(Promise(epoch=9, owner="me"), None, 0)
-    assert append(log, LogEnd(2, 3), 2, 9) == Append(Promise(epoch=9, owner="me"), None, 1)
-    assert append(log, LogEnd(3, 4), 9) == DoesNotJoin(Promise(epoch=9, owner="me"), 3)
+    assert append(log, LogEnd(2, 4), 9) == Append(Candidate(epoch=9, owner="me"), None, 0)
+    assert append(log, LogEnd(2, 3), 2, 9) == Append(Candidate(epoch=9, owner="me"), None, 1)
+    assert append(log, LogEnd(3, 4), 9) == LogMismatch(Candidate(epoch=9, owner="me"), 3)
 
 
 def test_what_a_snapshot_stands_for_is_passed_over_whoever_repeats_it() -> None:
     log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
-    assert append(log, LogEnd(-1, 0), 1, 1) == Append(Promise(epoch=9, owner="me"), None, 2)
-    assert append(log, LogEnd(1, 1), 1, 2, 3) == Append(Promise(epoch=9, owner="me"), 3, 2)
+    assert append(log, LogEnd(-1, 0), 1, 1) == Append(Candidate(epoch=9, owner="me"), None, 2)
+    assert append(log, LogEnd(1, 1), 1, 2, 3) == Append(Candidate(epoch=9, owner="me"), 3, 2)
 
 
 def test_who_has_something_else_where_a_snapshot_ends_is_wrong_and_changes_nothing() -> None:
@@ -116,8 +116,8 @@ def test_who_has_something_else_where_a_snapshot_ends_is_wrong_and_changes_nothi
 
 
 def snapshot(log: Log, end: LogEnd, *, committed: int = 0) -> Install:
-    me = Promise(epoch=9, owner="me")
-    return on_snapshot(Promise(), me, log, end=end, committed=committed)
+    me = Candidate(epoch=9, owner="me")
+    return on_snapshot(Candidate(), me, log, end=end, committed=committed)
 
 
 def test_a_log_that_has_what_a_snapshot_stands_for_keeps_the_rest() -> None:
@@ -138,13 +138,15 @@ def test_a_snapshot_that_is_there_already_or_older_is_not_taken() -> None:
     assert snapshot(log, LogEnd(2, 4)).is_newer
 
 
-def test_a_snapshot_never_takes_away_what_is_committed_and_only_the_promised_may_bring_it() -> None:
+def test_a_snapshot_never_takes_away_what_is_committed_and_only_who_has_the_vote_may_bring_it() -> (
+    None
+):
     with pytest.raises(CommittedEntryLost):
         snapshot(Log(1, 1, 1, 1), LogEnd(2, 3), committed=4)
     with pytest.raises(FencedLeaderEpoch):
         on_snapshot(
-            Promise(epoch=4, owner="b"),
-            Promise(epoch=3, owner="a"),
+            Candidate(epoch=4, owner="b"),
+            Candidate(epoch=3, owner="a"),
             Log(),
             end=LogEnd(3, 5),
             committed=0,
@@ -154,22 +156,22 @@ def test_a_snapshot_never_takes_away_what_is_committed_and_only_the_promised_may
 @given(
     asks=st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.sampled_from("abc")), max_size=30)
 )
-def test_a_promise_never_falls_and_an_epoch_has_one_owner(
+def test_a_vote_never_falls_and_an_epoch_has_one_owner(
     asks: list[tuple[bool, int, str]],
 ) -> None:
-    promise = Promise()
+    vote = Candidate()
     owners: dict[int, str] = {}
     for is_append, epoch, owner in asks:
-        asked = Promise(epoch=epoch, owner=owner)
+        candidate = Candidate(epoch=epoch, owner=owner)
         try:
             if is_append:
                 accepted = on_append(
-                    promise, asked, Log(), previous=LogEnd(-1, 0), entries=(), committed=0
-                ).promise
+                    vote, candidate, Log(), previous=LogEnd(-1, 0), entries=(), committed=0
+                ).vote
             else:
-                accepted = on_prepare(promise, asked)
+                accepted = grant_vote(vote, candidate)
         except FencedLeaderEpoch:
             continue
-        assert accepted.epoch >= promise.epoch
+        assert accepted.epoch >= vote.epoch
         assert owners.setdefault(accepted.epoch, accepted.owner) == accepted.owner
-        promise = accepted
+        vote = accepted

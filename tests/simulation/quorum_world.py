@@ -30,7 +30,7 @@ from bradbury.cluster.metadata.metadata_records import (
     voters_in,
 )
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
-from bradbury.cluster.quorum.voter import CommittedEntryLost, Promise
+from bradbury.cluster.quorum.voter import Candidate, CommittedEntryLost
 from bradbury.controller import metadata_leader
 from bradbury.controller.effects import AskVoter, FindVoters, FoundVoters, Instant
 from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
@@ -103,7 +103,7 @@ class Leader:
         self._node = world.random.choice(world.nodes)
         self.process = Process(world.clock, self._node.process.machine, f"c{number}")
         self.process.begin_life()
-        self.me = Promise(epoch=epoch, owner=self.process.name)
+        self.me = Candidate(epoch=epoch, owner=self.process.name)
         self._effects: list[Any] = []
         self.step = MetadataLeader(self.me, world.first_voters, self._effects, TIMES)
         self.image = MetadataImage()
@@ -370,7 +370,7 @@ class QuorumWorld:
         self._start(self.random.randint(max(0, newest - 1), newest + 1))
 
     def _newest_epoch(self) -> int:
-        return max(node.voter.step.promise.epoch for node in self.nodes)
+        return max(node.voter.step.vote.epoch for node in self.nodes)
 
     def _start(self, epoch: int) -> Leader:
         self.leaders = [each for each in self.leaders if not each.is_over]

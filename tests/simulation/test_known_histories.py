@@ -22,7 +22,7 @@ from bradbury.cluster.metadata.metadata_records import (
     TopicRecord,
 )
 from bradbury.cluster.partition.leader_state import FollowerFetch
-from bradbury.cluster.quorum.voter import Promise
+from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller import metadata_leader
 from bradbury.controller.effects import AskVoter, Instant
 from bradbury.controller.metadata_leader import MetadataLeader
@@ -330,7 +330,7 @@ class ToldLeader:
     def __init__(self, epoch: int, holders: str, voters: dict[str, Any]) -> None:
         self._voters = voters
         self._effects: list[Any] = []
-        me = Promise(epoch=epoch, owner=str(epoch))
+        me = Candidate(epoch=epoch, owner=str(epoch))
         self._step = MetadataLeader(me, tuple(voters), self._effects, QuorumTimes())
         self._step.lead({name: name for name in holders})
         self._deliver(holders, lambda: self._step.adopted is not None)

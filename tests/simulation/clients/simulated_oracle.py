@@ -282,11 +282,11 @@ class Oracle:
         for node in self._cluster.nodes.values():
             if node.voter is None:
                 continue
-            promise = node.voter.step.promise
-            key = node.metadata_directory_id, promise.epoch
-            owner = self._owners.setdefault(key, promise.owner)
-            if owner != promise.owner:
-                raise Violation("C2", f"epoch {promise.epoch} has two owners at {node.node_id}")
+            vote = node.voter.step.vote
+            key = node.metadata_directory_id, vote.epoch
+            owner = self._owners.setdefault(key, vote.owner)
+            if owner != vote.owner:
+                raise Violation("C2", f"epoch {vote.epoch} has two owners at {node.node_id}")
         if image.offset <= self.image.offset:
             return
         before, self.image = self.image, image

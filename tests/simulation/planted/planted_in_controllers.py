@@ -220,9 +220,7 @@ def the_longest_log_is_adopted(patch: Patch) -> None:
     patch(
         MetadataQuorum,
         "_best",
-        lambda quorum: max(
-            quorum._promised, key=lambda name: (quorum._promised[name].offset, name)
-        ),
+        lambda quorum: max(quorum._granted, key=lambda name: (quorum._granted[name].offset, name)),
     )
 
 
@@ -241,10 +239,10 @@ def entries_of_former_epochs_are_counted(patch: Patch) -> None:
     patch(MetadataQuorum, "_advance", advance)
 
 
-@fault(**{**RIVALS, "on_promises": 0.6})
-def a_promise_does_not_survive(patch: Patch) -> None:
+@fault(**{**RIVALS, "on_votes": 0.6})
+def a_vote_does_not_survive(patch: Patch) -> None:
     """It is answered before it is on the disk."""
-    patch(VoterDirectory, "store", lambda files, promise, voters: None)
+    patch(VoterDirectory, "store", lambda files, vote, voters: None)
 
 
 @fault(kinds=("power", "rival", "controller"), min_insync=2, fault_every_ms=150, nodes=3)
@@ -255,13 +253,13 @@ def a_voter_answers_before_its_fsync(patch: Patch) -> None:
 
 @fault(**RIVALS)
 def a_voter_obeys_everybody(patch: Patch) -> None:
-    """It has promised the log to a newer controller, and takes the older one's entries."""
-    patch(metadata_voter, "on_prepare", lambda promised, asked: asked)
+    """It has voted for a newer controller, and takes the older one's entries."""
+    patch(metadata_voter, "grant_vote", lambda vote, candidate: candidate)
     original = metadata_voter.on_append
     patch(
         metadata_voter,
         "on_append",
-        lambda promised, asked, log, **rest: original(asked, asked, log, **rest),
+        lambda vote, candidate, log, **rest: original(candidate, candidate, log, **rest),
     )
 
 
@@ -270,8 +268,8 @@ def a_contradicting_suffix_is_kept(patch: Patch) -> None:
     """A voter acknowledges an append whose place is taken by other entries."""
     original = metadata_voter.on_append
 
-    def on_append(promised: Any, asked: Any, log: Any, **rest: Any) -> Any:
-        plan = original(promised, asked, log, **rest)
+    def on_append(vote: Any, candidate: Any, log: Any, **rest: Any) -> Any:
+        plan = original(vote, candidate, log, **rest)
         if getattr(plan, "truncate_to", None) is None:
             return plan
         return plan._replace(truncate_to=None, first_missing=len(rest["entries"]))

@@ -30,7 +30,7 @@ def _also(name: str, **seen_by: Any) -> None:
 _also("entries of former epochs are counted", snapshots=0, changes=0, rivals=2, short_lives=1)
 _also("the longest log is adopted", snapshots=0, changes=0, rivals=1)
 _also("half of the voters are a majority")
-_also("a promise does not survive")
+_also("a vote does not survive")
 _also("a voter answers before its fsync")
 _also("a voter obeys everybody")
 _also("a contradicting suffix is kept")
@@ -108,10 +108,10 @@ def the_voters_are_changed_before_the_epoch_is_committed(patch: Patch) -> None:
 @fault(QUORUM_FAULTS, changes=6, rivals=2)
 def a_controller_goes_by_the_voters_of_before(patch: Patch) -> None:
     """By those that it knew when it began, not by those of the log that it adopts."""
-    original = MetadataQuorum.on_promise
+    original = MetadataQuorum.on_vote
 
-    def on_promise(quorum: MetadataQuorum, voter: str, end: LogEnd, voters: Any = ()) -> None:
+    def on_vote(quorum: MetadataQuorum, voter: str, end: LogEnd, voters: Any = ()) -> None:
         del voters
         original(quorum, voter, end)
 
-    patch(MetadataQuorum, "on_promise", on_promise)
+    patch(MetadataQuorum, "on_vote", on_vote)

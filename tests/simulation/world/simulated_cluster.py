@@ -26,7 +26,7 @@ from bradbury.cluster.metadata.metadata_records import (
     TopicRecord,
     encode_metadata_record,
 )
-from bradbury.cluster.quorum.voter import LogEnd, Promise
+from bradbury.cluster.quorum.voter import Candidate, LogEnd
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
 from bradbury.groups.classic.group_state import GroupState
@@ -167,7 +167,7 @@ class SimulatedCluster:
         values = [encode_metadata_record(record) for record in records]
         batch = encode_records([(0, None, value, ()) for value in values])
         stamp(batch, base_offset=0, leader_epoch=0)
-        me = Promise(epoch=0, owner="format")
+        me = Candidate(epoch=0, owner="format")
         for node in self.nodes.values():
             if node.metadata_directory_id in self.voter_ids:
                 voter, effects = open_voter(node.disk, "", node.metadata_directory_id)
@@ -246,7 +246,7 @@ class SimulatedCluster:
             None, f"controller {controller.name} is active in epoch {controller.me.epoch}"
         )
         if self.current is None or self.current.me.epoch < controller.me.epoch:
-            # Whoever has lost the former one finds this one by the voters' promise.
+            # Whoever has lost the former one finds this one by the voters' votes.
             self.current = controller
         if not controller.image.topics:
             first = [each for each in self._first_records if not isinstance(each, FORMED)]
@@ -294,8 +294,8 @@ class SimulatedCluster:
 
     # --- moments at which faults may come --------------------------------------------------------
 
-    def on_promises(self, controller: SimulatedController) -> None:
-        self.faults.on_promises(controller)
+    def on_votes(self, controller: SimulatedController) -> None:
+        self.faults.on_votes(controller)
 
     def on_proposal(self, replica: SimulatedReplica, isr: tuple[tuple[int, int], ...]) -> None:
         assert replica.leader is not None

@@ -14,7 +14,7 @@ from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.control.controller_request import ControllerRequest
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import MetadataRecord
-from bradbury.cluster.quorum.voter import Promise
+from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall, Leave
 from bradbury.controller.effects import (
@@ -99,7 +99,7 @@ class SimulatedController:
         )
         self.is_changing_voters = False
         self._timer_ms: int | None = None
-        self._promised: MetadataLeader | None = None
+        self._elected: MetadataLeader | None = None
         self._leader: MetadataLeader | None = None
         self._committed = 0
         self._published: MetadataImage | None = None
@@ -112,7 +112,7 @@ class SimulatedController:
         return self.step.image
 
     @property
-    def me(self) -> Promise:
+    def me(self) -> Candidate:
         return self.step.me
 
     @property
@@ -213,9 +213,9 @@ class SimulatedController:
             return
         if leader is not self._leader:
             self._leader, self._committed, self.checked = leader, 0, 0
-        if leader is not self._promised and leader.quorum.has_promises:
-            self._promised = leader
-            self.cluster.on_promises(self)
+        if leader is not self._elected and leader.quorum.has_majority:
+            self._elected = leader
+            self.cluster.on_votes(self)
         if leader.quorum.committed > self._committed:
             self._committed = leader.quorum.committed
             self.cluster.oracle.on_metadata_committed(self, leader)

@@ -88,7 +88,7 @@ class Swarm:
     ordered: bool = True
     on_expand: float = 0.0
     on_truncated: float = 0.0
-    on_promises: float = 0.0
+    on_votes: float = 0.0
     on_committed: float = 0.0
     lose_alter_answer: float = 0.0
     voter_changes: float = 0.0
@@ -144,7 +144,7 @@ class Swarm:
             ordered=random.random() < 0.7,
             on_expand=sometimes(0.5, 0.5),
             on_truncated=sometimes(0.3, 0.3),
-            on_promises=sometimes(0.3, 0.5),
+            on_votes=sometimes(0.3, 0.5),
             on_committed=sometimes(0.3, 0.01),
             lose_alter_answer=sometimes(0.3, 0.3),
         )
@@ -486,8 +486,8 @@ class Faults:
         if not self._is_over and self._random.random() < self._swarm.on_truncated:
             self._soon(partial(self._random.choice((self.kill, self.lose_power)), node))
 
-    def on_promises(self, controller: SimulatedController) -> None:
-        if self._is_over or self._random.random() >= self._swarm.on_promises:
+    def on_votes(self, controller: SimulatedController) -> None:
+        if self._is_over or self._random.random() >= self._swarm.on_votes:
             return
         voters = [node for node in self._cluster.nodes.values() if node.process.is_up]
         if voters and self._random.random() < 0.7:

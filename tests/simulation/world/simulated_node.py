@@ -294,7 +294,7 @@ class SimulatedNode:
         assert self.voter is not None
         self.standby.on_tick(
             Seen(
-                self.voter.step.promise,
+                self.voter.step.vote,
                 self.metadata_directory_id,
                 self.image,
                 None if standing is None else standing.me,

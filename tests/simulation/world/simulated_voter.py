@@ -13,7 +13,7 @@ from typing import Any
 from bradbury.controller.effects import Instant, RunInThread
 from bradbury.controller.metadata_voter import MetadataVoter
 from bradbury.controller.voter_directory import VoterDirectory
-from bradbury.controller.voter_requests import VoterRequest
+from bradbury.controller.voter_requests import QuorumRequest
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.disk.file_system import FileSystem
 
@@ -40,7 +40,7 @@ class SimulatedVoter:
         """As its log says."""
         return self.step.state.voters
 
-    def ask(self, request: VoterRequest[Any], answer: Answer) -> None:
+    def ask(self, request: QuorumRequest[Any], answer: Answer) -> None:
         self.step.handle(answer, request, now_ms=self._process.clock.now_ms)
         self._perform()
 
@@ -76,7 +76,7 @@ def result_of(work: Callable[[], Any]) -> Any:
 
 
 def ask_at_once(
-    voter: MetadataVoter, effects: list[Any], request: VoterRequest[Any], *, now_ms: int = 0
+    voter: MetadataVoter, effects: list[Any], request: QuorumRequest[Any], *, now_ms: int = 0
 ) -> Any:
     """The answer of a voter whose disk takes no time; raises what it is refused with."""
     found: list[Any] = []
