@@ -25,17 +25,12 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "groups": (
         "tests/groups",
         "tests/**/test_group_host.py",
-        "tests/**/test_group_loading.py",
         "tests/**/test_group_handlers.py",
     ),
     "replication": ("tests/replication", "tests/**/test_partition_upkeep.py"),
     "controller": (
         "tests/cluster",
-        "tests/**/test_controller.py",
-        "tests/**/test_metadata_voters.py",
-        "tests/**/test_metadata_snapshots.py",
-        "tests/**/test_voter_changes.py",
-        "tests/**/test_standby.py",
+        "tests/controller",
     ),
 }
 """Patterns of what runs the modules of a folder; tests/<folder> where nothing is said."""

@@ -116,7 +116,7 @@ def test_the_lock_of_another_process_ends_with_it_even_by_kill(tmp_path: Path) -
         "print('locked', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    link = Path(__file__).resolve().parents[2] / ".path"
+    link = Path(__file__).resolve().parents[3] / ".path"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
