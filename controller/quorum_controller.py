@@ -1,11 +1,10 @@
 """The controller: the one that changes the cluster's metadata. Stateless but for its image.
 
 Ray (or local()) decides which process starts; that alone proves nothing, so on the way up it takes
-the next controller epoch with the votes of a majority, adopts their log (controller_election),
-and writes an EpochRecord. From then on every change is: decide on the newest image
-(cluster/control/controller_state), append on a majority, fsynced, apply, publish, answer; one at
-a time, in the order in which they came. A rejected append means a newer controller exists: this
-one ends.
+the next controller epoch with the votes of a majority, adopts their log (controller_election), and
+writes an EpochRecord. From then on every change is: decide on the newest image (controller_state),
+append on a majority, fsynced, apply, publish, answer; one at a time, in the order in which they
+came. A rejected append means a newer controller exists: this one ends.
 
 A change that was begun is carried through whether its caller still waits or not. Were it not, the
 voters would have records that the image has not, and the next change could not join on.

@@ -123,7 +123,11 @@ def test_what_is_explained_is_still_there() -> None:
 @pytest.mark.slow
 def test_a_process_sees_the_mutant_and_the_checkout_stays_what_it_is(tmp_path: Path) -> None:
     def seen(code: str) -> str:
-        command = [sys.executable, "-c", f"from bradbury.groups import group_state as it; {code}"]
+        command = [
+            sys.executable,
+            "-c",
+            f"from bradbury.groups.classic import group_state as it; {code}",
+        ]
         return subprocess.run(
             command, env=tree.environment(), capture_output=True, text=True, check=True
         ).stdout.strip()
