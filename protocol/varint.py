@@ -34,11 +34,6 @@ def encode_varint(value: int) -> bytes:
     return encode_uvarint(value << 1 ^ value >> 63)
 
 
-def uvarint_size(value: int) -> int:
-    """Bytes that `encode_uvarint` makes of it."""
-    return (value.bit_length() + 6) // 7 or 1
-
-
 def decode_uvarint(
     buffer: Buffer, position: int, *, max_bytes: int = MAX_VARINT_BYTES
 ) -> tuple[int, int]:

@@ -57,7 +57,6 @@ from .directory_identity import (
 )
 from .partition_directory import (
     DELETE_SUFFIX,
-    STRAY_SUFFIX,
     directory_name,
     future_directory_name,
     parse_directory_name,
@@ -393,29 +392,6 @@ class LogDirectory:
         except OSError as error:
             raise refused_or_failed(self.health, f"making {directory}", error) from error
         return log
-
-    def remove_log(self, topic: str, partition: int, *, unique_id: UUID, now_ms: int) -> None:
-        """Delete a partition: gone at once and durably; its files go file.delete.delay.ms later.
-
-        Raises:
-            UnknownTopicOrPartition: there is no such log.
-            StorageFailure: the disk failed.
-        """
-        log = self.release_log(topic, partition)
-        target = self.retire(
-            log.directory, topic, partition, suffix=DELETE_SUFFIX, unique_id=unique_id
-        )
-        self.deletions.schedule(target, now_ms + log.config.file_delete_delay_ms)
-
-    def set_aside(self, topic: str, partition: int, *, unique_id: UUID) -> None:
-        """Keep a log that nobody claims, under a name that is no partition's; never deleted.
-
-        Raises:
-            UnknownTopicOrPartition: there is no such log.
-            StorageFailure: the disk failed.
-        """
-        log = self.release_log(topic, partition)
-        self.retire(log.directory, topic, partition, suffix=STRAY_SUFFIX, unique_id=unique_id)
 
     def release_log(self, topic: str, partition: int, *, future: bool = False) -> PartitionLog:
         """Close a log that is not to be used again, as it is; its files stay.

@@ -18,7 +18,7 @@ from bradbury.storage.disk.storage_failure import (
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
-from bradbury.tests.support.storage.logs import read_all
+from bradbury.tests.support.storage.logs import read_all, remove_log
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 CONFIG = LogConfig(segment_bytes=256)
@@ -67,7 +67,7 @@ def failing(path: str, operations: tuple[str, ...] = ()) -> Callable[[str, str],
 def test_new_partitions_go_where_the_fewest_are() -> None:
     directories = start(MemoryFileSystem())
     assert make(directories, [0, 1, 2, 3]) == ["/one", "/two", "/three", "/one"]
-    directories.all[1].remove_log("t", 1, unique_id=UUID(int=9), now_ms=0)
+    remove_log(directories.all[1], "t", 1, now_ms=0)
     directories.placements.forget([(TOPIC_ID, 1)])
     assert make(directories, [4, 5]) == ["/two", "/two"]
 

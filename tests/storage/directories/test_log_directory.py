@@ -20,7 +20,7 @@ from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
-from bradbury.tests.support.storage.logs import open_file_count, read_all
+from bradbury.tests.support.storage.logs import open_file_count, read_all, remove_log
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
 SMALL = LogConfig(segment_bytes=256, file_delete_delay_ms=100)
@@ -208,7 +208,7 @@ def test_a_removed_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     directory = with_records(tmp_path)
     log = directory.logs["flights", 0]
     piece = log.read(0, max_bytes=1000, up_to=6, min_one_batch=True)
-    directory.remove_log("flights", 0, unique_id=UUID(int=1), now_ms=1000)
+    remove_log(directory, "flights", 0, now_ms=1000)
     doomed = tmp_path / f"flights-0.{1:032x}-delete"
     assert doomed.is_dir()
     assert not (tmp_path / "flights-0").exists()
@@ -216,7 +216,7 @@ def test_a_removed_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
         log.read(0, max_bytes=1000, up_to=6, min_one_batch=True)
     assert directory.health.is_online
     with pytest.raises(UnknownTopicOrPartition):
-        directory.remove_log("flights", 0, unique_id=UUID(int=1), now_ms=1000)
+        remove_log(directory, "flights", 0, now_ms=1000)
     assert directory.deletions.take_due(now_ms=1099) == []
     due = directory.deletions.take_due(now_ms=1100)
     assert len(due) == 1
@@ -230,7 +230,7 @@ def test_a_removed_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
 
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
     directory = with_records(tmp_path)
-    directory.remove_log("flights", 0, unique_id=UUID(int=1), now_ms=1000)
+    remove_log(directory, "flights", 0, now_ms=1000)
     directory.close(clean=False)
     assert start(tmp_path).logs == {}
     assert not list(tmp_path.glob("*-delete"))
@@ -305,7 +305,7 @@ def test_a_log_made_anew_under_its_name_inherits_nothing_from_the_deleted_one(
     former.flushing.flush()
     former.advance_log_start_offset(5)
     directory.checkpoints.bring_up_to_date()
-    directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
+    remove_log(directory, "flights", 0, now_ms=2000)
     log = directory.create_log("flights", 0, OTHER_ID, SMALL)
     for name in CHECKPOINTS:
         assert "flights" not in (tmp_path / name).read_text()
@@ -321,7 +321,7 @@ def test_a_new_log_costs_no_checkpoint_where_none_of_its_name_was(tmp_path: Path
     directory = with_records(tmp_path)
     directory.checkpoints.bring_up_to_date()
     assert directory.checkpoints.begin_forgetting([("flights", 0), ("flights", 1)]) is None
-    directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
+    remove_log(directory, "flights", 0, now_ms=2000)
     assert directory.checkpoints.begin_forgetting([("flights", 1)]) is None
     forgetting = directory.checkpoints.begin_forgetting([("flights", 0)])
     assert forgetting is not None
@@ -350,7 +350,7 @@ def test_a_checkpoint_under_way_when_a_log_is_deleted_does_not_speak_of_its_succ
     directory = with_records(tmp_path)
     directory.logs["flights", 0].flushing.flush()
     waiting = directory.checkpoints.begin()
-    directory.remove_log("flights", 0, unique_id=OTHER_ID, now_ms=2000)
+    remove_log(directory, "flights", 0, now_ms=2000)
     directory.create_log("flights", 0, OTHER_ID, SMALL)
     assert waiting is not None
     waiting.run()

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from bradbury.storage.directories.log_directory import LogDirectory
+from bradbury.storage.directories.partition_directory import DELETE_SUFFIX
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log.partition_log import LogSlice, PartitionLog
 from bradbury.storage.log_config import LogConfig
@@ -19,6 +22,15 @@ def open_log(directory: str | Path, *, clean: bool = False, **rest: Any) -> Part
     }
     disk = options.pop("file_system", None) or OsFileSystem()
     return PartitionLog.open(disk, str(directory), clean=clean, **options)
+
+
+def remove_log(directory: LogDirectory, topic: str, partition: int, *, now_ms: int) -> None:
+    """What a node does with the log of a partition that is deleted."""
+    log = directory.release_log(topic, partition)
+    target = directory.retire(
+        log.directory, topic, partition, suffix=DELETE_SUFFIX, unique_id=UUID(int=1)
+    )
+    directory.deletions.schedule(target, now_ms + log.config.file_delete_delay_ms)
 
 
 def read_slice(piece: LogSlice) -> bytes:
