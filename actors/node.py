@@ -365,7 +365,7 @@ class Node:
         except (NotController, ConnectionFailed, TimeoutError):
             return False
         except KafkaError:
-            pass  # it was not in service any more
+            pass  # it was no longer in service
         return True
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""pytest fixtures for the tests of whoever uses Bradbury; pytest finds them once it is installed.
+"""pytest fixtures for tests of programs that use Bradbury; pytest finds them once it is installed.
 
     bradbury_cluster   a LocalCluster, one per test run: real brokers and sockets, no Ray
     bradbury_topic     the name of a topic that no other test has; not created yet

@@ -205,7 +205,7 @@ def _only_address() -> str:
 
 
 def ray_on_this_machine() -> str | None:
-    """The "host:port" of a Ray that runs here, whoever has started it; None: there is none."""
+    """The "host:port" of a Ray that runs here, anyone's; None: there is none."""
     with contextlib.suppress(UpError):
         return resolve_address(AUTO)
     return None

@@ -1,4 +1,4 @@
-"""The file that names a cluster that was started here: what `down`, `status` and clients go by.
+"""The file that names a cluster that was started here, for `down`, `status` and clients.
 
     $XDG_STATE_HOME/bradbury/cluster.json          namespace "bradbury"
     $XDG_STATE_HOME/bradbury/cluster-<name>.json   any other namespace
@@ -9,7 +9,7 @@ XDG_STATE_HOME is ~/.local/state by default. `bradbury up` and bradbury.up() wri
 What always holds:
     The file is replaced as a whole, so a reader sees one state or the other.
     A process is known by its id and the time it started, since ids are used again. A file whose
-    process is gone is stale: nothing is done to whoever has the id now.
+    process is gone is stale: nothing is done to the process that has the id now.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClusterState:
     bootstrap: "host:port,..." of the brokers.
     config: what it was started with, by Kafka's names.
     descendants: (pid, started) of what the process has started: an embedded Ray. Ray's agents
-        outlive a process that is killed, and are ended by whoever finds the state stale.
+        outlive a process that is killed, and are ended by the command that finds the state stale.
     """
 
     namespace: str

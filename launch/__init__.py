@@ -1,4 +1,4 @@
-"""What brings a cluster up and takes it down; stands above brokers and clients.
+"""Starting and stopping of clusters; above brokers and clients.
 
 cluster.py   a cluster on Ray: up, connect, Cluster
 actors.py    its actors by name: created, waited for, asked, stopped

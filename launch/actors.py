@@ -1,7 +1,7 @@
 """The actors of a cluster on Ray, by name: created, waited for, asked, stopped.
 
 The one place where plain classes become actors. Ray restarts a dead actor where it was pinned; each
-BrokerActor makes again what Ray has given up.
+BrokerActor creates again what Ray has given up.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def stop_actors(namespace: str) -> int:
     """Stop a cluster's actors, data brought to the disk first; returns how many there were.
 
     Brokers go first so that none of them makes its siblings again; their voters are needed by
-    nobody once the controller has stopped.
+    no client once the controller has stopped.
     """
     names = named_actors(namespace)
     handles = [handle for name in names if (handle := find_actor(name, namespace)) is not None]
@@ -219,7 +219,7 @@ def stop_actors(namespace: str) -> int:
 
 
 def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
-    """What the controller says, or who stands in for it; one hands over to the other meanwhile."""
+    """The description of the controller, or of the standby: one may just hand over to the other."""
     deadline = time.monotonic() + HAND_OVER_SECONDS
     while True:
         described: dict[str, Any] = ask(controller.describe)
@@ -240,7 +240,7 @@ def _handles(namespace: str) -> dict[str, ActorHandle[Any]]:
 
 
 def _standing_in(namespace: str) -> dict[str, Any]:
-    """What a broker says that stands in for the controller; empty if none does."""
+    """The description of a broker's standby controller; empty if none is active."""
     brokers = {
         name: handle.describe_standby
         for name, handle in _handles(namespace).items()

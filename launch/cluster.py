@@ -1,4 +1,4 @@
-"""A cluster on Ray: brought up, found, described, taken down.
+"""A cluster on Ray: started, found, described, stopped.
 
 `up` joins the Ray cluster that is given or that this process is in, else it starts an embedded
 one; it creates the named detached actors that are not there yet and waits until all of them serve.
@@ -65,14 +65,14 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A")
 PORT = 9092
 PORT_ATTEMPTS = 3
-"""How often other ports are chosen where the chosen ones were taken meanwhile."""
+"""How often other ports are chosen where another process has bound the chosen ones."""
 CANNOT_LISTEN = "cannot listen on"
 PORT_BLOCKS = 64
 """Number of blocks of PORTS_PER_NODE ports that are tried where no port is given."""
 
 
 class Cluster:
-    """A running cluster on Ray. As a context manager it is taken down at the end, data kept."""
+    """A running cluster on Ray. As a context manager it is stopped at the end, data kept."""
 
     def __init__(self, namespace: str, bootstrap_servers: str) -> None:
         self.namespace = namespace
@@ -331,7 +331,7 @@ def start(
         except BaseException as error:
             if existing is None:
                 stop_actors(namespace)
-            # Somebody else took it between our look and the broker's bind.
+            # Another process bound it between our look and the broker's bind.
             is_taken = isinstance(error, UpError) and CANNOT_LISTEN in str(error)
             if not (is_port_ours and is_taken and attempt < PORT_ATTEMPTS):
                 raise
@@ -376,9 +376,9 @@ def _ray_nodes() -> list[RayNode]:
 
 
 def _free_port(nodes: Sequence[RayNode], host: str | None, server: ServerConfig) -> int:
-    """PORT, or on a single machine the first later block of ports that nobody listens on.
+    """PORT, or on a single machine the first later block of free ports.
 
-    On many machines one port serves for all, and a taken one is an error that names the machine.
+    On many machines one port serves for all, and a port in use is an error that names the machine.
     """
     if len({node.address for node in nodes}) != 1:
         return PORT

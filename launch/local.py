@@ -36,7 +36,7 @@ logger = logging.getLogger("bradbury.local")
 
 T = TypeVar("T")
 START_SECONDS = 60.0
-# Nobody else is about to join a group in this process, so its first member need not wait for them.
+# No other process is about to join a group, so its first member need not wait.
 DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
 
 
@@ -180,7 +180,7 @@ class LocalCluster:
                 logger.warning("the controller begins again: %s", error)
 
     def _on_superseded(self) -> None:
-        """The voters did not answer in time, say: in one process nobody else takes over."""
+        """E.g. the voters did not answer in time: in one process no other controller takes over."""
         assert self.controller is not None
         self._leading = self._loop.create_task(self._lead(self.controller))
 

@@ -43,7 +43,7 @@ class GroupHost:
             self._shards[partition] = GroupShard(context, replica, self._wall_ms, self._lines)
 
     def on_resigned(self, partition: int) -> None:
-        """The node does not lead the partition any more: whoever waits is sent away."""
+        """The node no longer leads the partition: waiting requests are answered NOT_COORDINATOR."""
         self._runtime.on_resigned(partition)
         self._drop(partition)
 

@@ -1,7 +1,7 @@
-"""Work that is carried through also if whoever waits for it goes away.
+"""Work that runs to its end even if its caller is cancelled.
 
 A request is cancelled when its client hangs up. What only waits may end there; but a change that is
-half done must not, and a lock or a file must not be given up while a thread still uses it.
+half done must not, and a lock or a file must not be released while a thread still uses it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
     """What `work` gives. Raises TimeoutError.
 
     Not asyncio.wait_for, which up to Python 3.11 forgets a cancellation that comes at the same
-    moment as the answer: whoever waits for the end of the cancelled task then waits forever.
+    moment as the answer: a caller that waits for the end of the cancelled task then waits forever.
     """
     async with asyncio.timeout(seconds):
         return await work

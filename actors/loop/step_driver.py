@@ -95,7 +95,7 @@ class StepDriver:
             self.tick_when_due(step)
 
     async def run(self, sequel: Sequel) -> None:
-        """Run a sequel of steps for somebody who is none. Raises what it raises."""
+        """Run a sequel of steps for a caller that is not a step. Raises what it raises."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         Procedure(
             self.effects,
@@ -169,7 +169,7 @@ class StepDriver:
 
 
 def _reply(effect: Reply) -> None:
-    if not effect.ticket.done():  # else whoever has asked is gone
+    if not effect.ticket.done():  # else the caller is gone
         effect.ticket.set_result(effect.answer)
 
 

@@ -63,7 +63,7 @@ class StorageThreads:
         flush.complete()
 
     async def settle(self) -> None:
-        """Returns when no work of a step is under way."""
+        """Returns when no work of a step is in progress."""
         while self._working:
             await asyncio.gather(*self._working, return_exceptions=True)
 

@@ -73,7 +73,7 @@ class MetricsEndpoint:
                 writer.write(await self._answer(head))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            pass  # whoever it was does not want metrics
+            pass  # the client closed the connection
         except Exception:
             logger.exception("a scrape failed")
         finally:

@@ -89,7 +89,7 @@ class Listener:
         """Take the port (0: any free one) without accepting yet; returns it.
 
         Raises:
-            PortInUse: somebody listens there.
+            PortInUse: another process listens there.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)

@@ -36,7 +36,7 @@ _SIZE = Struct(">i")
 
 
 async def is_port_closed(host: str, port: int) -> bool:
-    """Whether the machine answers, and says that nobody listens there."""
+    """Whether the machine answers that the port is closed."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             _, writer = await asyncio.open_connection(host, port)

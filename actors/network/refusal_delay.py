@@ -1,10 +1,10 @@
-"""How long a connection stays open that asked for an API or version that is not served here.
+"""How long a connection stays open after a request for an API or version that is not served here.
 
 A client that did not look at ApiVersions takes the closed connection for a fault of the network,
 connects and asks again, thousands of times a second. So the first few of an address are closed
-at once, which whoever tries versions from above needs, and those that follow are closed later and
-later: to the client a slow peer, to us one connection a second. The address is forgotten after a
-minute without such a request.
+at once, which clients that try versions from the highest down need, and those that follow are
+closed later and later: to the client a slow peer, to us one connection a second. The address is
+forgotten after a minute without such a request.
 
 The delay is Kafka's idea for failed authentications (connection.failed.authentication.delay.ms).
 """

@@ -61,7 +61,7 @@ def plan(
     Args:
         nodes: the living Ray nodes.
         data_dir: on every node; nodes with a label use a folder of its name in it.
-        more_data_dirs: likewise, for more logs.
+        more_data_dirs: further log directories.
         host: the address to bind; None: loopback if all nodes share one address, else each its own.
         port: of the broker, its siblings take the next ones; nodes at one address are
             PORTS_PER_NODE apart. 0: any free ports.

@@ -92,7 +92,7 @@ def stop_process(pid: int, started: int, namespace: str) -> bool:
 def end_leftovers(processes: Iterable[tuple[int, int]]) -> int:
     """Kill those of (pid, started) that still run; returns how many did.
 
-    For what a killed cluster left behind: nobody else ends it, and it has nothing to save.
+    For what a killed cluster left behind: nothing else ends it, and it has nothing to save.
     """
     count = 0
     for pid, started in processes:

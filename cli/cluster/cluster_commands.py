@@ -172,7 +172,7 @@ def _differences(
 def _address_to_join(address: str | None, running: ClusterState | None) -> str:
     """The "host:port" of the Ray cluster to go to, or "local".
 
-    A Ray that happens to run here is somebody's: it is joined when that is said, or agreed to.
+    A Ray cluster that runs here may be another user's: it is joined only on request.
 
     running: what the state file says of detached actors in a Ray cluster.
     """
@@ -233,7 +233,7 @@ def _arguments(settings: dict[str, Any]) -> list[str]:
 
 
 def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
-    """Start it from this process; without `detach`, stay and take it down again."""
+    """Start it from this process; without `detach`, wait and stop it at the end."""
     import ray
 
     from ...discovery.ray_connection import join_ray

@@ -1,8 +1,8 @@
 """A limit on the copies of `bradbury rebalance` and `drain`, by Kafka's settings for it.
 
-Set before replicas move, and lifted when none moves any more: the rates of all brokers, and at each
-topic the lists of replicas that move. If the command is interrupted the limit stays, as the copies
-go on; the same command again waits for them and lifts it.
+Set before replicas move, and removed when none moves any more: the rates of all brokers, and for
+each topic the lists of replicas that move. If the command is interrupted the limit stays, as the
+copies go on; the same command again waits for them and removes it.
 Source: kafka-reassign-partitions.sh --throttle (ReassignPartitionsCommand).
 """
 

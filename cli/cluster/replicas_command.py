@@ -101,7 +101,7 @@ def _wait(admin: Admin, key: TopicPartition, wanted: tuple[int, ...]) -> tuple[i
 
 @replicas.command()
 def cancel(topic: Topic, partition: Partition, bootstrap: Bootstrap = None) -> None:
-    """Stop a reassignment: the partition stays where it was."""
+    """Cancel a reassignment: the partition keeps its replicas."""
     from ...protocol.errors import NoReassignmentInProgress
 
     with _admin(bootstrap) as admin:

@@ -68,7 +68,7 @@ def remove(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """A copy does not count any more, be it there or not."""
+    """Remove a voter, whether its broker runs or not."""
     from ...cluster.quorum.voter_change import VoterChange
 
     with running_cluster(address, namespace) as cluster:

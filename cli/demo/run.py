@@ -33,7 +33,7 @@ MOST_TEMPORARY_PATH = 39
 class DemoSettings:
     """The options of the command.
 
-    namespace: of a cluster that is up already; None: one is started, and taken down in the end.
+    namespace: of a cluster that is up already; None: one is started, and stopped at the end.
     """
 
     address: str | None = None

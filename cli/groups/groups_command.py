@@ -195,7 +195,7 @@ def remove_members(
     everyone: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Send members away that will not come back: others get their partitions at once."""
+    """Remove members that will not come back: others get their partitions at once."""
     from ...clients.admin.admin import Admin
 
     if everyone == bool(instance or member):

@@ -1,4 +1,4 @@
-"""Where a command finds the brokers: --bootstrap, or what clients go by."""
+"""Where a command finds the brokers: --bootstrap, or where clients find them."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def make_table(
     title: str | None = None,
     optional: Sequence[str] = (),
 ) -> RenderableType:
-    """The same for `width` columns, for whoever shows it himself."""
+    """The same table for `width` columns, for a caller that prints it itself."""
     from rich.console import Group
 
     cells = _cells(rows)

@@ -3,7 +3,7 @@
 Without --group every partition is read, or the one asked for; with it the partitions are shared
 with the other members, and what was printed is committed. It ends after --max records, at the
 records there were when it began (--until-end), when none has come for --timeout seconds, with
-Ctrl-C, or when nobody reads its output any more.
+Ctrl-C, or when its output is closed.
 """
 
 from __future__ import annotations

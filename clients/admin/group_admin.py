@@ -1,7 +1,7 @@
 """Groups asked and changed from outside, at whichever node coordinates them.
 
 What always holds:
-    A question is put to a group's coordinator, and put again, to whoever is it by then, while that
+    A request goes to a group's coordinator, and again to the coordinator of that time while that
     one moves or loads.
     What must not be done twice (deleting a group, sending members away) is not repeated once it
     may have been done.

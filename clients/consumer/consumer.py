@@ -79,9 +79,9 @@ class Consumer:
         fetch_max_bytes: most bytes of one answer, and about of what is fetched ahead.
         max_partition_fetch_bytes: most bytes of one partition in one answer; a larger batch comes
             nevertheless.
-        session_timeout_ms, heartbeat_interval_ms: the group gives up this member when no heartbeat
+        session_timeout_ms, heartbeat_interval_ms: the group removes this member when no heartbeat
             has come for so long; they are sent in the background.
-        max_poll_interval_ms: the member leaves when nobody has polled for so long, and joins again
+        max_poll_interval_ms: the member leaves when there was no poll for so long, and joins again
             with the next poll. Also how long a rebalance waits for its members.
         client_rack: sent to the leader of the group, whose strategy may use it, and to the
             brokers: with Kafka's rack-aware replica.selector.class they send it to a replica there.
@@ -500,7 +500,7 @@ class Consumer:
                 one a failure is logged.
 
         Returns:
-            A future for whoever wants to wait after all. It fails with what `commit` would raise.
+            A future of the commit. It fails with what `commit` would raise.
 
         Raises:
             InvalidGroupId: the consumer has no group.

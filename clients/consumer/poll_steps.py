@@ -1,4 +1,4 @@
-"""What a poll does between two waits: it sees to the group, and takes what has been fetched.
+"""What a poll does between two waits: the group's work, and taking what has been fetched.
 
 What always holds:
     A step never waits for a broker. Only a listener of the application's, which it calls, may.
@@ -57,7 +57,7 @@ class PollSteps:
         self._view = client.view
 
     def read_all_of(self, topics: Iterable[str]) -> None:
-        """Read every partition that `topics` ever have, without a group; none for no more of that.
+        """Read all partitions of `topics`, also those added later, without a group; () ends that.
 
         One that comes later is read from its beginning: none of it is older than this consumer.
         """

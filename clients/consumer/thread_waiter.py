@@ -38,7 +38,7 @@ class ThreadWaiter:
         self._client.io.call_soon(self._fetcher.notify)  # takes no lock here: signal handlers may
 
     def forget_wakeup(self) -> None:
-        """A `wakeup` that no call has met yet counts no more."""
+        """Drop a `wakeup` that no call has met yet."""
         self._woken = False
 
     def raise_if_woken(self) -> None:

@@ -6,7 +6,7 @@ What always holds:
     A worker whose call failed gets nothing more before its process is another one: one that is
     still there is ended. Ray starts it again, and it then is a new worker.
     Workers are their member's: they end with it, so that a member that is restarted does not find
-    its successors' work behind what nobody waits for.
+    its successors' work behind work whose result is no longer needed.
 
     Ray's own threads only note what has happened; this pool's thread acts on it. A call of Ray in
     one of its threads may wait for that very thread.

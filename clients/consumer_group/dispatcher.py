@@ -3,7 +3,7 @@
 What always holds:
     A worker has at most `max_in_flight` batches: one it works on, the others at hand.
     Of a lane at most one batch is with a worker at a time, and lanes are first in, first out: so
-    records of one key, or of one partition, are processed in order whoever processes them.
+    records of one key, or of one partition, are processed in order, by whichever worker.
     A lane has one worker as its home for as long as that worker is there, so what a worker keeps
     in memory of a key stays true; when workers come and go as few lanes move as keep them even.
     What a worker had when it died goes to others before everything else, and counts as an attempt
@@ -118,7 +118,7 @@ class Dispatcher:
             self._queues.setdefault(batch.lane, deque()).appendleft(batch)
 
     def discard(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
-        """Take out what waits and is not wanted any more."""
+        """Remove queued batches that are no longer needed."""
         taken = []
         for queue in (self._free, *self._queues.values()):
             kept = [batch for batch in queue if not unwanted(batch)]

@@ -39,8 +39,8 @@ class WorkerDied(Exception):
 class BatchFailed(Exception):
     """The function raised for a batch, or workers died of it; `__cause__` is what was raised.
 
-    spans: the offsets of the batch, by partition. table: its rows. It is not committed; whoever
-    goes on iterating past this error says that the batch is dealt with.
+    spans: the offsets of the batch, by partition. table: its rows. It is not committed;
+    iterating past this error marks the batch as handled.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ class ConsumerGroup:
     ) -> Results:
         """Call `fn` with every batch, and iterate what it returns, in no order of batches.
 
-        A batch is committed when its result was dealt with: when the loop asks for the next one.
+        A batch is committed when its result was handled: when the loop asks for the next one.
 
         Args:
             fn: a function, or a class: made once in each actor that processes, then called.
@@ -182,7 +182,7 @@ class ConsumerGroup:
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         stop_at_end: bool = False,
     ) -> Run:
-        """As `map`, for a function whose results nobody wants: a batch is done when it returns.
+        """As `map`, without results: a batch is done when the function returns.
 
         It goes on without this process doing anything; `wait` for its end, and for errors.
         """
@@ -389,7 +389,7 @@ def _alive(group: weakref.ref[ConsumerGroup]) -> ConsumerGroup:
 
 
 class Run:
-    """A group at work, see ConsumerGroup.for_each."""
+    """A running group, see ConsumerGroup.for_each."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
@@ -398,7 +398,7 @@ class Run:
         """Return when the group was stopped or, with stop_at_end, has reached the end.
 
         Raises:
-            BatchFailed: a batch failed. Waiting again says that it is dealt with, and commits it.
+            BatchFailed: a batch failed. Waiting again marks it as handled, and commits it.
             TimeoutError: not within `timeout_s`.
             KafkaError, ConnectionFailed: a member cannot go on.
         """

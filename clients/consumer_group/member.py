@@ -86,7 +86,7 @@ class MemberProcess:
         Args:
             life: of which the others speak; a new one has nothing of that.
             known: results that the caller has.
-            done: results that the caller has dealt with.
+            done: results that the caller has handled.
             version: of what it knows.
             timeout_s: how long to wait for something else.
         """
@@ -97,7 +97,7 @@ class MemberProcess:
 
     @ray.method(concurrency_group="control")
     def acknowledge(self, life: str, numbers: list[int]) -> None:
-        """These results were dealt with. Those of a former life are not known any more."""
+        """These results were handled. Those of an earlier process of this member are unknown."""
         if life == self._life:
             self._work.acknowledge(numbers)
 
@@ -155,7 +155,7 @@ class MemberProcess:
 
     @ray.method(concurrency_group="control")
     def resize(self, workers: int) -> None:
-        """How many workers this member has. No rebalance comes of it."""
+        """Change the number of workers, without a rebalance."""
         self._work.resize(workers)
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
@@ -289,7 +289,7 @@ class MemberProcess:
 
     def _accept(self, consumer: Consumer, batches: list[Batch]) -> None:
         if self._stopping.is_set():
-            return  # read, and left to whoever has the partition next
+            return  # read, and left to the partition's next owner
         if self._config.commits_first:
             self._commit_first(consumer, batches)
         else:
@@ -405,7 +405,7 @@ class MemberProcess:
 
 
 def _undisturbed(call: Callable[[], T]) -> T:
-    """A wake-up that was under way already ends the first try."""
+    """A wakeup that was in progress already ends the first try."""
     while True:
         try:
             return call()

@@ -4,7 +4,7 @@ What always holds:
     A member has a name of its own in the group (`<prefix>-<number>`), whatever actor it is: the
     actor that Ray restarts, or one that is made because Ray has given up, goes on as the same
     static member.
-    A member that does not come back within `grace_s` of its death is sent away from the group, so
+    A member that does not come back within `grace_s` of its death is removed from the group, so
     that the others get its partitions before its session ends. When it comes back it joins again.
 
 Ray reports a death by failing the call that waits in the actor for its end.
@@ -106,7 +106,7 @@ class Members:
         return late
 
     def close(self) -> None:
-        """Watch no more, and end what is left, at once.
+        """Stop watching, and end the remaining members at once.
 
         At the end of the interpreter Ray may be gone, and would be started by any call.
         """

@@ -3,11 +3,11 @@
 What always holds:
     The commit point of a partition is its lowest unfinished offset, or, when nothing is unfinished,
     the offset that is read next. It never moves back while the partition is held.
-    A span that is finished after its partition was given up changes nothing.
+    A span that is finished after its partition was revoked changes nothing.
 
-A partition that is given up in a rebalance is *suspended*, since it often comes straight back:
-processing of it goes on, and if nobody committed anything meanwhile, so does its progress. If
-somebody has, or it went elsewhere, what is unfinished is forgotten here and done there.
+A partition that is revoked in a rebalance is *suspended*, since it often comes straight back:
+processing of it goes on, and if no member committed anything meanwhile, so does its progress. If
+one has, or another member got it, what is unfinished is dropped here and done there.
 
 Pure: no clock, no actor.
 """

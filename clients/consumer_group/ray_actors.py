@@ -9,7 +9,7 @@ What always holds:
     thread that its client is for. Only `wakeup`, which ends the one that runs, and `metrics` go
     past the calls that wait: a poll without a time-out waits for records, and those behind it too.
     Fetching, heartbeats and sending go on between calls, on the client's own thread, so an actor
-    that nobody calls for a while stays in its group until max_poll_interval_ms.
+    that is not called for a while stays in its group until max_poll_interval_ms.
     An actor that Ray restarts begins as its constructor says: a consumer of a group goes on at the
     committed offsets; what `subscribe`, `assign`, `seek` and `pause` have said since is forgotten.
     A call that was running is not repeated (max_task_retries=0): a poll that was lost with its

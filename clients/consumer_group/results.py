@@ -4,7 +4,7 @@
         store(result)
 
 What always holds:
-    A result counts as dealt with when the next one is asked for, and only then is its batch
+    A result counts as handled when the next one is asked for, and only then is its batch
     committed (at least once): what is lost between a member and the loop is processed again.
     Of a member that was restarted, nothing from before is handed out any more.
     Results of one member come in the order in which they were ready.

@@ -2,10 +2,10 @@
 
 What always holds:
     Nothing is finished before its function has returned and, where results are handed out, before
-    the result was acknowledged by whoever took it. With at-most-once it is finished when it is
+    the result was acknowledged by its taker. With at-most-once it is finished when it is
     committed, and then processed once at most: what a worker has when it dies is not given again.
     What is open is bounded: `has_room` says when to poll for more.
-    A result that was handed out is handed out again, to whoever does not know of it, until it is
+    A result that was handed out is handed out again, to a caller that does not know it, until it is
     acknowledged: an answer that was lost on its way loses nothing.
 
 Everything is guarded by one condition, which is notified of every change.
@@ -137,7 +137,7 @@ class Work:
             batches = slots if self._config.order is None else max(slots, 2 * self._config.lanes)
             done = [*self._results]
             if self._config.function is not None:
-                done += self._handed.values()  # else whoever polled has them
+                done += self._handed.values()  # else the caller of poll has them
             rows = self._dispatcher.rows() + sum(entry.rows for entry in done)
             count = self._dispatcher.waiting() + self._dispatcher.in_flight() + len(done)
             return rows < slots * self._config.batch_records and count < batches
@@ -197,7 +197,7 @@ class Work:
         """Start nothing more of these partitions, and wait until what was started is finished."""
         with self.changed:
             if self._config.commits_first:
-                return True  # what is committed is ours whoever has the partition
+                return True  # the commits are this group's, whichever member has the partition
             self._dispatcher.hold(keys)
             if self._draining:
                 return not self._dispatcher.in_flight(keys)
@@ -216,7 +216,7 @@ class Work:
             return not self._dispatcher.in_flight() and not self._dispatcher.waiting()
 
     def suspend(self, keys: Iterable[TopicPartition]) -> None:
-        """They are given up. What is in flight goes on, and nothing of it is committed for now."""
+        """They are revoked. What is in flight goes on, and nothing of it is committed for now."""
         with self.changed:
             keys = list(keys)
             self._dispatcher.hold(keys)
@@ -249,7 +249,7 @@ class Work:
             self._notify()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Nothing more comes of this member."""
+        """The member has ended."""
         with self.changed:
             self.failure = self.failure or failure
             self.ended = True

@@ -68,7 +68,7 @@ class _Failure:
         return any(state.generation == generation for state, generation in self.concerned)
 
     def ask_again(self, at: float) -> None:
-        """Raise it again in a later poll, as Java's consumer does, if nobody seeks until then."""
+        """Raise it again in a later poll, as Java's consumer does, unless there was a seek."""
         for state, generation in self.concerned:
             if state.generation == generation:
                 state.retry_at = at
@@ -90,7 +90,7 @@ class Fetcher:
         self._find_positions = find_positions
         self._states: dict[TopicPartition, FetchState] = {}
         self._completed: deque[FetchedRecords] = deque()
-        self._errors: deque[_Failure] = deque(maxlen=100)  # nobody may poll for a while
+        self._errors: deque[_Failure] = deque(maxlen=100)  # there may be no poll for a while
         self._busy: set[tuple[Address, str]] = set()
         self._finding = False
         self._find_at = 0.0

@@ -77,8 +77,8 @@ def withhold_owned(
 ) -> Assignment:
     """The part of `assignment` that can be had now: nothing that another member still reads.
 
-    What is withheld is nobody's until its owner has given it up and joined again, which begins the
-    rebalance that gives it away.
+    What is withheld has no owner until the old one has given it up and joined again, which begins
+    the rebalance that assigns it.
     """
     owners: dict[TopicPartition, set[str]] = {}
     for member in members:

@@ -101,7 +101,7 @@ class Coordinator:
         return join is not None and not join.done() and joining is not None and joining.is_sent
 
     def needs_attention(self) -> bool:
-        """Whether a poll that waits for records should see to the group instead."""
+        """Whether a poll that waits for records has work to do for the group."""
         if self._join is not None:
             return self._join.done()
         return self.rejoin_needed or self._failure is not None

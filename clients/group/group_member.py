@@ -7,7 +7,7 @@
 What always holds:
     No step waits: a poll that runs out of time goes on with the next one. Only a listener's own
     calls do.
-    While a commit before a revocation is under way nothing is handed out, so what is committed is
+    While a commit before a revocation is in flight nothing is handed out, so what is committed is
     what was handed out. It is given up after `max_poll_interval_ms`.
     In an eager group nothing is read during a rebalance. In a cooperative one what is kept is read
     all the time, and what moves is committed and revoked before this member joins again.

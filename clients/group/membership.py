@@ -47,7 +47,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """What says who a consumer is, to whoever commits on its behalf (KIP-447)."""
+    """The identity of a consumer in its group, for commits on its behalf (KIP-447)."""
 
     group_id: str
     generation: int

@@ -31,7 +31,7 @@ class Standing(Protocol):
         ...
 
     def forget(self) -> None:
-        """It is not the coordinator any more."""
+        """It is no longer the coordinator."""
         ...
 
     def request_rejoin(self, reason: str) -> None:
@@ -39,7 +39,7 @@ class Standing(Protocol):
         ...
 
     def reset(self, *, keep_member_id: bool = False) -> None:
-        """The member has no generation any more."""
+        """The member is no longer in a generation."""
         ...
 
     def on_lost(self, *, keep_member_id: bool = False) -> None:
@@ -55,5 +55,5 @@ class Standing(Protocol):
         ...
 
     def leave_group(self, member_id: str, reason: str) -> Steps[None]:
-        """LeaveGroup, once, whatever comes of it."""
+        """LeaveGroup, once, whatever the answer."""
         ...

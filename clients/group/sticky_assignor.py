@@ -1,7 +1,7 @@
 """The sticky strategies: as even as can be, and moving as little as that allows.
 
 What always holds, for any members:
-    Each partition that somebody subscribes to has one owner.
+    Each partition of a subscribed topic has one owner.
     No member could be given a partition of a member that has two or more partitions more than it.
     Where all subscribe to the same topics, no even assignment moves fewer partitions.
 
@@ -39,7 +39,7 @@ Claims = Mapping[str, tuple[Iterable[TopicPartition], int]]
 
 
 class StickyAssignor(Assignor):
-    """Eager: everybody gives up everything, and gets back most of it."""
+    """Eager: all members give up everything, and get back most of it."""
 
     name = "sticky"
 
@@ -161,7 +161,7 @@ def _assign_unlike(
     partition_counts: Mapping[str, int],
     kept: Mapping[TopicPartition, str],
 ) -> Assignment:
-    """Start from what was, give what is free to whoever has least, then even out topic by topic.
+    """Start from what was, give free partitions to the smallest owners, then balance each topic.
 
     Each step of evening out takes a partition to a member with at least two fewer, which lowers the
     sum of squares of the loads: it ends.

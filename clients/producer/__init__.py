@@ -3,5 +3,5 @@
 producer, async_producer                      what users call
 accumulator, producer_columns, producer_batch   records become batches
 partition_queue, sender, produce_request      batches go to their leaders, in order, once
-deliveries, producer_end, producer_metrics    what becomes of them
+deliveries, producer_end, producer_metrics    their outcomes
 """

@@ -1,15 +1,15 @@
 """Records between the caller and the sender: collected, partitioned, encoded, in bounded memory.
 
 What always holds:
-    At most `buffer_memory` bytes of keys, values and headers are held at a time; who wants more
-    waits. A record, or a piece of a table, larger than that goes in when nothing else is held.
+    At most `buffer_memory` bytes of keys, values and headers are held at a time; a caller that
+    needs more waits. A record, or a piece of a table, larger than that goes in when nothing else is held.
     Records of one topic are encoded one run after another, under the topic's lock, and handed to
     the sender in that order: what one thread sends to a partition stays in order.
     The sender's thread never waits for that lock, or a caller that waits for memory would stop the
     thread that frees it.
 
-Whoever fills a run encodes it, so a fast caller pays for its own encoding and is slowed by it;
-what lingers is encoded by the sender.
+The thread that fills a run encodes it, so a fast caller pays for its own encoding; what lingers is
+encoded by the sender.
 
 Not here: sending, retries (sender, partition_queue).
 """
@@ -247,7 +247,7 @@ class Accumulator:
             metrics.buffer_wait_s += time.monotonic() - began
 
     def no_room(self, size: int) -> RequestTimedOut:
-        """What whoever has waited for it in vain raises."""
+        """The error of a caller that has waited for room in vain."""
         self._metrics.exhausted.record(1, time.monotonic())
         return RequestTimedOut(
             f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "

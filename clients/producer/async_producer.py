@@ -284,7 +284,7 @@ class _LoopAccumulator(Accumulator):
             super().hold_locked(size)
 
     def is_behind(self, topic: str) -> bool:
-        """Whether two batches have been collected that nobody has begun to encode."""
+        """Whether two batches have been collected that are not being encoded yet."""
         if topic not in self._asked:
             return False
         run = self.topics[topic].run

@@ -1,4 +1,4 @@
-"""What becomes of records: the futures of `send`, and the one future of `send_batch`.
+"""Outcomes of records: the futures of `send`, and the one future of `send_batch`.
 
 What always holds:
     A future of `send` is two words: its run, shared by all records flushed together, and its row.
@@ -173,7 +173,7 @@ class RecordFuture(AwaitableFuture[RecordMetadata]):
     """Where one sent record will be.
 
     It is a concurrent.futures.Future, but has the two words of its own only: what the base class
-    keeps is made when somebody looks for it, as concurrent.futures.wait does.
+    keeps is made when it is looked up, as concurrent.futures.wait does.
     """
 
     __slots__ = ("_row", "_run")

@@ -44,7 +44,7 @@ class PartitionQueue:
     """All soft state: it ends with the producer.
 
     identity: whose sequences these are; None before the first batch and when epochs have run out.
-    gap: a batch that had a sequence was given up, so the broker may refuse all later sequences.
+    gap: a batch that had a sequence has failed, so the broker may refuse all later sequences.
     """
 
     topic: str
@@ -108,7 +108,7 @@ class PartitionQueue:
         self.gap = True
 
     def on_failed(self, batch: ProducerBatch) -> None:
-        """It is given up, in flight or not."""
+        """It has failed, in flight or not."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
         else:
@@ -131,7 +131,7 @@ class PartitionQueue:
             self._put_back(part)
 
     def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether every batch before it has its outcome, so that it stands for itself."""
+        """Whether every batch before it has its outcome."""
         others = [*self.in_flight, *self.ready]
         return all(other.order >= batch.order for other in others)
 

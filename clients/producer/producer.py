@@ -7,7 +7,7 @@
 What always holds:
     Records that one thread sends to one partition are appended in that order, once each
     (idempotent, the default), through lost connections and restarted brokers.
-    Every future ends: with where the record is, or with why it was given up and whether it may be
+    Every future ends: with the record's offset, or with why it failed and whether it may be
     there nevertheless.
 
 Not here: transactions.
@@ -63,8 +63,8 @@ class Producer:
         compression_type: none, gzip, snappy, lz4 or zstd.
         partitioner: "murmur2", as Java and kafka-python place keys; or your own
             (key, number of partitions) -> partition, called once a record.
-        delivery_timeout_ms: from `send` until a record is given up. It bounds the retries.
-        request_timeout_ms: without an answer for so long a connection is given up.
+        delivery_timeout_ms: from `send` until a record fails. It bounds the retries.
+        request_timeout_ms: without an answer for so long a connection is closed.
         max_in_flight: open requests per connection; at most 5 when idempotent.
         allow_auto_create_topics: whether sending to a topic that is not there may create it, where
             the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name

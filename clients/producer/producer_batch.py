@@ -1,4 +1,4 @@
-"""One encoded record batch on its way, and those who wait for its outcome."""
+"""One encoded record batch in flight, and the futures of its outcome."""
 
 from __future__ import annotations
 

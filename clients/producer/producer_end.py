@@ -1,7 +1,7 @@
-"""What becomes of records whose producer is not closed: they are sent nevertheless.
+"""Records whose producer is not closed: they are sent nevertheless.
 
 What always holds:
-    A producer that is dropped takes no record with it: what it was sent is delivered, or given up
+    A producer that is dropped loses no record: what it was sent is delivered, or fails
     after `delivery_timeout_ms`, and then its thread ends. So a future outlives its producer.
     When the interpreter ends, what is still open is waited for, EXIT_SECONDS for all producers
     together; what is not acknowledged by then is counted in a warning.
@@ -44,7 +44,7 @@ def unwatch(sender: Sender) -> None:
 
 
 def on_dropped(sender: Sender) -> None:
-    """Nobody has the producer any more. On any thread, amid anything: it waits for no broker."""
+    """The producer was dropped. On any thread, at any time: it waits for no broker."""
     if sender not in _live:
         return  # closed; or this is a forked process, in which the sender has no thread
     if sender.is_idle():

@@ -56,7 +56,7 @@ class ProducerMetrics:
         self._per_request = Average("records-per-request", highest=False)
 
     def on_send(self, batches: Collection[ProducerBatch], now: float) -> None:
-        """One request is on its way."""
+        """One request was sent."""
         records = 0
         for batch in batches:
             count, size = batch.record_count, len(batch.data)

@@ -1,4 +1,4 @@
-"""What every client stands on: sockets and the thread that serves them, the view of the cluster.
+"""The base of every client: sockets and the thread that serves them, the view of the cluster.
 
 bootstrap, connection, io_thread, cluster_client, metadata    from an address to an answer
 list_offsets, coordinator_lookup                              questions that several clients ask

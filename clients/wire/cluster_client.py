@@ -124,7 +124,7 @@ class ClusterClient:
         self._close_connections(None)  # those that the failures above have begun
 
     def drop(self) -> None:
-        """Close without waiting: nobody has the client any more. From any thread, amid anything."""
+        """Close without waiting, when the client was dropped. From any thread, at any time."""
         if self.io.has_begun:
             self.io.call_soon(self.close)
         else:
@@ -239,7 +239,7 @@ class ClusterClient:
         self._wanted.discard(topic)
 
     def refresh(self) -> Future[ClusterView]:
-        """Ask for the wanted topics again. Calls while one is under way share its answer."""
+        """Ask for the wanted topics again. Calls while one is in flight share its answer."""
         wanted = None if self._all_wanted else frozenset(self._wanted)
         if self._refreshing is not None and _is_part(wanted, self._refreshing[0]):
             return self._refreshing[1]
@@ -294,7 +294,7 @@ class ClusterClient:
             yield self.config.retry_backoff_ms / 1000
 
     def _or_let_create(self) -> str:
-        """What makes topics as they are named, for whoever wants that."""
+        """The request that creates topics as they are named, where that is allowed."""
         match self.config.allow_auto_create_topics:
             case None:
                 return ""

@@ -34,7 +34,7 @@ Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 
 class ProducerRecord(NamedTuple):
-    """One record on its way, as `Producer.send` was given it."""
+    """One record, as `Producer.send` was given it."""
 
     topic: str
     value: Content = None
@@ -56,7 +56,7 @@ class ProducerInterceptor:
         return table
 
     def on_acknowledgement(self, metadata: BatchMetadata, error: Exception | None) -> None:
-        """Called when records are acknowledged, or given up because of `error`; before the futures.
+        """Called when records are acknowledged, or have failed with `error`; before the futures.
 
         Once a record batch, on the client's own thread, which sends nothing meanwhile; and by
         `send` and `send_batch` where they raise.

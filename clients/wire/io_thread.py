@@ -82,7 +82,7 @@ class IoThread:
             try:
                 self._wake_sender.send(b"\0")
             except OSError:
-                pass  # full: it will wake anyway; closed: nobody is left to run it
+                pass  # full: it will wake anyway; closed: the thread has ended
 
     def spawn(self, steps: Steps[T]) -> AwaitableFuture[T]:
         """Run `steps` on the thread; their return value is the future's result.

@@ -1,6 +1,6 @@
 """Has the compiled column kernels loaded in the background, once a process handles many records.
 
-No poll or send should stand still for it: until they are there all goes on plainly. How many are
+No poll or send should wait for it: until they are loaded the plain code runs. How many are
 many decides protocol/kernel_loading.
 """
 

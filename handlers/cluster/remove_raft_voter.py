@@ -1,6 +1,6 @@
 """RemoveRaftVoter (API key 81, KIP-853): one directory less that votes on the metadata.
 
-A voter whose disk was replaced is no broker's any more: its directory alone says who it is.
+A voter whose disk was replaced belongs to no broker: its directory id alone identifies it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def shard_of(group_id: str, context: RequestContext) -> GroupShard:
 
     Raises:
         NotCoordinator: it is another node; the client looks it up again.
-        CoordinatorLoadInProgress: it is this node, in a moment; the client comes again.
+        CoordinatorLoadInProgress: it is this node, in a moment; the client asks again.
     """
     groups = context.node.groups
     if groups is None:

@@ -1,4 +1,4 @@
-"""What the asker may do, as a bit field: bit n stands for AclOperation n (KIP-430).
+"""The client's authorized operations as a bit field: bit n is AclOperation n (KIP-430).
 
 Without an authorizer everyone may do everything that there is to do with a resource.
 Source: apache/kafka server-common/.../AclEntry.supportedOperations.

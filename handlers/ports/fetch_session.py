@@ -167,7 +167,7 @@ class FetchSessionCache:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def resume(self, session_id: int, epoch: int, *, api_version: int, now_ms: int) -> FetchSession:
-        """The session of an incremental request, its epoch one further.
+        """The session of an incremental request, with its next epoch.
 
         Raises:
             FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError.

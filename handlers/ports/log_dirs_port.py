@@ -13,7 +13,7 @@ class LogInDir(NamedTuple):
     size: int
     offset_lag: int
     is_future: bool
-    """It is to take the place of the partition's log in another directory."""
+    """It is to replace the partition's log in another directory."""
 
 
 class LogDirState(NamedTuple):
@@ -34,7 +34,7 @@ class LogDirs(Protocol):
     async def move(self, topic: str, partition: int, path: str) -> None:
         """Begin to move a replica to the directory `path`; it is served all the time.
 
-        Moving it to where it is ends a move that is under way.
+        Moving it to where it is cancels a move in progress.
 
         Raises:
             LogDirNotFound, KafkaStorageError: no such directory; it is offline.

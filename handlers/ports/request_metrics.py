@@ -1,4 +1,4 @@
-"""What one node counts of its requests: plain integers, made into metrics when somebody asks.
+"""What one node counts of its requests: plain integers, made into metrics at a scrape.
 
 A request leaves its marks in three steps: dispatch says which API it is of, the connection says
 when it came, was handled, was ready and was sent, and dispatch counts the error codes of its
@@ -72,7 +72,7 @@ class ApiMetrics:
 
 
 class RequestTrace:
-    """One request on its way. Times are seconds of the connection's monotonic clock."""
+    """One request in progress. Times are seconds of the connection's monotonic clock."""
 
     __slots__ = (
         "api",

@@ -6,7 +6,7 @@ parked on (bytes still missing, deadline) and read again when woken.
 Without a session every partition of the request is read and answered. In a session (KIP-227, from
 version 7) only those that may have changed are read, and only those that did are answered.
 
-Whoever drives one calls `finish` if it is ready; else `park`, and when that has woken it, or its
+The driver of one calls `finish` if it is ready; else `park`, and when that has woken it, or its
 time is up, `resume`, until one of them says that it is ready.
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
 """
@@ -45,7 +45,7 @@ from .fetch_reading import (
 class ParkedFetch:
     """A byte countdown that the partitions of one fetch share; see replication.replica.FetchWaiter.
 
-    `wake` is called when there may be enough; it calls nobody back.
+    `wake` is called when there may be enough; it makes no calls itself.
     """
 
     __slots__ = ("_missing", "_wake")

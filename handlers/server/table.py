@@ -1,6 +1,6 @@
 """Every API this broker speaks, by its key.
 
-What an API is stands in its handler's file. ApiVersions is derived from this table, so a version
+What an API is, is in its handler's file. ApiVersions is derived from this table, so a version
 is advertised exactly when it is served.
 """
 

@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
         return ranges_between(self._still_there(reader, start, end), end)
 
     def _still_there(self, reader: OffsetReader, start: Offsets, end: Offsets) -> Offsets:
-        """`start`, where it is not in the log any more moved up to its beginning."""
+        """`start`, moved up to the log's beginning where it is no longer in the log."""
         first = reader.earliest(start)
         for key, offset in start.items():
             if offset > end[key]:

@@ -81,7 +81,7 @@ class FetchOptions:
     """Kafka's consumer settings that have an effect here, under their own names.
 
     More bytes a request than Kafka's consumer asks for: a task reads one long range and has nothing
-    else to do, so fewer round trips cost nobody anything.
+    else to do, so fewer round trips cost nothing.
     """
 
     max_partition_fetch_bytes: int = 4 * 1024 * 1024

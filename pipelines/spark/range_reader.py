@@ -4,7 +4,7 @@
         for decoded in reader.read(ranges): ...
 
 What always holds:
-    At most BUFFER_BYTES of answers wait to be decoded; one request is on its way meanwhile.
+    At most BUFFER_BYTES of answers wait to be decoded; one request is in flight meanwhile.
     A gap inside a range (compacted records, transaction markers) is normal. Data loss is only what
     the log says: its start is above what is read next, or its end below the range's.
     A lost connection or a moved leader is retried until `poll_timeout_ms` pass without progress.
@@ -198,7 +198,7 @@ class RangeReader:
     def _ask(
         self, source: PartitionRange, position: int, max_bytes: int
     ) -> Steps[PartitionData | None]:
-        """The partition's part of one answer; None if nobody leads it now."""
+        """The partition's part of one answer; None if it has no leader now."""
         view = self._client.view.partition(source.topic, source.partition)
         leader = self._client.view.leader(source.topic, source.partition)
         if leader is None:
@@ -249,7 +249,7 @@ class RangeReader:
     def _give_up(
         self, source: PartitionRange, position: int, reason: BaseException | None
     ) -> Steps[None]:
-        """No progress for the whole time: an end that does not exist, or nobody who answers."""
+        """No progress for the whole time: an end that does not exist, or no broker that answers."""
         if reason is None:
             _, last = yield from self._bounds(source)
             if last < source.end:

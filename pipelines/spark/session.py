@@ -7,7 +7,7 @@ What always holds:
     The source is registered with the session, so that it is there from a checkout too, where
     Spark's own discovery of `pyspark_bradbury` does not see it.
     The session knows where the cluster is: options need no `kafka.bootstrap.servers`.
-    This process's environment is as before when a session stands.
+    This process's environment is as before once a session exists.
 
 Why each setting: docs/spark.md.
 """
@@ -99,7 +99,7 @@ def spark(
 
     Args:
         executor_cores: tasks an executor runs at a time; that many CPUs of Ray's books. How many
-            tasks a shuffle has goes by all cores together.
+            tasks a shuffle has depends on all cores together.
         executor_memory: of each executor, at least 450m. A Python worker has 150 MB beside it.
         placement_group: of Ray, whose bundles the executors take one after the other; without it
             Ray places them.
@@ -221,7 +221,7 @@ def _quieten_replacement(session: SparkSession) -> None:
 
 
 def known_bootstrap(bootstrap: str | None, namespace: str | None = None) -> str | None:
-    """Where the cluster is, or None if nobody says yet: then an option has to."""
+    """Where the cluster is, or None if that is not known yet: then an option has to say it."""
     try:
         return ",".join(str(one) for one in find_bootstrap(bootstrap, namespace=namespace))
     except ConnectionFailed:

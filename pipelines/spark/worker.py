@@ -1,4 +1,4 @@
-"""What lives as long as a Python worker of Spark: clients, and a heap the collector leaves alone.
+"""Objects kept for the life of a Python worker of Spark: clients, and a frozen heap.
 
 What always holds:
     One client for each configuration and process. Spark reuses its workers for many tasks and

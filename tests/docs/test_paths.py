@@ -84,7 +84,9 @@ def test_functions_are_in_the_files_that_the_architecture_names_for_them() -> No
     wrong = [
         f"{path}: {name}"
         for path, name in places
-        if not re.search(rf"^\s*(?:async )?(?:def|class) {name}\b", (ROOT / path).read_text(), re.M)
+        if not re.search(
+            rf"^\s*(?:async )?(?:def|class) {name}\b", (ROOT / path).read_text(), re.MULTILINE
+        )
     ]
     assert wrong == []
 

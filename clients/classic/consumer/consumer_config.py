@@ -53,7 +53,7 @@ class ConsumerConfig:
         group_id: whose members share the partitions and the committed offsets.
         consumer_id: the beginning of this member's client ids, which order the members.
         bootstrap: "host:port,..."; None: BRADBURY_BOOTSTRAP, or the Ray cluster this runs in.
-        socket_timeout_ms: without an answer for so long a connection is given up.
+        socket_timeout_ms: without an answer for so long a connection is closed.
         fetch_size: most bytes of a partition in one answer; a larger message comes nevertheless.
         queued_chunks_max: how many times `fetch_size` bytes a stream may hold in advance.
         auto_commit, auto_commit_interval_ms: store what was handed out; also before a rebalance

@@ -11,7 +11,7 @@ What always holds:
     the first ones. Where there are more streams than partitions, the last ones stay idle.
     Any change (a stream, a partition, for filters a topic) rebalances all members.
 
-One background thread per connector sees to the members whose iterators are elsewhere. A connector
+One background thread per connector polls for the members whose iterators are idle. A connector
 that is dropped together with its streams ends without a commit.
 
 Not here: what a stream hands out (kafka_stream), assignment (assignors, coordinator).

@@ -126,7 +126,7 @@ class KafkaStream(Generic[T]):
         self._ending = True
         self._turns.enter()
         try:
-            if self._turns.depth == 1:  # else: in a signal's handler, amid the iterator's own turn
+            if self._turns.depth == 1:  # else: a signal handler, within the iterator's turn
                 self._end()
         finally:
             self._turns.leave()

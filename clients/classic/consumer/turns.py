@@ -1,4 +1,4 @@
-"""A lock that is handed on in turn: whoever leaves and comes again is behind who waits already.
+"""A fair lock: a thread that releases it and acquires it again waits behind those that wait.
 
 A plain lock is not: a thread that takes it again and again, as an iterator does for each message,
 may keep the others out for good.
@@ -12,7 +12,7 @@ import threading
 class Turns:
     """One waits at the door, the others in front of it; who leaves the room goes to their end.
 
-    Both locks are reentrant, because the handler of a signal may run amid its own thread's turn;
+    Both locks are reentrant, because the handler of a signal may run within its own thread's turn;
     `depth` then is 2.
     """
 
@@ -27,7 +27,7 @@ class Turns:
         self.depth += 1
 
     def try_enter(self) -> bool:
-        """Whether nobody was in, and nobody waited."""
+        """Whether no thread held it, and none waited."""
         if not self._door.acquire(blocking=False):
             return False
         try:

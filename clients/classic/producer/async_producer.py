@@ -62,7 +62,7 @@ class AsyncProducer(Generic[T]):
 
     @property
     def failed_count(self) -> int:
-        """Messages of batches that were given up; some may be in the log nevertheless."""
+        """Messages of batches that failed; some may be in the log nevertheless."""
         return self._sender.failed_count
 
     def send(self, item: QueueItem[T]) -> None:

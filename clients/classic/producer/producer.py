@@ -110,7 +110,7 @@ class Producer(Generic[K, T]):
 
     @property
     def failed_count(self) -> int:
-        """Messages of the queue that were given up; some may be in the log nevertheless."""
+        """Messages of the queue that failed; some may be in the log nevertheless."""
         return 0 if self._async is None else self._async.failed_count
 
     def send(self, data: ProducerData[K, T] | Iterable[ProducerData[K, T]]) -> None:
