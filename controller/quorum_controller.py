@@ -167,8 +167,7 @@ class QuorumController:
     def start(self, ticket: Any, now: Instant) -> None:
         """Answered when active. Retries for ever what can come right by itself: absent voters.
 
-        May be called again once it was superseded; it then begins anew, in a newer epoch. Refused
-        with Superseded: a newer controller was faster.
+        May be called again once superseded: it begins anew, in a newer epoch. Refuses Superseded.
         """
         del now
         self.stop("it begins anew")
