@@ -2,7 +2,8 @@
 
 What always holds:
     At most `buffer_memory` bytes of keys, values and headers are held at a time; a caller that
-    needs more waits. A record, or a piece of a table, larger than that goes in when nothing else is held.
+    needs more waits. A record, or a piece of a table, larger than that goes in when nothing else
+    is held.
     Records of one topic are encoded one run after another, under the topic's lock, and handed to
     the sender in that order: what one thread sends to a partition stays in order.
     The sender's thread never waits for that lock, or a caller that waits for memory would stop the
