@@ -1,0 +1,530 @@
+"""The transactional ids of one partition of `__transaction_state`.
+
+    InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> Append(record), or a Reply at once
+    Append, once committed --on_committed--> the record counts, Reply; after PREPARE_* SendMarkers
+    SendMarkers, when all are written --on_markers_written--> Append(COMPLETE_*)
+
+One transition of an id at a time: while a record of it is on its way, or its markers are, others
+are refused with CONCURRENT_TRANSACTIONS, and clients try again. EndTxn is answered as soon as the
+decision is in the log: whoever coordinates next finds it there and writes the markers.
+
+An open transaction is aborted when it is older than its timeout, and when another producer begins
+with its id; in both cases its producer is fenced with the next epoch first.
+
+What always holds:
+    nothing is answered that waits for a record before that record is committed;
+    what was answered COMMIT is never aborted, and the other way round;
+    of the producers that have begun with one id only the latest changes anything.
+
+Not here: which ids belong to this partition (handlers), how markers reach the partitions
+(transaction_markers), the transitions (transaction_metadata).
+Source: apache/kafka core/.../transaction/TransactionCoordinator.scala,
+TransactionStateManager.scala (4.1); KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ..protocol.error_code import ErrorCode
+from .effects import (
+    Append,
+    Effect,
+    Producer,
+    Reply,
+    SendMarkers,
+    StartTimer,
+    TimerKey,
+    TimerKind,
+    Written,
+)
+from .transaction_config import TransactionConfig
+from .transaction_metadata import (
+    FIRST_WITH_EPOCH_BUMP,
+    MAX_EPOCH,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    Partitions,
+    TransactionMetadata,
+    is_exhausted,
+)
+from .transaction_records import TransactionRecord
+from .transaction_state import TransactionState
+
+TakeProducerId = Callable[[], int | None]
+"""A producer id that nobody had; None: there is none at the moment."""
+
+ABORT_TIMER = TimerKey(TimerKind.ABORT_TIMED_OUT)
+EXPIRE_TIMER = TimerKey(TimerKind.EXPIRE)
+COMPLETE_RETRY_MS = 1_000
+MOST_TOMBSTONES = 1_000
+"""In one batch."""
+
+_WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a client is told when a record cannot be written, where that is not the error itself."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transactional id. `pending`: the transition that is being written; no other may begin."""
+
+    metadata: TransactionMetadata
+    pending: TransactionMetadata | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """No other transition may begin: one is being written, or its markers are."""
+        return self.pending is not None or self.metadata.state.is_prepared
+
+
+class TransactionCoordinator:
+    """First `apply` for each record of the log, `on_loaded`, then requests and timers."""
+
+    def __init__(
+        self, config: TransactionConfig, take_producer_id: TakeProducerId, version: int
+    ) -> None:
+        """`version`: the cluster's transaction.version."""
+        self._config = config
+        self._take_producer_id = take_producer_id
+        self._version = version
+        self._transactions: dict[str, Transaction] = {}
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def __iter__(self) -> Iterator[tuple[str, TransactionMetadata]]:
+        """The transactional ids and what is known of them; those without an epoch are not there."""
+        for transactional_id, transaction in self._transactions.items():
+            if transaction.metadata.producer_epoch != NO_EPOCH:
+                yield transactional_id, transaction.metadata
+
+    def metadata_of(self, transactional_id: str) -> TransactionMetadata | None:
+        transaction = self._transactions.get(transactional_id)
+        return None if transaction is None else transaction.metadata
+
+    # --- InitProducerId --------------------------------------------------------------------------
+
+    def on_init_producer_id(
+        self,
+        request_id: int,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        expected: tuple[int, int] | None,
+        now_ms: int,
+    ) -> list[Effect]:
+        """A producer begins with this id. `expected`: id and epoch of one that recovers (KIP-360).
+
+        An open transaction is aborted, and the client is told to come back.
+        """
+        if not self._config.may_time_out_after(timeout_ms):
+            return [Reply(request_id, Producer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))]
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            producer_id = self._take_producer_id()
+            if producer_id is None:
+                return [Reply(request_id, Producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))]
+            created = TransactionMetadata(producer_id, timeout_ms, now_ms)
+            transaction = self._transactions[transactional_id] = Transaction(created)
+        metadata = transaction.metadata
+        if transaction.is_busy:
+            return [Reply(request_id, Producer(ErrorCode.CONCURRENT_TRANSACTIONS))]
+        if expected is not None and not _may_recover(metadata, *expected):
+            return [Reply(request_id, Producer(ErrorCode.PRODUCER_FENCED))]
+        if metadata.state is TransactionState.ONGOING:
+            written = Written(
+                transactional_id, request_id, Producer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            )
+            return self._fence_and_abort(transaction, written, now_ms)
+        following = self._begin(metadata, timeout_ms, expected, now_ms)
+        if isinstance(following, ErrorCode):
+            return [Reply(request_id, Producer(following))]
+        answer = Producer(ErrorCode.NONE, following.producer_id, following.producer_epoch)
+        return self._write(transaction, following, Written(transactional_id, request_id, answer))
+
+    def _begin(
+        self,
+        metadata: TransactionMetadata,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        now_ms: int,
+    ) -> TransactionMetadata | ErrorCode:
+        expected_epoch = None if expected is None else expected[1]
+        is_current = expected_epoch is None or expected_epoch == metadata.producer_epoch
+        if metadata.is_epoch_exhausted and is_current:
+            producer_id = self._take_producer_id()
+            if producer_id is None:
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return metadata.with_producer_id(
+                producer_id, timeout_ms, keeps_last_epoch=expected is not None, now_ms=now_ms
+            )
+        following = metadata.with_next_epoch(timeout_ms, expected_epoch, now_ms=now_ms)
+        return ErrorCode.PRODUCER_FENCED if following is None else following
+
+    # --- AddPartitionsToTxn ----------------------------------------------------------------------
+
+    def on_add_partitions(
+        self,
+        request_id: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Partitions,
+        *,
+        client_version: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        transaction = self._transactions.get(transactional_id)
+        error = self._check_producer(transaction, producer_id, producer_epoch)
+        if error or transaction is None:
+            return [Reply(request_id, error)]
+        metadata = transaction.metadata
+        if transaction.is_busy:
+            return [Reply(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
+            return [Reply(request_id, ErrorCode.NONE)]
+        following = metadata.with_partitions(partitions, client_version, now_ms=now_ms)
+        return self._write(
+            transaction, following, Written(transactional_id, request_id, ErrorCode.NONE)
+        )
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[tuple[str, int]],
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """Whether each partition is in the producer's open transaction (KIP-890)."""
+        transaction = self._transactions.get(transactional_id)
+        error = self._check_producer(transaction, producer_id, producer_epoch)
+        if not error and transaction is not None:
+            metadata = transaction.metadata
+            if not metadata.state.is_prepared:
+                return {
+                    partition: ErrorCode.NONE
+                    if partition in metadata.partitions
+                    else ErrorCode.TRANSACTION_ABORTABLE
+                    for partition in partitions
+                }
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        return dict.fromkeys(partitions, error)
+
+    def _check_producer(
+        self, transaction: Transaction | None, producer_id: int, producer_epoch: int
+    ) -> ErrorCode:
+        if transaction is None or transaction.metadata.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if transaction.metadata.producer_epoch != producer_epoch:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.NONE
+
+    # --- EndTxn ----------------------------------------------------------------------------------
+
+    def on_end(
+        self,
+        request_id: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        client_version: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        """A client commits or aborts.
+
+        With client version 2 the answer has the epoch for the next transaction, and so has the
+        answer to a repeated request, which has the epoch before.
+        """
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            return [Reply(request_id, Producer(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
+        decide = _decide_end_v2 if client_version >= FIRST_WITH_EPOCH_BUMP else _decide_end
+        decision = decide(transaction, producer_id, producer_epoch, is_commit=is_commit)
+        metadata = transaction.metadata
+        if decision is ErrorCode.NONE and client_version >= FIRST_WITH_EPOCH_BUMP:
+            current = Producer(ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch)
+            return [Reply(request_id, current)]
+        if decision is not None:
+            return [Reply(request_id, Producer(decision))]
+        next_producer_id = NO_PRODUCER_ID
+        if client_version >= FIRST_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted:
+            taken = self._take_producer_id()
+            if taken is None:
+                return [Reply(request_id, Producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))]
+            next_producer_id = taken
+        following = metadata.prepared(
+            _prepared(is_commit=is_commit),
+            client_version,
+            next_producer_id=next_producer_id,
+            now_ms=now_ms,
+        )
+        return self._write(
+            transaction,
+            following,
+            Written(transactional_id, request_id, _ended(following)),
+        )
+
+    def _fence_and_abort(
+        self, transaction: Transaction, written: Written, now_ms: int
+    ) -> list[Effect]:
+        fenced = transaction.metadata.fenced()
+        following = fenced.prepared(TransactionState.PREPARE_ABORT, self._version, now_ms=now_ms)
+        return self._write(transaction, following, written)
+
+    # --- the end of a transaction ----------------------------------------------------------------
+
+    def on_markers_written(self, transactional_id: str, *, now_ms: int) -> list[Effect]:
+        """All partitions have the marker of the transaction that is PREPARE_* now."""
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None or not transaction.metadata.state.is_prepared:
+            return []
+        return self._complete(transactional_id, transaction, now_ms)
+
+    def _complete(
+        self, transactional_id: str, transaction: Transaction, now_ms: int
+    ) -> list[Effect]:
+        following = transaction.metadata.completed(now_ms=now_ms)
+        return self._write(transaction, following, Written(transactional_id, None, ErrorCode.NONE))
+
+    def _send_markers(self, transactional_id: str, metadata: TransactionMetadata) -> SendMarkers:
+        return SendMarkers(
+            transactional_id,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.state is TransactionState.PREPARE_COMMIT,
+            metadata.partitions,
+        )
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def on_timer(self, key: TimerKey, *, now_ms: int) -> list[Effect]:
+        match key.kind:
+            case TimerKind.ABORT_TIMED_OUT:
+                return self._abort_timed_out(now_ms)
+            case TimerKind.EXPIRE:
+                return self._expire(now_ms)
+            case TimerKind.COMPLETE:
+                transaction = self._transactions.get(key.transactional_id)
+                if transaction is None or transaction.pending is not None:
+                    return []
+                return self.on_markers_written(key.transactional_id, now_ms=now_ms)
+
+    def _abort_timed_out(self, now_ms: int) -> list[Effect]:
+        interval = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        effects: list[Effect] = [StartTimer(ABORT_TIMER, interval)]
+        for transactional_id, transaction in self._transactions.items():
+            metadata = transaction.metadata
+            if (
+                transaction.pending is None
+                and metadata.state is TransactionState.ONGOING
+                and metadata.start_ms + metadata.timeout_ms < now_ms
+            ):
+                written = Written(transactional_id, None, ErrorCode.NONE)
+                effects += self._fence_and_abort(transaction, written, now_ms)
+        return effects
+
+    def _expire(self, now_ms: int) -> list[Effect]:
+        interval = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        oldest_ms = now_ms - self._config.transactional_id_expiration_ms
+        expired = []
+        for transactional_id, transaction in self._transactions.items():
+            metadata = transaction.metadata
+            if (
+                transaction.pending is None
+                and metadata.state.may_expire
+                and metadata.last_update_ms <= oldest_ms
+            ):
+                transaction.pending = metadata.dead()
+                expired.append(TransactionRecord(transactional_id, None))
+        return [
+            StartTimer(EXPIRE_TIMER, interval),
+            *(
+                Append(tuple(expired[start : start + MOST_TOMBSTONES]))
+                for start in range(0, len(expired), MOST_TOMBSTONES)
+            ),
+        ]
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def apply(self, record: TransactionRecord) -> None:
+        """The next record of the log, while loading."""
+        if record.metadata is None:
+            self._transactions.pop(record.transactional_id, None)
+        else:
+            self._transactions[record.transactional_id] = Transaction(record.metadata)
+
+    def on_loaded(self, *, now_ms: int) -> list[Effect]:
+        """The log is applied to its end: what was decided goes on."""
+        abort_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expire_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        effects: list[Effect] = [
+            StartTimer(ABORT_TIMER, abort_ms),
+            StartTimer(EXPIRE_TIMER, expire_ms),
+        ]
+        for transactional_id, transaction in self._transactions.items():
+            if transaction.metadata.state.is_prepared:
+                effects.append(self._send_markers(transactional_id, transaction.metadata))
+        return effects
+
+    def _write(
+        self, transaction: Transaction, following: TransactionMetadata, written: Written
+    ) -> list[Effect]:
+        assert transaction.pending is None
+        transaction.pending = following
+        return [Append((TransactionRecord(written.transactional_id, following),), written)]
+
+    def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
+        """The records are in the log for good. Called in log order."""
+        effects: list[Effect] = []
+        for transactional_id, metadata in append.records:
+            if metadata is None:
+                del self._transactions[transactional_id]
+                continue
+            transaction = self._transactions[transactional_id]
+            transaction.metadata, transaction.pending = metadata, None
+            if metadata.state.is_prepared:
+                effects.append(self._send_markers(transactional_id, metadata))
+        written = append.written
+        if written is not None and written.request_id is not None:
+            effects.insert(0, Reply(written.request_id, written.answer))
+        return effects
+
+    def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
+        """Nothing of it was appended, because of `error`: the transition did not come about."""
+        effects = self._refuse(append, error)
+        for transactional_id, metadata in append.records:
+            transaction = self._transactions[transactional_id]
+            transaction.pending = None
+            if transaction.metadata.producer_epoch == NO_EPOCH:
+                del self._transactions[transactional_id]  # it was never written
+            elif metadata is not None and transaction.metadata.state.is_prepared:
+                key = TimerKey(TimerKind.COMPLETE, transactional_id)
+                effects.append(StartTimer(key, COMPLETE_RETRY_MS))
+        return effects
+
+    def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
+        """It is not committed for long: whoever waits is told to try again.
+
+        Returns the Append to go on with, which nobody waits for. The record may yet be committed,
+        and then counts, as after an answer that was lost on its way.
+        """
+        effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT)
+        written = append.written
+        return effects, append._replace(
+            written=None if written is None else written._replace(request_id=None)
+        )
+
+    def _refuse(self, append: Append, error: ErrorCode) -> list[Effect]:
+        written = append.written
+        if written is None or written.request_id is None:
+            return []
+        told = _WRITE_ERRORS.get(error, error)
+        answer = Producer(told) if isinstance(written.answer, Producer) else told
+        return [Reply(written.request_id, answer)]
+
+    def close(self) -> None:
+        """The coordinator has ended."""
+        self._transactions.clear()
+
+
+def _may_recover(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
+    """Whether a producer that had this id and epoch may go on: nobody else has begun since.
+
+    The epoch is looked at when it is raised. The previous id counts at its last epoch: the answer
+    that brought the new id may have been lost.
+    """
+    return (
+        metadata.producer_epoch == NO_EPOCH
+        or producer_id == metadata.producer_id
+        or (producer_id == metadata.previous_producer_id and is_exhausted(producer_epoch))
+    )
+
+
+def _prepared(*, is_commit: bool) -> TransactionState:
+    return TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+
+
+def _ended(prepared: TransactionMetadata) -> Producer:
+    """What the client goes on with: from version 2 on, the next epoch or producer id."""
+    if not prepared.bumps_epoch:
+        return Producer(ErrorCode.NONE)
+    if prepared.next_producer_id != NO_PRODUCER_ID:
+        return Producer(ErrorCode.NONE, prepared.next_producer_id, 0)
+    return Producer(ErrorCode.NONE, prepared.producer_id, prepared.producer_epoch)
+
+
+def _decide_end(
+    transaction: Transaction, producer_id: int, producer_epoch: int, *, is_commit: bool
+) -> ErrorCode | None:
+    """The error, NONE if it has ended so already, None: go ahead. Up to transaction.version 1."""
+    metadata = transaction.metadata
+    if metadata.producer_id != producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if metadata.producer_epoch != producer_epoch:
+        return ErrorCode.PRODUCER_FENCED
+    if transaction.is_busy:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return _END[is_commit].get(metadata.state, ErrorCode.INVALID_TXN_STATE)
+
+
+_END: dict[bool, dict[TransactionState, ErrorCode | None]] = {
+    True: {
+        TransactionState.ONGOING: None,
+        TransactionState.COMPLETE_COMMIT: ErrorCode.NONE,
+    },
+    False: {
+        TransactionState.ONGOING: None,
+        TransactionState.COMPLETE_ABORT: ErrorCode.NONE,
+    },
+}
+
+
+def _decide_end_v2(
+    transaction: Transaction, producer_id: int, producer_epoch: int, *, is_commit: bool
+) -> ErrorCode | None:
+    """As _decide_end, from transaction.version 2 on, where each end raises the epoch.
+
+    A request with the epoch before is a repeated one; with the present epoch it is the next end,
+    and only an abort may come where no transaction is open.
+
+                       repeated               present epoch
+                       abort      commit      abort      commit
+    EMPTY              fenced     fenced      go ahead   INVALID_TXN_STATE
+    COMPLETE_ABORT     NONE       INVALID     go ahead   INVALID
+    COMPLETE_COMMIT    INVALID    NONE        go ahead   INVALID
+    """
+    metadata = transaction.metadata
+    has_rotated = (
+        metadata.previous_producer_id == producer_id
+        and producer_epoch == MAX_EPOCH - 1
+        and metadata.producer_epoch == 0
+    )
+    is_repeated = has_rotated or metadata.producer_epoch == producer_epoch + 1
+    if metadata.producer_id != producer_id and not has_rotated:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    is_present = metadata.producer_epoch == producer_epoch
+    if metadata.state.is_prepared:
+        is_valid = is_repeated
+    elif metadata.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+        is_valid = is_repeated or is_present
+    else:
+        is_valid = is_present
+    if not is_valid:
+        return ErrorCode.PRODUCER_FENCED
+    if transaction.is_busy:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if is_present and metadata.state.may_expire:
+        return ErrorCode.INVALID_TXN_STATE if is_commit else None
+    return _END[is_commit].get(metadata.state, ErrorCode.INVALID_TXN_STATE)

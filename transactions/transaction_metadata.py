@@ -1,0 +1,193 @@
+"""What is known of one transactional id, as a value; each transition gives the next one.
+
+    in the log     the value after its latest transition that is committed
+    pending        the value that is being written; until it is committed no other may follow
+
+Epochs. A producer may use an epoch up to MAX_EPOCH - 1: the last one is left to fence it with.
+With transaction.version 2 each end of a transaction raises the epoch, so that a late batch of the
+former transaction is fenced at its partition (KIP-890); at the last epoch the end brings the
+next producer id, which counts from COMPLETE_* on with epoch 0.
+
+    version 0, 1   (id 7, epoch 3) --EndTxn--> PREPARE (7, 3)             --> COMPLETE (7, 3)
+    version 2      (id 7, epoch 3) --EndTxn--> PREPARE (7, 4)             --> COMPLETE (7, 4)
+                   (id 7, MAX - 1) --EndTxn--> PREPARE (7, MAX), next 8   --> COMPLETE (8, 0)
+
+What always holds: of one producer id the epoch never goes back.
+Source: apache/kafka transaction-coordinator/.../TransactionMetadata.java; KIP-98, KIP-360, KIP-890.
+
+Not here: which request may cause which transition (transaction_coordinator).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .transaction_state import TransactionState
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_TIMESTAMP = -1
+MAX_EPOCH = 2**15 - 1
+
+Partitions = frozenset[tuple[str, int]]
+NO_PARTITIONS: Partitions = frozenset()
+
+FIRST_WITH_EPOCH_BUMP = 2
+"""The transaction.version from which each end of a transaction raises the epoch."""
+
+
+class IllegalTransition(Exception):
+    """A transition that the rules must never ask for: an error of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """`client_version`: the transaction.version that the client of the latest change speaks.
+
+    `previous_producer_id`: the one before the latest rotation, for a client that repeats the
+    request it did not hear an answer to. `next_producer_id`: to be used from COMPLETE_* on.
+    Times in ms since 1970.
+    """
+
+    producer_id: int
+    timeout_ms: int
+    last_update_ms: int
+    producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    state: TransactionState = TransactionState.EMPTY
+    partitions: Partitions = NO_PARTITIONS
+    start_ms: int = NO_TIMESTAMP
+    client_version: int = 0
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return is_exhausted(self.producer_epoch)
+
+    @property
+    def bumps_epoch(self) -> bool:
+        return self.client_version >= FIRST_WITH_EPOCH_BUMP
+
+    # --- transitions -----------------------------------------------------------------------------
+
+    def with_next_epoch(
+        self, timeout_ms: int, expected_epoch: int | None, *, now_ms: int
+    ) -> TransactionMetadata | None:
+        """InitProducerId: a new epoch of the same producer id. None: the producer is fenced.
+
+        `expected_epoch`: what a client says that recovers from an error (KIP-360). The one before
+        ours means that it repeats a request that was carried out: it gets the same answer.
+        """
+        if self.is_epoch_exhausted:
+            raise IllegalTransition(f"producer {self.producer_id} has no epoch left")
+        epoch, last = self.producer_epoch + 1, NO_EPOCH
+        if expected_epoch is not None:
+            if self.producer_epoch == NO_EPOCH or expected_epoch == self.producer_epoch:
+                last = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:
+                epoch, last = self.producer_epoch, self.last_producer_epoch
+            else:
+                return None
+        return self._to(
+            TransactionState.EMPTY,
+            producer_epoch=epoch,
+            last_producer_epoch=last,
+            timeout_ms=timeout_ms,
+            partitions=NO_PARTITIONS,
+            start_ms=NO_TIMESTAMP,
+            last_update_ms=now_ms,
+        )
+
+    def with_producer_id(
+        self, producer_id: int, timeout_ms: int, *, keeps_last_epoch: bool, now_ms: int
+    ) -> TransactionMetadata:
+        """InitProducerId, when the epochs of the producer id are exhausted."""
+        return self._to(
+            TransactionState.EMPTY,
+            producer_id=producer_id,
+            producer_epoch=0,
+            last_producer_epoch=self.producer_epoch if keeps_last_epoch else NO_EPOCH,
+            timeout_ms=timeout_ms,
+            partitions=NO_PARTITIONS,
+            start_ms=NO_TIMESTAMP,
+            last_update_ms=now_ms,
+        )
+
+    def with_partitions(
+        self, added: Partitions, client_version: int, *, now_ms: int
+    ) -> TransactionMetadata:
+        """Partitions are part of the transaction; the first ones begin it."""
+        return self._to(
+            TransactionState.ONGOING,
+            partitions=self.partitions | added,
+            start_ms=now_ms if self.state.may_expire else self.start_ms,
+            last_update_ms=now_ms,
+            client_version=client_version,
+        )
+
+    def fenced(self) -> TransactionMetadata:
+        """The producer of an open transaction is shut out, so that it can be aborted."""
+        return self._to(
+            TransactionState.PREPARE_EPOCH_FENCE,
+            producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
+            last_producer_epoch=NO_EPOCH,
+        )
+
+    def prepared(
+        self,
+        state: TransactionState,
+        client_version: int,
+        *,
+        next_producer_id: int = NO_PRODUCER_ID,
+        now_ms: int,
+    ) -> TransactionMetadata:
+        """It is decided how the transaction ends: PREPARE_COMMIT or PREPARE_ABORT.
+
+        An abort without a transaction (version 2) begins now, as far as anybody asks.
+        """
+        epoch, last = self.producer_epoch, self.last_producer_epoch
+        if client_version >= FIRST_WITH_EPOCH_BUMP:
+            last = epoch
+            if epoch < MAX_EPOCH:
+                epoch += 1
+            elif state is TransactionState.PREPARE_COMMIT:
+                raise IllegalTransition(f"producer {self.producer_id} has no epoch left")
+        return self._to(
+            state,
+            producer_epoch=epoch,
+            last_producer_epoch=last,
+            next_producer_id=next_producer_id,
+            start_ms=now_ms if self.state.may_expire else self.start_ms,
+            last_update_ms=now_ms,
+            client_version=client_version,
+        )
+
+    def completed(self, *, now_ms: int) -> TransactionMetadata:
+        """All markers are written."""
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        rotates = self.bumps_epoch and self.next_producer_id != NO_PRODUCER_ID
+        return self._to(
+            TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
+            producer_id=self.next_producer_id if rotates else self.producer_id,
+            producer_epoch=0 if rotates else self.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            partitions=NO_PARTITIONS,
+            last_update_ms=now_ms,
+        )
+
+    def dead(self) -> TransactionMetadata:
+        """The id has expired; its tombstone is to be written."""
+        return self._to(TransactionState.DEAD, partitions=NO_PARTITIONS)
+
+    def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
+        """As Kafka does, each transition makes the present producer id the previous one."""
+        if not state.may_follow(self.state):
+            raise IllegalTransition(f"{self.state.title} to {state.title}")
+        return replace(self, previous_producer_id=self.producer_id, state=state, **changes)
+
+
+def is_exhausted(epoch: int) -> bool:
+    """A producer may not use a higher epoch: the one above is left to fence it with."""
+    return epoch >= MAX_EPOCH - 1
