@@ -1,9 +1,7 @@
 """Records between the caller and the sender: collected, partitioned, encoded, in bounded memory.
 
 What always holds:
-    At most `buffer_memory` bytes of keys, values and headers are held at a time; a caller that
-    needs more waits. A record, or a piece of a table, larger than that goes in when nothing else
-    is held.
+    Keys, values and headers are held in bounded memory (buffer_memory).
     Records of one topic are encoded one run after another, under the topic's lock, and handed to
     the sender in that order: what one thread sends to a partition stays in order.
     The sender's thread never waits for that lock, or a caller that waits for memory would stop the
@@ -20,8 +18,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,14 +33,14 @@ from ...protocol.columns.columns import (
     partition_rows,
 )
 from ...protocol.columns.columns_arrow import HEADERS_TYPE
-from ...protocol.errors import KafkaError, MessageTooLarge, RequestTimedOut
+from ...protocol.errors import KafkaError, MessageTooLarge
 from ...protocol.partitioner import StickyPartitioner
 from ..wire.kernels import on_records
 from ..wire.metadata import ClusterView
 from ..wire.observed_condition import ObservedCondition
+from .buffer_memory import BufferMemory
 from .deliveries import RecordRun
 from .producer_batch import Delivery, ProducerBatch, Rows
-from .producer_metrics import ProducerMetrics
 
 RECORD_OVERHEAD: Final = 24
 """Bytes a record takes beside its key and value: at most 21 in a batch, and some in lists."""
@@ -91,39 +88,29 @@ class Accumulator:
     def __init__(
         self,
         *,
-        buffer_memory: int,
+        memory: BufferMemory,
+        condition: ObservedCondition,
         batch_size: int,
         max_request_size: int,
-        max_block_ms: int,
         delivery_timeout_ms: int,
         codec: int,
         partitioner: Partitioner | None,
         view: Callable[[], ClusterView],
         deliver: Callable[[list[ProducerBatch]], None],
         on_failed: Callable[[str, int, Exception], None],
-        metrics: ProducerMetrics,
     ) -> None:
-        self.condition = ObservedCondition(threading.Lock())
+        self.condition = condition
+        self.memory = memory
         self.batch_size = batch_size
         self.topics: dict[str, TopicBuffer] = {}
-        self.buffer_memory = buffer_memory
         self._max_request_size = max_request_size
-        self._max_block_s = max_block_ms / 1000
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._codec = codec
         self._partitioner = partitioner
         self._view = view
         self._deliver = deliver
         self._on_failed = on_failed
-        self._metrics = metrics
-        self._held = 0
         self._incomplete: set[ProducerBatch] = set()
-        self.closed: Exception | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of records that are not delivered or failed yet."""
-        return self._held
 
     def open_topic(self, name: str, partition_count: int) -> TopicBuffer:
         with self.condition:
@@ -159,7 +146,7 @@ class Accumulator:
         try:
             batches = self._encode(topic, _columns_of(run), run, run.deadline)
         except (KafkaError, ValueError, TypeError, pa.ArrowException) as error:
-            self.release(run.size)
+            self.memory.release(run.size)
             self._on_failed(run.topic, len(run.values), error)
             run.fail(error)
         else:
@@ -179,7 +166,7 @@ class Accumulator:
             try:
                 batches = self._encode(topic, columns, delivery, deadline)
             except BaseException:
-                self.release(columns.size)
+                self.memory.release(columns.size)
                 raise
             self._hand_over(delivery, batches)
 
@@ -195,66 +182,6 @@ class Accumulator:
         with topic.lock:
             self._drain(topic)
             self._hand_over(delivery, [batch])
-
-    # --- memory ------------------------------------------------------------------------------
-
-    def hold(self, size: int) -> None:
-        """Wait for `size` bytes.
-
-        Raises:
-            RequestTimedOut: not free within max_block_ms.
-        """
-        with self.condition:
-            self.hold_locked(size)
-
-    def hold_locked(self, size: int) -> None:
-        """`hold`, with `condition` held."""
-        if self._held + size > self.buffer_memory and self._held:
-            self._wait_for(size)
-        if self.closed is not None:
-            raise self.closed
-        self._held += size
-
-    def hold_anyway(self, size: int) -> None:
-        """As `hold_locked`, without waiting; what is held may come to be more than it should."""
-        if self.closed is not None:
-            raise self.closed
-        self._held += size
-
-    def has_room(self, size: int) -> bool:
-        """Whether `hold` would not wait: there is room, or nothing held, or the end has come."""
-        return self._held + size <= self.buffer_memory or not self._held or self.closed is not None
-
-    def release(self, size: int) -> None:
-        with self.condition:
-            self._held -= size
-            self.condition.notify_all()
-
-    def _wait_for(self, size: int) -> None:
-        with self.waiting():
-            has_room = self.condition.wait_for(lambda: self.has_room(size), self._max_block_s)
-        if not has_room:
-            raise self.no_room(size)
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts one more that waits for room."""
-        metrics, began = self._metrics, time.monotonic()
-        metrics.waiting_count += 1
-        try:
-            yield
-        finally:
-            metrics.waiting_count -= 1
-            metrics.buffer_wait_s += time.monotonic() - began
-
-    def no_room(self, size: int) -> RequestTimedOut:
-        """The error of a caller that has waited for room in vain."""
-        self._metrics.exhausted.record(1, time.monotonic())
-        return RequestTimedOut(
-            f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "
-            f"{self._held} of buffer_memory={self.buffer_memory} are waiting to be "
-            "acknowledged; send slower, raise buffer_memory, or see whether the brokers are up"
-        )
 
     # --- outcomes ----------------------------------------------------------------------------
 
@@ -274,8 +201,7 @@ class Accumulator:
         """`batch.outcome` is set: free its memory, wake who waits."""
         with self.condition:
             self._incomplete.discard(batch)
-            self._held -= batch.memory
-            self.condition.notify_all()
+            self.memory.release_locked(batch.memory)
 
     def on_split(self, batch: ProducerBatch) -> None:
         with self.condition:

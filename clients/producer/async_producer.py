@@ -71,6 +71,7 @@ class AsyncProducer:
             producer = await self._in_thread(self._make)
             self._loop = asyncio.get_running_loop()
             producer.accumulator.loop_thread = get_ident()
+            producer.accumulator.memory.never_waits = get_ident()
             self._waiter = LoopWaiter(producer.accumulator.condition, self._loop)
             self._producer = producer
         return self
@@ -225,18 +226,18 @@ class AsyncProducer:
         accumulator = producer.accumulator
         if accumulator.is_behind(topic):
             await self._waiter.wait_for(lambda: not accumulator.is_behind(topic))
-        if self._senders.locked() or not producer.accumulator.has_room(size):
+        if self._senders.locked() or not producer.accumulator.memory.has_room(size):
             await self._wait_for_room(producer, size)
 
     async def _wait_for_room(self, producer: _LoopProducer, size: int) -> None:
         """One after another, in the order in which they came."""
-        accumulator = producer.accumulator
+        memory = producer.accumulator.memory
         try:
             async with asyncio.timeout(producer.max_block_ms / 1000), self._senders:
-                with accumulator.waiting():
-                    await self._waiter.wait_for(lambda: accumulator.has_room(size))
+                with memory.waiting():
+                    await self._waiter.wait_for(lambda: memory.has_room(size))
         except TimeoutError:
-            raise accumulator.no_room(size) from None
+            raise memory.no_room(size) from None
 
     async def _in_thread(
         self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
@@ -277,18 +278,12 @@ class _LoopAccumulator(Accumulator):
         super().__init__(**options)
         self._asked: set[str] = set()
 
-    def hold_locked(self, size: int) -> None:
-        if get_ident() == self.loop_thread:
-            self.hold_anyway(size)
-        else:
-            super().hold_locked(size)
-
     def is_behind(self, topic: str) -> bool:
         """Whether two batches have been collected that are not being encoded yet."""
         if topic not in self._asked:
             return False
         run = self.topics[topic].run
-        return run is not None and run.size >= 2 * self.batch_size and self.closed is None
+        return run is not None and run.size >= 2 * self.batch_size and self.memory.closed is None
 
     def drain(self, topic: TopicBuffer, *, wait: bool = True) -> bool:
         if get_ident() != self.loop_thread:

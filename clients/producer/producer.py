@@ -15,6 +15,7 @@ Not here: transactions.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,10 +35,12 @@ from ..wire.interceptors import (
     ProducerInterceptors,
     ProducerRecord,
 )
+from ..wire.observed_condition import ObservedCondition
 from ..wire.sampled_stats import Metrics
 from ..wire.topic_partition import BatchMetadata
 from . import producer_end
 from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
+from .buffer_memory import BufferMemory
 from .deliveries import HeaderPairs, RecordFuture, TableDelivery
 from .producer_batch import producer_copy
 from .producer_columns import columns_of, pieces_of, tables_of
@@ -151,21 +154,23 @@ class Producer:
             self._interceptors,
         )
         client = self._client
+        self._condition = ObservedCondition(threading.Lock())
+        self._memory = BufferMemory(
+            buffer_memory, self._condition, max_block_ms=max_block_ms, metrics=metrics
+        )
         self._accumulator = self._sender.accumulator = self._accumulator_class(
-            buffer_memory=buffer_memory,
+            memory=self._memory,
+            condition=self._condition,
             batch_size=min(batch_size, max_request_size),
             max_request_size=max_request_size,
-            max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             codec=codec,
             partitioner=None if isinstance(partitioner, str) else partitioner,
             view=lambda: client.view,
             deliver=self._sender.deliver,
             on_failed=self._sender.on_failed,
-            metrics=metrics,
         )
         self._topics = self._accumulator.topics
-        self._condition = self._accumulator.condition
         producer_end.watch(self._sender)
         self._finalizer = weakref.finalize(self, producer_end.on_dropped, self._sender)
         self._finalizer.atexit = False  # the end of the interpreter is for producer_end, too
@@ -223,7 +228,7 @@ class Producer:
             accumulator = self._accumulator
             begun = False
             with self._condition:
-                accumulator.hold_locked(size)
+                self._memory.hold_locked(size)
                 run = buffer.run
                 if run is None:
                     run = accumulator.new_run(buffer)
@@ -289,7 +294,7 @@ class Producer:
             if isinstance(partition, int):
                 self._check_partition(buffer, partition)
             piece_bytes = min(
-                accumulator.batch_size * buffer.partition_count, accumulator.buffer_memory // 4 or 1
+                accumulator.batch_size * buffer.partition_count, self._memory.size // 4 or 1
             )
             for table in tables_of(data, key=key, value=value):
                 if self._interceptors is not None:
@@ -305,7 +310,7 @@ class Producer:
                     now_ms=int(time.time() * 1000),
                 )
                 for piece in pieces_of(columns, piece_bytes):
-                    accumulator.hold(piece.size)
+                    self._memory.hold(piece.size)
                     accumulator.send_columns(buffer, piece, delivery)
         except BaseException as error:
             if isinstance(error, Exception):
@@ -338,7 +343,7 @@ class Producer:
         delivery.add(sum(header.record_count for header, _ in copies))
         try:
             for header, batch in copies:
-                self._accumulator.hold(len(batch))
+                self._memory.hold(len(batch))
                 self._accumulator.send_encoded(
                     buffer, partition, batch, header.record_count, delivery
                 )
@@ -364,7 +369,7 @@ class Producer:
         "producer-topic-metrics,topic=<name>". Cost: some microseconds.
         """
         now = time.monotonic()
-        held, size = self._accumulator.held_bytes, self._accumulator.buffer_memory
+        held, size = self._memory.held, self._memory.size
         found = self._metrics.figures(now)
         found["producer-metrics"] |= {
             "buffer-total-bytes": size,
@@ -405,7 +410,7 @@ class Producer:
             error = RequestTimedOut(f"the producer was closed: {reason}")
         finally:
             with self._condition:
-                self._accumulator.closed = error
+                self._memory.closed = error
                 self._condition.notify_all()
             self._sender.abort(error)
             producer_end.unwatch(self._sender)
@@ -430,7 +435,7 @@ class Producer:
     def _count_partitions(self, topic: str, partition: int) -> int:
         """How many there are; the brokers are asked if `partition` is not one that is known."""
         if self._client.closed:
-            raise self._accumulator.closed or KafkaError("the producer is closed")
+            raise self._memory.closed or KafkaError("the producer is closed")
         timeout_ms, began = self._max_block_ms, time.monotonic()
         steps = self._client.topic(topic, partition=partition, timeout_ms=timeout_ms)
         try:

@@ -133,7 +133,7 @@ class Sender:
 
     def is_idle(self) -> bool:
         """Whether everything that was sent has its outcome."""
-        return self.accumulator is None or not self.accumulator.held_bytes
+        return self.accumulator is None or not self.accumulator.memory.held
 
     def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
         """Nothing more will be sent: deliver what there is, then close the client."""

@@ -213,7 +213,7 @@ def test_memory_is_bounded_and_a_blocked_send_says_so() -> None:
         with pytest.raises(RequestTimedOut, match="buffer_memory=10000"):
             for _ in range(1000):
                 producer.send("t", b"x" * 100)
-        assert producer._accumulator.held_bytes <= 10_000
+        assert producer._memory.held <= 10_000
         with pytest.raises(RequestTimedOut, match="not acknowledged within"):
             producer.flush(0.05)
         producer.close(timeout=0.05)
