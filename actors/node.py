@@ -133,7 +133,7 @@ class NoPartitions:
         """It is answered that there is nothing here."""
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        return self.leader_of(topic, partition).log_start_offset  # which raises
+        return self.leader_of(topic, partition).log.log_start_offset  # which raises
 
     async def keep_log_starts(self) -> None:
         """There are none."""

@@ -25,6 +25,25 @@ LINES_AT_ONCE = 5_000
 LINES_PER_SECOND = 20.0
 
 
+class CoordinatorReplicaLog:
+    """Implements CoordinatorLog: the log that a replica has now. A move replaces it."""
+
+    def __init__(self, replica: LeaderReplica) -> None:
+        self._replica = replica
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._replica.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._replica.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._replica.log.high_watermark
+
+
 class GroupHost:
     def __init__(self, config: GroupCoordinatorConfig, wall_ms: Callable[[], int]) -> None:
         self._runtime = CoordinatorRuntime(config)
@@ -36,7 +55,11 @@ class GroupHost:
         """The node leads the partition in `leader_epoch`: load it. An older epoch is ignored."""
         loop = asyncio.get_running_loop()
         context = self._runtime.on_leader(
-            partition, leader_epoch, replica, now_ms=now_ms_of(loop), wall_ms=self._wall_ms()
+            partition,
+            leader_epoch,
+            CoordinatorReplicaLog(replica),
+            now_ms=now_ms_of(loop),
+            wall_ms=self._wall_ms(),
         )
         if context is not None:
             self._drop(partition)

@@ -204,7 +204,7 @@ class GroupShard:
 
     async def _read(self, read: ReadLog) -> None:
         try:
-            piece = self._replica.read(
+            piece = self._replica.log.read(
                 read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
             )
             entries, next_offset = await asyncio.to_thread(read_entries, piece, read.offset)

@@ -20,6 +20,7 @@ from ...protocol.records.record_batch import CODEC_MASK
 from ...replication.replica import FetchWaiter, Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
 from ...storage.log.batch_validation import opens_records
+from ...storage.log.partition_log import PartitionLog
 from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch, begin_search
 from ...storage.log_config import LogConfig
 from ..loop.step_driver import StepDriver
@@ -66,36 +67,8 @@ class HostedReplica:
         return self.step.leader.leader_epoch
 
     @property
-    def high_watermark(self) -> int:
-        return self.step.log.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.step.log.last_stable_offset
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.step.log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self.step.log.log_end_offset
-
-    @property
-    def epoch_start_offset(self) -> int:
-        log = self.step.log
-        entries = log.epochs.entries
-        return entries[-1][1] if entries else log.log_start_offset
-
-    @property
-    def compression_type(self) -> str:
-        return self.step.log.config.compression_type
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        return self.step.log.end_offset_for_epoch(epoch)
-
-    def leader_epoch_at(self, offset: int) -> int:
-        return self.step.log.epochs.epoch_at(offset)
+    def log(self) -> PartitionLog:
+        return self.step.log
 
     def active_producers(self) -> list[ActiveProducer]:
         return [
@@ -172,13 +145,6 @@ class HostedReplica:
         leader = self.step.leader
         return [] if leader is None else leader.in_sync_with(offset)
 
-    def read(
-        self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
-    ) -> FoundSlice:
-        return self.step.log.read(
-            fetch_offset, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch
-        )
-
     def read_message_set(
         self, piece: FoundSlice, *, fetch_offset: int, magic: int, max_bytes: int
     ) -> Awaitable[bytes]:
@@ -216,7 +182,7 @@ class HostedReplica:
         return _found(await self._search(TimestampSearch.first_with_max_timestamp, up_to))
 
     async def segment_times(self) -> list[tuple[int, int]]:
-        return await self._search(TimestampSearch.segment_times, self.log_end_offset)
+        return await self._search(TimestampSearch.segment_times, self.log.log_end_offset)
 
     async def _search(self, question: Callable[[TimestampSearch], T], up_to: int) -> T:
         log = self.step.log

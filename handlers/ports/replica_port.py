@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from ...cluster.partition.leader_state import FollowerFetch
 from ...protocol.records.fetch_response import FileSlice
 from ...replication.replica import FetchWaiter
+from ...storage.log.partition_log import PartitionLog
 
 
 class Appended(NamedTuple):
@@ -63,21 +64,8 @@ class LeaderReplica(Protocol):
     @property
     def leader_epoch(self) -> int: ...
     @property
-    def high_watermark(self) -> int: ...
-    @property
-    def last_stable_offset(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def epoch_start_offset(self) -> int:
-        """Where the leader epoch begins; below, what is committed may not be known yet."""
-        ...
-
-    @property
-    def compression_type(self) -> str:
-        """The topic's setting."""
+    def log(self) -> PartitionLog:
+        """To be read: who writes does so through the replica."""
         ...
 
     def append(self, batch: memoryview) -> Appended:
@@ -97,12 +85,6 @@ class LeaderReplica(Protocol):
         Raises (now or later):
             KafkaError: nothing was appended.
         """
-        ...
-
-    def read(
-        self, fetch_offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool
-    ) -> FoundSlice:
-        """Raises OffsetOutOfRange."""
         ...
 
     def read_message_set(
@@ -125,14 +107,6 @@ class LeaderReplica(Protocol):
         self, timestamp: int, *, up_to: int
     ) -> Awaitable[FoundOffset | None]: ...
     def offset_of_max_timestamp(self, *, up_to: int) -> Awaitable[FoundOffset | None]: ...
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as in KIP-320; (-1, -1) if unknown."""
-        ...
-
-    def leader_epoch_at(self, offset: int) -> int:
-        """The epoch the record at `offset` was written in (-1: unknown)."""
-        ...
-
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
         """Take note of how far a follower is.
 

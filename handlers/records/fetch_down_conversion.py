@@ -57,7 +57,7 @@ async def _convert(
             )
             if records:
                 return found._replace(records=records)
-            piece = replica.read(
+            piece = replica.log.read(
                 piece.next_offset,
                 max_bytes=max_bytes,
                 up_to=found.high_watermark,

@@ -102,7 +102,7 @@ def read_partition(
         if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
         replica = _replica(topic, wanted, request, context)
-        if context.api_version < FIRST_WITH_ZSTD and replica.compression_type == "zstd":
+        if context.api_version < FIRST_WITH_ZSTD and replica.log.config.compression_type == "zstd":
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
         for_follower = is_follower(request)
         if for_follower:
@@ -113,8 +113,8 @@ def read_partition(
             reading.settled = True
             return FetchedPartition(wanted.partition, diverging=diverging)
         # The marks are taken before the read, so that a client never sees records beyond them.
-        high_watermark = replica.high_watermark
-        last_stable_offset = replica.last_stable_offset
+        high_watermark = replica.log.high_watermark
+        last_stable_offset = replica.log.last_stable_offset
         committed = request.isolation_level == READ_COMMITTED
         nearest = _nearest(replica, wanted, request, context)
         if nearest is not None:
@@ -124,7 +124,7 @@ def read_partition(
                 ErrorCode.NONE,
                 high_watermark,
                 last_stable_offset,
-                replica.log_start_offset,
+                replica.log.log_start_offset,
                 preferred_read_replica=nearest,
             )
         if for_follower:
@@ -132,11 +132,11 @@ def read_partition(
             reading.is_held_back = context.node.partitions.throttle.holds_back(
                 topic, wanted.partition, follower_id
             )
-            up_to = wanted.fetch_offset if reading.is_held_back else replica.log_end_offset
+            up_to = wanted.fetch_offset if reading.is_held_back else replica.log.log_end_offset
         else:
             up_to = _consumer_end(high_watermark, last_stable_offset, committed=committed)
         remaining = budget - reading.size
-        records = replica.read(
+        records = replica.log.read(
             wanted.fetch_offset,
             max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
             up_to=up_to,
@@ -161,7 +161,7 @@ def read_partition(
         ErrorCode.NONE,
         high_watermark,
         last_stable_offset,
-        replica.log_start_offset,
+        replica.log.log_start_offset,
         () if committed else None,
         records,
     )
@@ -186,7 +186,7 @@ def _replica(
         replica = partitions.follower_of(topic, wanted.partition, current_leader_epoch=epoch)
         if replica is None:
             raise
-        if wanted.fetch_offset > replica.log_end_offset:
+        if wanted.fetch_offset > replica.log.log_end_offset:
             raise OffsetNotAvailable(f"offset {wanted.fetch_offset} is not here yet") from None
         return replica
 
@@ -195,7 +195,7 @@ def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int
     """(epoch, end offset) where the log parts from what a consumer says it has read (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
-    epoch, end_offset = replica.end_offset_for_epoch(wanted.last_fetched_epoch)
+    epoch, end_offset = replica.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch < 0:
         return None  # nothing is known of that time
     is_apart = epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset

@@ -35,6 +35,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ...protocol.topic_partition import TopicPartition
+from ...storage.log.partition_log import PartitionLog
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import FoundOffset, LeaderReplica
@@ -132,9 +133,11 @@ async def _old_style(
     replica: LeaderReplica, wanted: ListOffsetsPartition, now_ms: int
 ) -> list[int]:
     """Newest first. -1 and -2 are the ends of the list, a timestamp a place within it."""
-    end = replica.high_watermark
+    end = replica.log.high_watermark
     times = await replica.segment_times()
-    entries = [(max(base_offset, replica.log_start_offset), time) for base_offset, time in times]
+    entries = [
+        (max(base_offset, replica.log.log_start_offset), time) for base_offset, time in times
+    ]
     if end > entries[-1][0]:
         entries.append((end, now_ms))
     if wanted.timestamp == EARLIEST:
@@ -157,17 +160,17 @@ async def _find(
     if timestamp < 0 and SINCE.get(timestamp, 99) > version:
         raise UnsupportedVersion(f"timestamp {timestamp} cannot be asked in version {version}")
     if is_follower and timestamp == LATEST:
-        return FoundOffset(replica.log_end_offset, -1, replica.leader_epoch)
+        return FoundOffset(replica.log.log_end_offset, -1, replica.leader_epoch)
     committed = isolation_level == READ_COMMITTED
-    up_to = replica.last_stable_offset if committed else replica.high_watermark
-    if up_to < replica.epoch_start_offset and timestamp not in (EARLIEST, EARLIEST_LOCAL):
+    up_to = replica.log.last_stable_offset if committed else replica.log.high_watermark
+    if up_to < _epoch_start_offset(replica.log) and timestamp not in (EARLIEST, EARLIEST_LOCAL):
         _refuse_for_now(version)
     match timestamp:
         case -1:
             return FoundOffset(up_to, -1, replica.leader_epoch)
         case -2 | -4:
-            start = replica.log_start_offset
-            return FoundOffset(start, -1, replica.leader_epoch_at(start))
+            start = replica.log.log_start_offset
+            return FoundOffset(start, -1, replica.log.epochs.epoch_at(start))
         case -3:
             found = await replica.offset_of_max_timestamp(up_to=up_to)
         case -5:
@@ -188,3 +191,9 @@ def _refuse_for_now(version: int) -> None:
 API = api(
     0, 10, ListOffsetsRequest, handle, Parts("topics", "topics", 50, "partitions", "partitions")
 )
+
+
+def _epoch_start_offset(log: PartitionLog) -> int:
+    """Where the leader epoch begins; below, what is committed may not be known yet."""
+    entries = log.epochs.entries
+    return entries[-1][1] if entries else log.log_start_offset

@@ -36,7 +36,7 @@ def _end_offset(
         replica = context.node.partitions.leader_of(
             topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
         )
-        epoch, end_offset = replica.end_offset_for_epoch(wanted.leader_epoch)
+        epoch, end_offset = replica.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(
             error_code=error.code, partition=wanted.partition, leader_epoch=-1, end_offset=-1

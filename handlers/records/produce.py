@@ -190,7 +190,7 @@ def _append(
     replica = context.node.partitions.leader_of(name, data.index)
     if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
         if not data.records:
-            return Appended(-1, -1, replica.log_start_offset, None)
+            return Appended(-1, -1, replica.log.log_start_offset, None)
         return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
     batch = _one_batch(data.records, context.api_version)
     return replica.produce(batch, is_message_set=False, acks_all=acks_all)

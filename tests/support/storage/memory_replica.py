@@ -36,6 +36,11 @@ class MemoryReplica:
         self.parked: set[FetchWaiter] = set()
 
     @property
+    def log(self) -> "MemoryReplica":
+        """It is its own log."""
+        return self
+
+    @property
     def high_watermark(self) -> int:
         return self.log_end_offset - self.lag
 
