@@ -89,7 +89,7 @@ def test_commits_that_end_out_of_order_are_applied_in_log_order() -> None:
     run(scene())
 
 
-def test_whoever_waits_is_sent_away_when_the_partition_moves() -> None:
+def test_waiting_requests_fail_when_the_partition_moves() -> None:
     async def scene() -> None:
         replica, host = MemoryReplica(), new_host()
         shard = await led(host, replica)
@@ -161,7 +161,7 @@ def test_a_silent_member_is_out_after_its_session_in_real_time() -> None:
     run(scene())
 
 
-def test_whoever_is_heard_after_the_process_stood_still_is_still_a_member() -> None:
+def test_a_member_that_sends_after_the_process_was_stopped_is_still_a_member() -> None:
     """Nothing could be read meanwhile, so nobody was silent. uvloop, as in a broker."""
 
     async def scene() -> None:
@@ -311,7 +311,7 @@ def test_one_slow_group_never_delays_another() -> None:
     run(scene())
 
 
-def test_offsets_go_with_their_topic_and_a_new_topic_of_that_name_begins_anew() -> None:
+def test_offsets_go_with_their_topic_and_a_new_topic_of_that_name_starts_empty() -> None:
     def image(**topics: int) -> MetadataImage:
         return MetadataImage(
             topics={name: TopicImage(UUID(int=number), name) for name, number in topics.items()}

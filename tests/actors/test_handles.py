@@ -36,7 +36,7 @@ def is_due(handle: ControllerHandle) -> bool:
     return handle.candidacy.is_due(now_ms=now_ms + INACTIVE_MS, voters_before=0)
 
 
-def test_one_that_was_deposed_and_does_not_know_it_is_not_heard() -> None:
+def test_a_deposed_controller_that_does_not_know_it_is_not_believed() -> None:
     async def scenario() -> None:
         handle = Answered(epoch(3), epoch(2), epoch(3))
         await handle.ask(Poll(1, "i", 0))
@@ -50,7 +50,7 @@ def test_one_that_was_deposed_and_does_not_know_it_is_not_heard() -> None:
     asyncio.run(scenario())
 
 
-def test_one_that_is_gone_is_not_heard_until_another_answers() -> None:
+def test_a_controller_that_is_gone_is_not_believed_until_another_answers() -> None:
     async def scenario() -> None:
         handle = Answered(epoch(3), ConnectionFailed("gone"), epoch(4))
         await handle.ask(Poll(1, "i", 0))

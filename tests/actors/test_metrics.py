@@ -43,7 +43,7 @@ def test_every_duration_is_in_the_bucket_that_bounds_it(durations: list[float]) 
     assert histogram.total_us == sum(int(seconds * 1e6) for seconds in durations)
 
 
-def test_error_codes_are_found_wherever_they_are_in_a_response() -> None:
+def test_error_codes_are_found_at_any_depth_of_a_response() -> None:
     metrics, api = RequestMetrics(), ApiMetrics("Any")
     topics = [
         metadata.MetadataResponseTopic(error_code=3),
@@ -64,7 +64,7 @@ def test_error_codes_are_found_wherever_they_are_in_a_response() -> None:
     assert api.errors == {41: 1, 3: 1, 5: 2, 14: 1, 56: 1}
 
 
-def test_a_request_is_told_apart_in_handling_waiting_and_sending() -> None:
+def test_a_request_is_measured_in_handling_waiting_and_sending() -> None:
     trace = RequestTrace(received_at=10.0, request_bytes=100)
     trace.api = ApiMetrics("Fetch")
     trace.handled_at, trace.ready_at, trace.response_bytes = 10.5, 12.5, 1000

@@ -18,7 +18,7 @@ from bradbury.storage.disk.storage_failure import DataDirectoryError
 NOW = 1_600_000_000_000
 
 
-def test_a_node_tells_its_status_before_it_has_directories_and_after_it_gave_them_back(
+def test_a_node_reports_its_status_before_it_has_directories_and_after_it_released_them(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> list[dict[str, Any]]:

@@ -104,6 +104,6 @@ def test_only_nodes_that_have_what_is_asked_for() -> None:
         (node("10.0.0.1", "a"), node("10.0.0.2", "a")),
     ],
 )
-def test_nodes_that_cannot_be_told_apart_are_refused(nodes: tuple[RayNode, ...]) -> None:
+def test_nodes_that_cannot_be_distinguished_are_refused(nodes: tuple[RayNode, ...]) -> None:
     with pytest.raises(PlacementError, match="give each its own name: ray start --labels"):
         planned(*nodes)

@@ -143,7 +143,7 @@ def test_a_cluster_whose_first_controller_died_right_after_formatting_is_finishe
     run(scenario())
 
 
-def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_begin_anew(
+def test_a_controller_waits_for_the_voter_of_a_known_cluster_rather_than_format_another(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -214,7 +214,7 @@ def test_a_new_cluster_is_begun_only_when_every_broker_has_spoken(tmp_path: Path
     run(scenario())
 
 
-def test_a_node_hears_what_is_new_and_a_replaced_one_is_told_to_end(tmp_path: Path) -> None:
+def test_a_node_is_sent_what_is_new_and_a_replaced_one_is_ended(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)

@@ -296,7 +296,7 @@ def test_a_log_is_given_only_to_who_has_the_vote(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_committed_entry_is_never_cut_whoever_asks(tmp_path: Path) -> None:
+def test_a_committed_entry_is_never_truncated(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         controller = await cluster.start()

@@ -176,7 +176,9 @@ def test_a_removed_voter_is_asked_for_nothing_and_its_copy_is_not_believed(tmp_p
     run(scenario())
 
 
-def test_a_replaced_disk_is_added_anew_and_the_lost_one_removed_by_its_name(tmp_path: Path) -> None:
+def test_a_replaced_disk_is_added_again_and_the_lost_one_removed_by_its_name(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         controller = await cluster.start()

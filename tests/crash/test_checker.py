@@ -104,7 +104,7 @@ def an_acknowledged_record_never_came(history: History) -> None:
 
 
 @mutation("inconsistent-offset")
-def an_acknowledgement_tells_another_offset(history: History) -> None:
+def an_acknowledgement_has_another_offset(history: History) -> None:
     send_at(history, 11).offset = 13
 
 
@@ -263,7 +263,7 @@ def test_a_final_read_that_is_missing_is_a_fault() -> None:
     }
 
 
-def test_a_reader_that_was_assigned_anew_may_go_back() -> None:
+def test_a_reader_that_was_assigned_again_may_go_back() -> None:
     history = sound()
     history.polls.append(Poll("reader-1", 1, 0, 600, ((0, ALICE), (1, BOB + 1))))
     assert report(check(history)) == []

@@ -240,13 +240,13 @@ class Writer:
                     self._send(count)
                 self._note(TICK_SECONDS)
             except ClientFailed as error:
-                self._begin_anew(str(error))
+                self._start_again(str(error))
         deadline = time.monotonic() + FLUSH_SECONDS
         try:
             while self._unknown and time.monotonic() < deadline:
                 self._note(TICK_SECONDS)
         except ClientFailed as error:
-            self._begin_anew(str(error))
+            self._start_again(str(error))
         self._lines.write(event="left", time=time.monotonic_ns(), unknown=len(self._unknown))
         self._client.close()
 
@@ -270,7 +270,7 @@ class Writer:
             self._lines.write(event="failed", time=now, values=values, error=error, certain=False)
             self._unknown.difference_update(values)
 
-    def _begin_anew(self, error: str) -> None:
+    def _start_again(self, error: str) -> None:
         self._lines.write(event="session", time=time.monotonic_ns(), error=error)
         self._client.close()
         self._unknown.clear()

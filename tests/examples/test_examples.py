@@ -56,7 +56,7 @@ def test_a_local_cluster_gives_back_a_million_records(environment: dict[str, str
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_ray_tasks_produce_without_being_told_an_address(environment: dict[str, str]) -> None:
+def test_ray_tasks_produce_without_an_address(environment: dict[str, str]) -> None:
     output = output_of("produce_from_ray_tasks.py", environment)
     assert "acknowledged: 40,000" in output
     assert "in the log: 40,000" in output

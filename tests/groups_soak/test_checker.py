@@ -106,7 +106,7 @@ def own_twice_in_two_records(history: History) -> None:
     history.log.insert(5, Generation("g", 2, {"c-1": frozenset({1})}))
 
 
-def tell_two_members(history: History) -> None:
+def give_two_members_the_same_partition(history: History) -> None:
     history.log.insert(5, Generation("g", 2, {"c-1": frozenset({1})}))
     history.assigned.append(Assigned("g", "c", "c-1", 2, frozenset({1})))
 
@@ -119,11 +119,11 @@ def go_back_a_generation(history: History) -> None:
     history.log.append(Generation("g", 2, {}))
 
 
-def tell_more_than_the_log_has(history: History) -> None:
+def report_more_than_the_log_has(history: History) -> None:
     history.assigned.append(Assigned("g", "a", "a-1", 1, frozenset({0, 1})))
 
 
-def tell_of_a_generation_nobody_wrote(history: History) -> None:
+def report_a_generation_that_was_not_written(history: History) -> None:
     history.assigned.append(Assigned("g", "a", "a-1", 7, frozenset({0})))
 
 
@@ -140,11 +140,11 @@ PLANTED: dict[Callable[[History], None], set[str]] = {
     commit_past_the_end: {"commit-past-end"},
     own_twice_in_one_record: {"two-owners"},
     own_twice_in_two_records: {"two-owners"},
-    tell_two_members: {"two-owners"},
+    give_two_members_the_same_partition: {"two-owners"},
     assign_what_is_not_there: {"unknown-partition"},
     go_back_a_generation: {"generation-regressed"},
-    tell_more_than_the_log_has: {"assignment-differs", "two-owners"},
-    tell_of_a_generation_nobody_wrote: {"unlogged-generation"},
+    report_more_than_the_log_has: {"assignment-differs", "two-owners"},
+    report_a_generation_that_was_not_written: {"unlogged-generation"},
     leave_a_group_alone: {"nothing-happened"},
 }
 
@@ -211,7 +211,7 @@ def test_a_record_whose_acknowledgement_was_lost_may_be_seen() -> None:
     assert check(history) == []
 
 
-def test_a_member_may_be_told_of_a_part_of_what_it_owns() -> None:
+def test_a_member_may_report_a_part_of_what_it_owns() -> None:
     """A cooperative member hears of what is new; what it shall give up first comes later."""
     history = sound()
     history.assigned.append(Assigned("g", "b", "b-1", 2, frozenset({0})))

@@ -164,7 +164,7 @@ def told(session: FetchSession, **answer) -> bool:
     return session.partitions["t", NO_ID, 0].must_send(FetchedPartition(0, **fields))
 
 
-def test_a_partition_is_told_of_when_something_about_it_is_new() -> None:
+def test_a_partition_is_in_the_answer_when_something_about_it_is_new() -> None:
     session = begin(cache())
     assert told(session)
     assert not told(session)
@@ -177,7 +177,7 @@ def test_a_partition_is_told_of_when_something_about_it_is_new() -> None:
     assert not told(session, high_watermark=6, log_start_offset=1)
 
 
-def test_an_error_is_told_each_time_and_its_end_once() -> None:
+def test_an_error_is_sent_each_time_and_its_end_once() -> None:
     session = begin(cache())
     told(session)
     for _ in range(2):

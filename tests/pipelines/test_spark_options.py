@@ -109,7 +109,7 @@ def test_kafka_settings_without_effect_are_named_in_a_warning(
     assert "path" not in caplog.text
 
 
-def test_warnings_are_told_once_for_a_query(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_logged_once_for_a_query(caplog: pytest.LogCaptureFixture) -> None:
     """Spark asks for the columns before it knows whether it is a stream or a batch."""
     options = {"subscribe": "t", "madeUp": "1", "groupIdPrefix": "g", "maxTriggerDelay": "1s"}
     with caplog.at_level(logging.WARNING):
@@ -155,7 +155,7 @@ REFUSED_IN_ANY_READ = [
     ({"subscribe": "", "assign": '{"t":0}'}, "must be JSON"),
     ({"subscribe": "", "assign": "t"}, "must be JSON"),
     ({"subscribe": "", "subscribePattern": " "}, "Pattern to subscribe is empty"),
-    ({"subscribe": "", "subscribePattern": "("}, "no regular expression"),
+    ({"subscribe": "", "subscribePattern": "("}, "not a regular expression"),
     ({"kafka_auto_offset_reset": "latest"}, "startingOffsets"),
     ({"kafka_key_deserializer": "x"}, "DataFrame operations"),
     ({"kafka_value_deserializer": "x"}, "DataFrame operations"),

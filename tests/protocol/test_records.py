@@ -253,7 +253,7 @@ def test_a_buffer_too_small_for_a_header_is_corrupt(size: int) -> None:
             list(iterate_records(bytes(size), check_crc=check_crc))
 
 
-def test_a_wrong_crc_is_not_looked_at_when_told_so() -> None:
+def test_a_wrong_crc_is_ignored_when_checking_is_off() -> None:
     batch = encode_records([(1, b"k", b"v", [])])
     batch[17] ^= 1
     with pytest.raises(CorruptMessage, match="CRC"):

@@ -265,7 +265,7 @@ def test_a_producing_actor_says_what_it_sent(topic: str) -> None:
     ray.kill(producer)
 
 
-def test_an_actor_makes_a_topic_only_if_it_is_told_to(topic: str) -> None:
+def test_an_actor_creates_a_topic_only_if_that_is_allowed(topic: str) -> None:
     name = f"{topic}-not-made"
     refusing = bradbury.ProducerActor.remote()
     with pytest.raises(UnknownTopicOrPartition, match=name):

@@ -269,7 +269,7 @@ def test_status_is_a_table_for_people(topic: str) -> None:
     assert "lag 0" in text
 
 
-def test_mistakes_are_told_before_anything_starts(topic: str) -> None:
+def test_mistakes_raise_before_anything_starts(topic: str) -> None:
     for wrong in (
         {"actors": 0},
         {"actors": 3, "workers": 2},

@@ -92,7 +92,7 @@ def test_a_member_that_is_too_late_is_replaced_by_the_others_and_comes_back(topi
     assert sorted(set(found)) == list(range(1000))
 
 
-def test_an_actor_that_ray_gives_up_is_made_anew_under_its_name(topic: str) -> None:
+def test_an_actor_that_ray_gives_up_is_created_again_under_its_name(topic: str) -> None:
     fill(topic, 1000)
     with bradbury.ConsumerGroup(
         topic,
@@ -236,7 +236,7 @@ def test_the_next_group_takes_the_places_of_one_that_went_without_a_word(topic: 
     assert sorted(set(found)) == list(range(200))
 
 
-def test_two_groups_of_one_name_are_told_apart_by_their_prefix_or_fenced(topic: str) -> None:
+def test_two_groups_of_one_name_differ_by_their_prefix_or_are_fenced(topic: str) -> None:
     fill(topic, 100)
     options: dict[str, Any] = {
         "auto_offset_reset": "earliest",

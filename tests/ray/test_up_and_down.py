@@ -124,7 +124,7 @@ def test_directories_of_two_clusters_are_refused(cluster: bradbury.Cluster, tmp_
         assert one.status()["leaderless"] == 0
 
 
-def test_a_port_that_somebody_took_meanwhile_is_replaced_where_none_was_asked_for(
+def test_a_port_that_another_process_bound_is_replaced_where_none_was_asked_for(
     cluster: bradbury.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as somebody:

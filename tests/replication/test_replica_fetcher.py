@@ -91,7 +91,7 @@ def test_a_failed_disk_does_not_keep_it_from_following_what_is_on_others(tmp_pat
     assert node.logs[GOOD].log_end_offset == 3
 
 
-def test_a_leader_that_is_gone_is_told_of_and_asked_again_from_the_start(tmp_path: Path) -> None:
+def test_a_leader_that_is_gone_is_reported_and_asked_again_from_the_start(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.question(0)
     node.answer(1)
@@ -123,7 +123,7 @@ def test_nothing_is_appended_where_another_leader_came_while_its_epoch_was_writt
     assert not node.fetcher.is_working
 
 
-def test_a_position_that_has_changed_while_it_was_asked_from_is_asked_from_anew(
+def test_a_position_that_has_changed_during_a_fetch_is_fetched_from_again(
     tmp_path: Path,
 ) -> None:
     node = Node(tmp_path)
@@ -136,7 +136,9 @@ def test_a_position_that_has_changed_while_it_was_asked_from_is_asked_from_anew(
     assert node.fetcher._asked[GOOD, 0] == followed.position
 
 
-def test_a_new_registration_of_this_node_is_told_of_all_partitions(tmp_path: Path) -> None:
+def test_after_a_new_registration_of_this_node_all_partitions_are_fetched_with_it(
+    tmp_path: Path,
+) -> None:
     node = Node(tmp_path)
     node.question(0)
     node.answer(1)

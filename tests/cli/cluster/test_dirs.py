@@ -39,6 +39,6 @@ def test_a_directory_has_the_sizes_of_its_partitions(
     assert "online" in shown
 
 
-def test_an_unknown_broker_or_topic_is_told(command: Command) -> None:
+def test_an_unknown_broker_or_topic_is_an_error(command: Command) -> None:
     assert "no live broker 99" in command("dirs", "--broker", "99").error
     assert "does not exist" in command("dirs", "--topic", "absent").error

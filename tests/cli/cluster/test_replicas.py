@@ -49,7 +49,7 @@ def test_a_partition_is_on_the_nodes_that_were_said(
     assert "no replica is on its way" in command("replicas", "list").err
 
 
-def test_what_makes_no_sense_is_told_with_the_remedy(command: Command, topic: str) -> None:
+def test_invalid_arguments_are_refused_with_the_remedy(command: Command, topic: str) -> None:
     assert "does not exist" in command("replicas", "assign", "absent", "0", "1").error
     assert "has partitions 0 to 0, not 7" in command("replicas", "assign", topic, "7", "1").error
     assert "are not node ids" in command("replicas", "assign", topic, "0", "one").usage

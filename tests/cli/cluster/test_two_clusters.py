@@ -174,7 +174,7 @@ def test_a_ray_that_happens_to_run_is_left_alone(
 
 
 @pytest.mark.parametrize(("answer", "joins"), [("y", True), ("n", False)])
-def test_on_a_terminal_somebody_is_asked(
+def test_on_a_terminal_the_user_is_asked(
     process: Command, environment: dict[str, str], answer: str, joins: bool
 ) -> None:
     with hand_started_ray(environment) as address:

@@ -77,7 +77,7 @@ def offsets(bootstrap: str, group: str) -> Offsets:
         (("--to-datetime", "2100-01-01"), {0: 3, 1: 2, 2: 0}),
     ],
 )
-def test_every_form_is_shown_first_and_done_when_told(
+def test_every_form_is_shown_first_and_done_with_execute(
     command: Command, topic: str, group: str, offsets: Offsets, words: tuple, expected: dict
 ) -> None:
     reset = ("groups", "reset-offsets", group, "--topic", topic, *words, "--json")
@@ -286,7 +286,7 @@ def test_durations(text: str, expected: int) -> None:
 
 
 @given(text=st.text(max_size=12))
-def test_whatever_is_no_duration_is_told_so(text: str) -> None:
+def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
     try:
         assert isinstance(parse_duration(text, "--by-duration"), int)
     except CommandFailed as error:
@@ -294,7 +294,7 @@ def test_whatever_is_no_duration_is_told_so(text: str) -> None:
 
 
 @given(content=st.text(st.characters(exclude_categories=["Cs"])) | st.text('{}[]",0at:\n'))
-def test_whatever_is_no_file_of_offsets_is_told_so(
+def test_a_file_without_offsets_is_refused(
     tmp_path_factory: pytest.TempPathFactory, content: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any-file"

@@ -91,7 +91,7 @@ def test_damage_is_named_with_its_place_after_what_is_sound(
     assert outcome.err.count("\n") == 1
 
 
-def test_the_files_of_a_broker_tell_what_was_produced(command: Command, tmp_path: Path) -> None:
+def test_the_files_of_a_broker_show_what_was_produced(command: Command, tmp_path: Path) -> None:
     # Small index intervals, so that there is an index to speak of; stopped, so that it is written.
     with bradbury.local(data_dir=str(tmp_path / "data")) as cluster:
         with cluster.admin() as admin:

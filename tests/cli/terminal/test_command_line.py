@@ -104,14 +104,14 @@ def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
         ("up --config log.dirs", "use --config name=value"),
     ],
 )
-def test_values_that_make_no_sense_are_told_before_a_cluster_is_asked(
+def test_invalid_values_are_refused_before_a_cluster_is_asked(
     command: Command, line: str, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRADBURY_BOOTSTRAP", "127.0.0.1:1")
     assert cause in command(*line.split()).usage
 
 
-def test_the_traceback_comes_with_debug_only_wherever_it_stands(command: Command) -> None:
+def test_the_traceback_comes_with_debug_only_anywhere_on_the_line(command: Command) -> None:
     line = ("topics", "list", "--bootstrap", "nonsense:port")
     assert "Traceback" not in command(*line).err
     for arguments in (("--debug", *line), (*line, "--debug")):

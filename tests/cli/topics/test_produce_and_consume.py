@@ -246,7 +246,7 @@ def test_typed_lines_leave_before_the_input_ends(
     cuts=st.lists(st.integers(0, 60), max_size=6),
     batch=st.integers(1, 5),
 )
-def test_lines_are_the_same_wherever_the_blocks_are_cut(
+def test_lines_are_the_same_for_any_block_boundaries(
     text: bytes, cuts: list[int], batch: int
 ) -> None:
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})

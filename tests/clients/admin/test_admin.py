@@ -83,7 +83,7 @@ def test_the_cluster_says_who_it_is(admin: bradbury.Admin, bootstrap: str) -> No
     assert admin.bootstrap_servers == bootstrap
 
 
-def test_the_settings_of_a_node_are_told(admin: bradbury.Admin) -> None:
+def test_the_settings_of_a_node_are_described(admin: bradbury.Admin) -> None:
     node = admin.describe_cluster().brokers[0].node_id
     assert admin.describe_configs(broker=node)
     with pytest.raises(BrokerNotAvailable, match="no live broker 999"):

@@ -209,7 +209,7 @@ def test_members_are_sent_away_by_instance_by_id_or_all(
         assert admin.remove_members(group, member_ids=[dynamic.member_id]) == [dynamic.member_id]
 
 
-def test_lag_is_told_in_records_and_by_the_time_of_the_first_unread_one(
+def test_lag_is_in_records_and_by_the_time_of_the_first_unread_one(
     admin: bradbury.Admin, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(4)
@@ -327,7 +327,7 @@ def test_a_deletion_whose_answer_is_lost_is_not_repeated(broker: ScriptedBroker)
     assert len(broker.wait_for(DeleteGroupsRequest)) == 1
 
 
-def test_a_coordinator_that_moves_is_looked_up_anew(broker: ScriptedBroker) -> None:
+def test_a_coordinator_that_moves_is_looked_up_again(broker: ScriptedBroker) -> None:
     def answer(code: int) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(results=[DeletableGroupResult("g", code)])
 

@@ -340,7 +340,7 @@ def test_with_an_enqueue_timeout_of_minus_one_send_waits_for_room(
     assert handler.messages == [b"%d" % n for n in range(50)]
 
 
-def test_who_waits_for_room_is_told_when_the_producer_closes(
+def test_a_send_that_waits_for_room_fails_when_the_producer_closes(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
     topic, handler = new_topic(), Held()
@@ -439,7 +439,7 @@ def test_without_a_queue_time_messages_leave_at_once_and_an_idle_queue_costs_not
         assert 1 <= counting.idle <= 10
 
 
-def test_a_hook_is_told_that_the_queue_was_full(bootstrap: str, new_topic: NewTopic) -> None:
+def test_a_hook_is_called_when_the_queue_was_full(bootstrap: str, new_topic: NewTopic) -> None:
     topic, handler = new_topic(), Held()
     recorder = Recorder(topic)
     config = asynchronous(bootstrap, queue_size=1, batch_size=1)

@@ -279,7 +279,7 @@ def test_questions_about_offsets_that_make_no_sense_are_refused(
 # --- the connection ------------------------------------------------------------------------------
 
 
-def test_a_connection_that_was_lost_between_requests_is_made_anew() -> None:
+def test_a_connection_that_was_lost_between_requests_is_opened_again() -> None:
     with bradbury.local() as cluster:
         servers = cluster.bootstrap_servers
         with bradbury.Admin(servers) as admin:

@@ -281,7 +281,7 @@ def test_a_listener_of_coroutines_commits_in_a_rebalance_and_at_the_end(
     run(main())
 
 
-def test_a_listener_that_fails_is_heard_of_in_poll(
+def test_a_listener_that_fails_makes_poll_raise(
     run: Run, bootstrap: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()

@@ -379,7 +379,7 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_broker_is_told_whether_it_may_create_topics(allowed: bool) -> None:
+def test_a_request_says_whether_the_broker_may_create_topics(allowed: bool) -> None:
     with ScriptedBroker({"t": 1}) as broker:
         options: dict[str, Any] = {"allow_auto_create_topics": allowed}
         with bradbury.Consumer(bootstrap=broker.address, **options) as consumer:

@@ -107,7 +107,7 @@ def test_where_brokers_create_none_the_remedy_is_theirs(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_brokers_are_told_whether_they_may_create(allowed: bool) -> None:
+def test_requests_say_whether_brokers_may_create(allowed: bool) -> None:
     with ScriptedBroker({"t": 1}) as broker:
         with bradbury.Producer(broker.address, allow_auto_create_topics=allowed) as producer:
             assert producer.partitions_for("t") == 1
@@ -144,7 +144,7 @@ def test_max_block_ms_bounds_the_search_for_a_topic(bootstrap: str) -> None:
         producer.send("nowhere", b"")
 
 
-def test_brokers_that_tell_nothing_are_named_as_the_cause() -> None:
+def test_brokers_without_an_answer_are_named_as_the_cause() -> None:
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(MetadataRequest, SILENCE)
         with (

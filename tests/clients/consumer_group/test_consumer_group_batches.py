@@ -174,7 +174,7 @@ def test_what_cannot_be_called_or_built_is_refused_at_once() -> None:
         Function(fn=print, constructor_arguments=(1,))
 
 
-def test_errors_that_cannot_travel_are_told_as_text() -> None:
+def test_errors_that_cannot_be_pickled_become_text() -> None:
     class Stubborn(Exception):
         def __reduce__(self) -> str:
             raise TypeError("I stay")

@@ -86,7 +86,7 @@ def test_what_was_finished_during_the_rebalance_is_not_done_again() -> None:
     assert progress.to_commit() == {KEY: 10}
 
 
-def test_a_partition_that_somebody_else_moved_on_begins_anew() -> None:
+def test_a_partition_that_another_member_has_committed_starts_again() -> None:
     progress = reading(committed=5)
     progress.on_read([span(5, 9, 1)])
     progress.suspend([KEY])

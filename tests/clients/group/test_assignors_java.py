@@ -96,7 +96,7 @@ def test_java_is_as_even_and_as_sticky_and_reads_and_writes_the_same_bytes(strat
         members, counts = draw_group(draw, alike=True)
         had = ASSIGNORS[strategy]().assign(members, counts)
         stay = draw.sample(members, draw.randrange(1, len(members) + 1))
-        told = [_telling(strategy, one, had[one.member_id]) for one in stay]
+        told = [_with_user_data(strategy, one, had[one.member_id]) for one in stay]
         new = [Member(f"n{number}", members[0].topics) for number in range(draw.randrange(4))]
         groups.append((told + new, counts, had))
     answers = ask_java([question(strategy, members, counts) for members, counts, _ in groups])
@@ -118,7 +118,7 @@ def test_java_is_as_even_and_as_sticky_and_reads_and_writes_the_same_bytes(strat
             assert b64decode(rewritten) == subscription_of(member)
 
 
-def _telling(strategy: str, member: Member, owned: list[TopicPartition]) -> Member:
+def _with_user_data(strategy: str, member: Member, owned: list[TopicPartition]) -> Member:
     if strategy == "sticky":
         return replace(member, user_data=encode_sticky_data(owned, 4), generation=4, rack_id="r")
     return replace(member, owned=tuple(owned), generation=4, user_data=encode_cooperative_data(4))

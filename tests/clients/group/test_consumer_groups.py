@@ -26,7 +26,7 @@ NewTopic = Callable[..., str]
 # --- listeners and protocols -------------------------------------------------------------------
 
 
-def test_an_eager_listener_is_told_of_everything_before_and_after_each_rebalance(
+def test_an_eager_listener_gets_all_partitions_before_and_after_each_rebalance(
     consumer: Make, new_topic: NewTopic
 ) -> None:
     topic, told, late = new_topic(2), Told(), Told()

@@ -109,9 +109,7 @@ def test_a_consumer_that_has_not_joined_yet_cannot_commit(
 # --- static members ----------------------------------------------------------------------------
 
 
-def test_a_static_member_leaves_only_when_it_is_told_to(
-    consumer: Make, new_topic: NewTopic
-) -> None:
+def test_a_static_member_leaves_only_on_request(consumer: Make, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     one = consumer(topic, group_instance_id="one")
     two = consumer(topic, group_instance_id="two")

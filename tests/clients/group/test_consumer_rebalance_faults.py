@@ -95,7 +95,7 @@ def test_a_coordinator_that_loads_or_has_moved_is_asked_again(
     assert (searches > 1) == (code != LOADING)
 
 
-def test_a_coordinator_that_dies_while_members_wait_is_looked_for_anew(
+def test_a_coordinator_that_dies_while_members_wait_is_looked_up_again(
     group: ScriptedGroup,
 ) -> None:
     group.on(JoinGroupRequest, HANG_UP, group.join)
@@ -158,7 +158,7 @@ def test_an_assignment_that_cannot_be_read_is_an_error_and_not_an_empty_one(
             poll_until(lambda: False, consumer)
 
 
-def test_a_static_leader_that_comes_back_assigns_nothing_anew(group: ScriptedGroup) -> None:
+def test_a_static_leader_that_comes_back_assigns_nothing_again(group: ScriptedGroup) -> None:
     def back(request: JoinGroupRequest) -> JoinGroupResponse:
         response = group.join(request)
         response.skip_assignment = True
@@ -185,7 +185,7 @@ def test_what_is_offered_is_what_java_offers(group: ScriptedGroup) -> None:
 # --- heartbeats --------------------------------------------------------------------------------
 
 
-def test_a_rebalance_that_a_heartbeat_tells_of_revokes_and_keeps_the_member(
+def test_a_rebalance_in_a_heartbeats_answer_revokes_and_keeps_the_member(
     group: ScriptedGroup,
 ) -> None:
     told = Told()
@@ -222,7 +222,7 @@ def test_a_member_that_was_given_up_loses_what_it_has_and_commits_nothing_of_it(
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
-def test_a_cooperative_member_that_the_coordinator_forgot_loses_before_it_joins_anew(
+def test_a_cooperative_member_that_the_coordinator_forgot_loses_before_it_joins_again(
     group: ScriptedGroup, code: int
 ) -> None:
     told = Told()
@@ -241,7 +241,7 @@ def test_a_cooperative_member_that_the_coordinator_forgot_loses_before_it_joins_
     assert joins[1].generation == 1
 
 
-def test_a_fenced_member_is_told_so_until_it_is_closed(group: ScriptedGroup) -> None:
+def test_a_fenced_member_raises_until_it_is_closed(group: ScriptedGroup) -> None:
     group.on(HeartbeatRequest, HeartbeatResponse(error_code=FENCED_INSTANCE_ID))
     with member(group, group_instance_id="i") as consumer:
         for _ in range(2):

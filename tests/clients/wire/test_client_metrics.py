@@ -177,7 +177,7 @@ def test_a_producer_counts_what_fails_is_repeated_and_split(
     assert metrics["producer-metrics"]["connection-close-total"] == 1
 
 
-def test_a_producer_tells_of_its_buffer() -> None:
+def test_a_producer_has_metrics_of_its_buffer() -> None:
     hold = threading.Event()
 
     def late(request: ProduceRequest) -> ProduceResponse:

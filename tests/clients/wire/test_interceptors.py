@@ -128,7 +128,7 @@ def test_an_exception_of_one_is_logged_and_goes_no_further(
 
 
 @pytest.mark.usefixtures("unknown_soon")
-def test_records_that_are_not_sent_are_told_with_their_error(
+def test_records_that_are_not_sent_are_reported_with_their_error(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
     topic, notes = new_topic(1, max_message_bytes="2000"), Notes()
@@ -215,7 +215,7 @@ def test_they_change_what_poll_returns_and_hear_of_commits(
     assert watch.closed == 1
 
 
-def test_automatic_commits_are_told_too(bootstrap: str, new_topic: NewTopic) -> None:
+def test_automatic_commits_are_reported_too(bootstrap: str, new_topic: NewTopic) -> None:
     topic, watch = new_topic(), Watch()
     fill(bootstrap, topic, 10)
     with bradbury.Consumer(

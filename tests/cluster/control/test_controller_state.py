@@ -54,7 +54,7 @@ def test_a_restarted_leader_leads_in_a_new_epoch() -> None:
     assert controller_state.check_session(image, 1, "b").node_id == 1
 
 
-def test_a_silent_node_loses_the_lead_and_gets_it_back_when_heard_again() -> None:
+def test_a_silent_node_loses_its_leaderships_and_gets_them_back_with_its_heartbeats() -> None:
     image = cluster("a1", "b1")
     image = applied(image, create(image, "t", partitions=2))
     image = applied(image, controller_state.fence_node(image, 1, fenced=True))

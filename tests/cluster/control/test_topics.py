@@ -151,7 +151,7 @@ def test_a_topic_named_by_name_and_by_id_is_deleted_once() -> None:
     assert (first.outcome, second.outcome.code) == (DONE, ErrorCode.INVALID_REQUEST)
 
 
-def test_the_topic_of_committed_offsets_is_neither_deleted_nor_split_anew() -> None:
+def test_the_topic_of_committed_offsets_is_neither_deleted_nor_given_partitions() -> None:
     image = cluster("a1")
     records, _ = decide(image, CreateTopics(topics=(topic("t", partitions=1),)))
     image = applied(image, records)

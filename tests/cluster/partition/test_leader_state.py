@@ -71,7 +71,7 @@ class Log:
         return max((each for each in self.epochs if each[0] <= leader_epoch), default=(-1, -1))
 
 
-def test_a_follower_is_heard_when_its_log_joins() -> None:
+def test_a_followers_fetch_counts_when_its_log_agrees() -> None:
     state = leader(isr=(1, 2), end=4)
     log = Log(10, epochs=[(4, 4), (5, 10)])
     state.on_local_append(10)
@@ -86,7 +86,7 @@ def test_a_follower_is_heard_when_its_log_joins() -> None:
     ) == FollowerFetchResult(may_join=True)
 
 
-def test_a_follower_whose_log_parts_is_told_where_and_nothing_is_noted() -> None:
+def test_a_follower_whose_log_diverges_is_answered_where_and_nothing_is_recorded() -> None:
     state = leader(isr=(1, 2), end=4)
     log = Log(10, epochs=[(3, 4), (5, 10)])
     state.on_local_append(10)
@@ -98,7 +98,7 @@ def test_a_follower_whose_log_parts_is_told_where_and_nothing_is_noted() -> None
     assert state.high_watermark == 0
 
 
-def test_a_follower_outside_of_the_log_is_not_heard() -> None:
+def test_a_followers_fetch_outside_of_the_log_does_not_count() -> None:
     state = leader(isr=(1, 2))
     log = Log(10, log_start_offset=5, epochs=[(4, 7), (5, 10)])
     for fetch_of in (
@@ -233,7 +233,7 @@ class Replicas(RuleBasedStateMachine):
 
     @precondition(lambda self: self.epoch > self.state.partition_epoch)
     @rule()
-    def the_leader_hears_of_it(self) -> None:
+    def the_leader_learns_of_it(self) -> None:
         self.state.on_isr(sorted(self.decided), self.epoch)
 
     @precondition(lambda self: self.asked is not None)

@@ -3,7 +3,7 @@
 from bradbury.cluster.quorum.candidacy import INACTIVE_MS, STAGGER_MS, UNREACHABLE_MS, Candidacy
 
 
-def test_never_while_the_controller_is_heard() -> None:
+def test_never_while_the_controller_answers() -> None:
     heard = Candidacy()
     assert not heard.is_due(now_ms=10**9, voters_before=0)
     heard.on_unheard(now_ms=0, is_reachable=False)
@@ -42,7 +42,7 @@ def test_one_that_has_answered_and_is_gone_again_is_not_waited_for_so_long() -> 
     assert gone.is_due(now_ms=INACTIVE_MS // 2, voters_before=0)
 
 
-def test_who_has_just_been_promised_the_log_gets_time_to_be_heard() -> None:
+def test_a_newly_elected_controller_gets_time_to_answer() -> None:
     unheard = Candidacy()
     unheard.on_unheard(now_ms=0, is_reachable=False)
     unheard.on_vote_granted(now_ms=UNREACHABLE_MS)

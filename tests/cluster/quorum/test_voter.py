@@ -104,7 +104,7 @@ def test_behind_a_snapshot_the_log_goes_on_as_behind_any_other_entry() -> None:
     assert append(log, LogEnd(3, 4), 9) == LogMismatch(Candidate(epoch=9, owner="me"), 3)
 
 
-def test_what_a_snapshot_stands_for_is_passed_over_whoever_repeats_it() -> None:
+def test_entries_that_a_snapshot_covers_are_skipped_when_they_are_repeated() -> None:
     log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
     assert append(log, LogEnd(-1, 0), 1, 1) == Append(Candidate(epoch=9, owner="me"), None, 2)
     assert append(log, LogEnd(1, 1), 1, 2, 3) == Append(Candidate(epoch=9, owner="me"), 3, 2)
@@ -125,7 +125,7 @@ def test_a_log_that_has_what_a_snapshot_stands_for_keeps_the_rest() -> None:
     assert snapshot(Log(1, 1, 2, 2), LogEnd(2, 4)).keeps_log
 
 
-def test_a_log_that_ends_earlier_or_has_something_else_begins_anew_behind_a_snapshot() -> None:
+def test_a_log_that_ends_earlier_or_diverges_starts_again_after_a_snapshot() -> None:
     assert not snapshot(Log(1, 1), LogEnd(1, 3)).keeps_log
     assert not snapshot(Log(1, 1, 1, 1), LogEnd(2, 3)).keeps_log
     assert not snapshot(Log(), LogEnd(2, 3)).keeps_log

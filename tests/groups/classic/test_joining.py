@@ -8,7 +8,7 @@ from bradbury.tests.support.groups.group_driver import G, GroupDriver
 TWO = (("sticky", b"s"), ("range", b"r"))
 
 
-def test_a_new_dynamic_member_is_told_its_id_first_and_is_not_in_yet() -> None:
+def test_a_new_dynamic_member_gets_its_id_first_and_is_not_in_yet() -> None:
     driver = GroupDriver()
     answer = driver.joined(driver.join(client_id="app", version=4))
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -135,7 +135,7 @@ def test_another_member_leads_when_the_leader_does_not_rejoin() -> None:
     assert driver.joined(request).leader == follower != leader
 
 
-def test_a_newcomer_that_waits_too_long_is_told_to_come_again() -> None:
+def test_a_newcomer_that_waits_too_long_is_answered_to_join_again() -> None:
     driver = GroupDriver(group_max_session_timeout_ms=30 * 60_000)
     driver.stable(1, session_ms=20 * 60_000, rebalance_ms=20 * 60_000)
     newcomer = driver.join(driver.joined(driver.join()).member_id)
@@ -279,7 +279,7 @@ def test_of_too_many_in_a_rebalance_the_first_ones_stay() -> None:
     ]
 
 
-def test_whoever_has_a_place_in_a_full_rebalance_may_ask_again() -> None:
+def test_a_member_with_a_place_in_a_full_rebalance_may_ask_again() -> None:
     driver = GroupDriver(group_max_size=2)
     ids = [driver.joined(driver.join()).member_id for _ in range(2)]
     first, other = [driver.join(member_id) for member_id in ids]

@@ -67,14 +67,14 @@ def restarted_leader(version: int) -> tuple[JoinGroupResponse, str]:
     return answer, leader
 
 
-def test_a_restarted_leader_is_told_to_keep_the_assignment() -> None:
+def test_a_restarted_leader_is_answered_to_keep_the_assignment() -> None:
     answer, _ = restarted_leader(version=9)
     assert answer.skip_assignment
     assert answer.leader == answer.member_id
     assert len(answer.members) == 2
 
 
-def test_a_restarted_leader_that_cannot_be_told_so_must_believe_that_it_follows() -> None:
+def test_a_restarted_leader_with_an_old_version_must_believe_that_it_follows() -> None:
     answer, old_leader = restarted_leader(version=8)
     assert not answer.skip_assignment
     assert answer.leader == old_leader != answer.member_id

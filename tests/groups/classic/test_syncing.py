@@ -71,7 +71,7 @@ def test_a_stable_member_may_fetch_its_assignment_again() -> None:
     assert driver.synced(driver.sync(follower, 1)).assignment == follower.encode()
 
 
-def test_a_sync_during_a_rebalance_is_told_to_rejoin() -> None:
+def test_a_sync_during_a_rebalance_is_answered_to_rejoin() -> None:
     driver = GroupDriver()
     leader, follower = driver.stable(2)
     driver.join(leader)

@@ -58,7 +58,7 @@ def test_a_cancelled_timer_does_not_fire_and_can_be_started_again() -> None:
     assert run(timer, 1_000) == {"again": 32}
 
 
-def test_whoever_is_heard_of_after_its_deadline_but_before_the_next_turn_is_not_late() -> None:
+def test_a_member_that_sends_after_its_deadline_but_before_the_next_turn_is_not_late() -> None:
     timer = CoordinatorTimer()
     timer.start(key("a"), 10, now_ms=0)
     assert list(timer.take_due(10)) == []

@@ -223,7 +223,7 @@ def test_deleting_covers_a_commit_on_its_way_to_the_log() -> None:
         assert some.state == "none"
 
 
-def test_a_group_that_is_entered_while_it_is_being_deleted_begins_anew() -> None:
+def test_a_group_that_is_joined_while_it_is_being_deleted_starts_again() -> None:
     driver = GroupDriver()
     (member,) = driver.stable(1)
     driver.commit({P0: 1}, member, 1)

@@ -112,7 +112,7 @@ def test_what_was_committed_while_the_clock_was_ahead_makes_nothing_old_after_a_
     assert after.all_offsets() == {P0: 1, U0: 1}
 
 
-def test_the_newest_time_in_the_log_counts_wherever_it_stands() -> None:
+def test_the_newest_time_anywhere_in_the_log_counts() -> None:
     """Clocks of several machines wrote it. Nothing is stamped before that time."""
     driver = GroupDriver(**WEEK)
     driver.commit({P0: 1})

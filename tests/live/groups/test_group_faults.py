@@ -306,7 +306,7 @@ def test_requests_of_one_connection_are_answered_in_their_order_with_what_came_b
         assert (number, alive.error_code) == (sent[1], 0)
 
 
-def test_a_topic_that_is_deleted_takes_its_offsets_along_and_a_new_one_begins_anew(
+def test_a_deleted_topic_takes_its_offsets_along_and_a_new_one_starts_without(
     broker: Broker,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.servers})

@@ -63,7 +63,7 @@ def values(consumer: bradbury.Consumer, count: int) -> list[bytes]:
     return found
 
 
-def test_one_without_a_reset_policy_is_told_and_goes_on_where_it_seeks_to(
+def test_one_without_a_reset_policy_raises_and_goes_on_where_it_seeks_to(
     nodes: ThreeNodes,
 ) -> None:
     trouble = Trouble(nodes)
@@ -94,7 +94,7 @@ def test_one_with_a_reset_policy_goes_on_where_the_logs_part(
 
 
 @pytest.mark.parametrize("by_record", [False, True])
-def test_a_commit_knows_it_for_whoever_goes_on_from_it(nodes: ThreeNodes, by_record: bool) -> None:
+def test_a_commit_carries_it_to_the_next_consumer(nodes: ThreeNodes, by_record: bool) -> None:
     trouble = Trouble(nodes)
     with bradbury.Consumer(
         "t", bootstrap=nodes.servers, group="g", auto_offset_reset="earliest"
@@ -119,7 +119,7 @@ def test_a_commit_knows_it_for_whoever_goes_on_from_it(nodes: ThreeNodes, by_rec
             values(consumer, 1)
 
 
-def test_on_the_wire_a_fetch_that_says_its_last_epoch_hears_where_the_logs_part(
+def test_on_the_wire_a_fetch_with_its_last_epoch_is_answered_where_the_logs_diverge(
     nodes: ThreeNodes,
 ) -> None:
     trouble = Trouble(nodes)

@@ -59,7 +59,7 @@ def test_the_controller_says_that_it_becomes_active_and_that_it_resigns(
     said(caplog, r"^Resigned as the active controller at epoch 1: it is shut down\.$")
 
 
-def test_each_step_of_a_rebalance_is_told_with_its_reason(
+def test_each_step_of_a_rebalance_is_logged_with_its_reason(
     cluster_dir: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with bradbury.local(data_dir=cluster_dir) as cluster:
@@ -96,7 +96,7 @@ def test_each_step_of_a_rebalance_is_told_with_its_reason(
         said(caplog, rf"^Group {GROUP} with generation 2 is now empty\.$")
 
 
-def test_a_static_member_that_comes_back_is_told_with_its_former_member_id(
+def test_a_static_member_that_comes_back_is_logged_with_its_former_member_id(
     cluster_dir: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with bradbury.local(data_dir=cluster_dir) as cluster:
@@ -119,7 +119,7 @@ def test_a_static_member_that_comes_back_is_told_with_its_former_member_id(
         assert "Preparing to rebalance" not in caplog.text
 
 
-def test_a_member_that_is_gone_is_told_when_its_session_ends(
+def test_a_member_that_is_gone_is_logged_when_its_session_ends(
     cluster_dir: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with bradbury.local(
@@ -143,7 +143,7 @@ def test_a_member_that_is_gone_is_told_when_its_session_ends(
         said(caplog, r"\(reason: removing member \S+ on heartbeat expiration\.\)\.$")
 
 
-def test_a_coordinator_tells_what_it_has_loaded(
+def test_a_coordinator_logs_what_it_has_loaded(
     cluster_dir: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

@@ -126,7 +126,7 @@ def paths(tmp_path: Path) -> list[str]:
     return [str(tmp_path / name) for name in ("one", "two", "three")]
 
 
-def test_partitions_are_spread_over_the_directories_and_told_with_their_sizes(
+def test_partitions_are_spread_over_the_directories_and_listed_with_their_sizes(
     paths: list[str],
 ) -> None:
     with bradbury.local(paths) as cluster:

@@ -102,7 +102,7 @@ def client(servers: str):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_after_the_first_answer_only_what_changed_is_told(client: RawClient, version: int) -> None:
+def test_after_the_first_answer_only_what_changed_is_sent(client: RawClient, version: int) -> None:
     consumer = Consumer(client, 4, version)
     first = consumer.fetch(dict.fromkeys(range(4), 0))
     assert first == dict.fromkeys(range(4), (0, 0, 0))
@@ -196,7 +196,7 @@ def test_wrong_sessions_and_epochs_are_refused(client: RawClient) -> None:
     assert consumer.fetch() == {}  # none of that has moved it
 
 
-def test_a_session_is_ended_by_its_client_or_begun_anew(client: RawClient) -> None:
+def test_a_session_is_ended_or_replaced_by_its_client(client: RawClient) -> None:
     consumer = Consumer(client, 2)
     consumer.fetch({0: 0, 1: 0})
     before = consumer.session_id
@@ -217,7 +217,7 @@ def test_a_session_is_ended_by_its_client_or_begun_anew(client: RawClient) -> No
     ("version", "code"),
     [(12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)],
 )
-def test_a_topic_that_is_deleted_is_told_of_in_each_answer(
+def test_a_topic_that_is_deleted_is_an_error_in_each_answer(
     client: RawClient, servers: str, version: int, code: ErrorCode
 ) -> None:
     consumer = Consumer(client, 2, version)

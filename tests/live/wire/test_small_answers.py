@@ -94,7 +94,7 @@ def test_sasl_on_a_listener_in_plain_text_is_refused_and_the_connection_stays(
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_features_are_told_and_keep_their_level(client: RawClient, version: int) -> None:
+def test_features_are_listed_and_keep_their_level(client: RawClient, version: int) -> None:
     named = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
     told = client.call(named, ApiVersionsResponse, version)
     assert told.finalized_features_epoch >= 0

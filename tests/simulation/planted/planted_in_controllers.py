@@ -32,7 +32,7 @@ def _in_controller(patch: Patch, decide: Callable[..., PartitionImage]) -> None:
 
 
 @fault(kinds=("power",), min_insync=2)
-def lost_data_is_not_told(patch: Patch) -> None:
+def lost_data_is_not_reported(patch: Patch) -> None:
     """A node that has lost data stays in ISR and ELR (before KIP-966)."""
     original = controller_state.register_node
     patch(
@@ -58,7 +58,7 @@ def a_new_directory_passes_for_the_old_one(patch: Patch) -> None:
 
 
 @fault(kinds=("power", "kill"), min_insync=2, fault_every_ms=150)
-def the_loss_is_told_by_one_life_only(patch: Patch) -> None:
+def the_loss_is_reported_by_one_process_only(patch: Patch) -> None:
     """The token is created again when the process starts, not when it has been registered."""
     original = DirectoryLifecycle.open
 

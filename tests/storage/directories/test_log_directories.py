@@ -111,7 +111,7 @@ def test_a_failing_directory_leaves_the_others_alone() -> None:
 
 
 @pytest.mark.parametrize("absence", ["not named", "cannot be read", "damaged", "an empty new disk"])
-def test_a_partition_of_a_missing_directory_is_never_made_anew(absence: str) -> None:
+def test_a_partition_of_a_missing_directory_is_never_created_again(absence: str) -> None:
     disk = MemoryFileSystem()
     directories = start(disk)
     make(directories, [0, 1, 2])
@@ -156,7 +156,7 @@ def test_the_newest_note_counts() -> None:
     assert without_one.placements.place([(TOPIC_ID, 3), (TOPIC_ID, 0)]) == {}
 
 
-def test_a_second_directory_is_told_of_what_was_there_before_it() -> None:
+def test_a_second_directory_records_what_was_there_before_it() -> None:
     disk = MemoryFileSystem()
     directories = start(disk, ("/one",))
     make(directories, [0])

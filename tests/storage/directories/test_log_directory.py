@@ -80,7 +80,7 @@ def test_an_identity_can_come_later_and_is_then_kept(tmp_path: Path) -> None:
         ({"node_id": 4}, "belongs to node 3, not 4"),
     ],
 )
-def test_a_directory_of_somebody_else_is_refused_and_left_as_it_was(
+def test_a_directory_of_another_node_is_refused_and_left_as_it_was(
     tmp_path: Path, identity: dict[str, object], message: str
 ) -> None:
     with_records(tmp_path).close(clean=True)
@@ -296,7 +296,7 @@ CHECKPOINTS = (
 )
 
 
-def test_a_log_made_anew_under_its_name_inherits_nothing_from_the_deleted_one(
+def test_a_log_recreated_under_its_name_inherits_nothing_from_the_deleted_one(
     tmp_path: Path,
 ) -> None:
     """Its records were below the former one's log start: after a crash they would be dropped."""

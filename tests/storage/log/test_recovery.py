@@ -218,7 +218,7 @@ def test_zero_length_files_are_an_empty_log(tmp_path: Path, clean: bool) -> None
     assert log.append_as_leader(make_batch(), leader_epoch=0, now_ms=1).base_offset == 7
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_its_start_is_emptied_and_starts_there(tmp_path: Path) -> None:
     fill(tmp_path, 3, INDEXED)
     log = open_log(tmp_path, log_start_offset=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
@@ -261,7 +261,7 @@ def test_epochs_that_began_before_the_scan_keep_their_beginning(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_epoch_checkpoint_is_made_anew_from_all_segments(
+def test_a_missing_epoch_checkpoint_is_rebuilt_from_all_segments(
     tmp_path: Path, clean: bool
 ) -> None:
     fill(tmp_path, 12, SMALL)

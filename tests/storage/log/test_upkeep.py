@@ -174,7 +174,7 @@ def test_truncation_inside_a_batch_takes_the_whole_batch(tmp_path: Path) -> None
     assert log.log_end_offset == 5
 
 
-def test_truncation_at_or_below_the_start_begins_anew_there(tmp_path: Path) -> None:
+def test_truncation_at_or_below_the_start_empties_the_log_and_starts_there(tmp_path: Path) -> None:
     log = open_log(tmp_path, log_start_offset=20)
     fill(log, 3)
     log.truncate_to(10)
