@@ -32,7 +32,7 @@ from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ..controller.controller_calls import AllocateProducerIds, Leave, Suspect
-from ..controller.effects import (
+from ..controller.controller_effects import (
     ApplyMetadata,
     AskController,
     Fenced,

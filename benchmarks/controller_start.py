@@ -21,7 +21,7 @@ from uuid import uuid4
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.voter_requests import DescribeVoter
 from bradbury.handlers.ports.server_config import ServerConfig
@@ -85,7 +85,9 @@ async def measure(folder: Path, partitions: int, changes: int, rounds: int) -> d
     _, first = await start(voters, LOG_ALONE)
     for number in range(NODES):
         await register(first, number, "0")
-    topic = NewTopic(name="many", topic_id=uuid4(), partitions=partitions, replication_factor=NODES)
+    topic = TopicToCreate(
+        name="many", topic_id=uuid4(), partitions=partitions, replication_factor=NODES
+    )
     begun = time.perf_counter()
     (outcome,) = await first.change(CreateTopics(topics=(topic,)), timeout_ms=0)
     facts["create seconds"] = time.perf_counter() - begun

@@ -24,8 +24,8 @@ import uvloop
 
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
-from bradbury.groups.effects import Append, Effect, Reply, TimerKey, TimerKind
 from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.groups.group_effects import Append, Effect, Reply, TimerKey, TimerKind
 from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

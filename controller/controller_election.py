@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, InconsistentClusterId
-from .effects import AskVoter, Instant, RunInThread
+from .controller_effects import AskVoter, Instant, RunInThread
 from .metadata_leader import MetadataLeader, Superseded
 from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, FormatVoter, VoterState

@@ -32,7 +32,7 @@ from ..cluster.quorum.voter import Candidate, CommittedEntryLost, LogEnd
 from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.records.record_batch import walk_batches
 from ..protocol.records.records import iterate_records
-from .effects import AskVoter, Instant
+from .controller_effects import AskVoter, Instant
 from .quorum_times import QuorumTimes
 from .voter_requests import (
     AppendEntries,

@@ -16,7 +16,7 @@ from ..cluster.metadata.metadata_records import encode_metadata_record
 from ..protocol.errors import KafkaError, NotController
 from ..steps.replies import Refuse, Reply
 from .controller_calls import MetadataUpdate, Poll
-from .effects import Instant
+from .controller_effects import Instant
 
 KEPT_CHANGES = 10_000
 

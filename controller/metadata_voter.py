@@ -23,9 +23,9 @@ from typing import Any
 from ..cluster.quorum.voter import (
     NO_SNAPSHOT,
     Candidate,
-    Entry,
     LogEnd,
     LogMismatch,
+    MetadataEntry,
     grant_vote,
     on_append,
     on_snapshot,
@@ -38,7 +38,7 @@ from ..protocol.errors import (
 )
 from ..protocol.records.record_batch import walk_batches
 from ..steps.replies import Refuse, Reply
-from .effects import Instant, RunInThread
+from .controller_effects import Instant, RunInThread
 from .replicated_log import ReplicatedLog
 from .voter_directory import VoterDirectory
 from .voter_requests import (
@@ -296,10 +296,10 @@ class MetadataVoter:
         return data
 
 
-def _entries(batches: bytes) -> tuple[list[Entry], list[int]]:
+def _entries(batches: bytes) -> tuple[list[MetadataEntry], list[int]]:
     """The batches as the rules see them, and where each begins."""
     entries, positions = [], []
     for position, header in walk_batches(batches):
-        entries.append(Entry(header.base_offset, header.next_offset, header.leader_epoch))
+        entries.append(MetadataEntry(header.base_offset, header.next_offset, header.leader_epoch))
         positions.append(position)
     return entries, positions

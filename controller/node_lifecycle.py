@@ -26,7 +26,7 @@ from ..protocol.errors import (
 )
 from ..steps.replies import Refuse, Reply
 from .controller_calls import MetadataUpdate, Poll, Register, Registered
-from .effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
+from .controller_effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
 
 logger = logging.getLogger(__name__)
 

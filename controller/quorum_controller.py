@@ -56,8 +56,8 @@ from .controller_calls import (
     Registered,
     Suspect,
 )
+from .controller_effects import Ended, Instant, ProbePort, RunInThread
 from .controller_election import ControllerElection
-from .effects import Ended, Instant, ProbePort, RunInThread
 from .metadata_leader import MetadataLeader, Superseded
 from .metadata_publisher import MetadataPublisher
 from .quorum_times import QuorumTimes

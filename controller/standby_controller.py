@@ -20,7 +20,7 @@ from ..cluster.quorum.candidacy import Candidacy
 from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, KafkaError
 from .controller_calls import Suspect
-from .effects import AskStandby, EndStandby, Instant, ProbePort, StandIn, VoteGranted
+from .controller_effects import AskStandby, EndStandby, Instant, ProbePort, StandIn, VoteGranted
 from .metadata_leader import Superseded
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import InvalidRequest, RequestTimedOut
 from ..steps.replies import Refuse, Reply
 from .controller_calls import ChangeVoter
-from .effects import AskVoter, Instant
+from .controller_effects import AskVoter, Instant
 from .metadata_leader import MetadataLeader
 from .quorum_times import QuorumTimes
 from .voter_requests import FormatVoter

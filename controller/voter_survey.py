@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from .effects import AskVoter, FindVoters, FoundVoters, Instant
+from .controller_effects import AskVoter, FindVoters, FoundVoters, Instant
 from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, VoterState
 

@@ -20,7 +20,7 @@ from ray.exceptions import RayTaskError
 
 from ..actors.controller.handles import CONTROLLER
 from ..actors.ray.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
-from ..cluster.control.rebalance import Move, Rebalance
+from ..cluster.control.rebalance import PartitionMove, Rebalance
 from ..cluster.quorum.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
 from ..discovery.processes import descendants_of, start_time
@@ -104,7 +104,7 @@ class Cluster:
 
     def rebalance(
         self, *, drain: str | None = None, restore: str | None = None, dry_run: bool = False
-    ) -> list[Move]:
+    ) -> list[PartitionMove]:
         """Begin to move replicas, so that every node has its share; at most 1,000 partitions.
 
         Args:

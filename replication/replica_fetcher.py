@@ -26,8 +26,8 @@ from uuid import UUID
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.partition.follower_state import (
     FetchPosition,
-    StartAt,
     Truncate,
+    TruncateFullyAndStartAt,
     on_diverging,
     on_out_of_range,
 )
@@ -479,7 +479,9 @@ class ReplicaFetcher:
         if replica.update_watermarks(data.high_watermark, data.log_start_offset):
             self._dirty[followed.partition_id] = None
 
-    def _truncate(self, followed: FollowedPartition, step: Truncate | StartAt) -> None:
+    def _truncate(
+        self, followed: FollowedPartition, step: Truncate | TruncateFullyAndStartAt
+    ) -> None:
         log = followed.replica.log
         logger.info(
             "%s parts from node %d's log: %s (it ended at %d, high watermark %d)",
@@ -495,7 +497,7 @@ class ReplicaFetcher:
                 followed,
                 log.high_watermark,
             )
-        if isinstance(step, StartAt):
+        if isinstance(step, TruncateFullyAndStartAt):
             log.truncate_fully_and_start_at(step.offset)
             log.high_watermark = step.offset
         else:

@@ -11,7 +11,7 @@ from ...cluster.metadata.cluster_health import ClusterHealth
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.quorum.voter import Candidate
 from ...controller.controller_calls import ControllerCall
-from ...controller.effects import (
+from ...controller.controller_effects import (
     AskVoter,
     Ended,
     FindVoters,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.quorum.candidacy import Candidacy
-from ...controller.effects import (
+from ...controller.controller_effects import (
     AskStandby,
     EndStandby,
     Instant,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from ...controller.effects import Instant
+from ...controller.controller_effects import Instant
 from ..loop.step_driver import StepDriver
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ...cluster.quorum.voter import Candidate
-from ...controller.effects import RunInThread
+from ...controller.controller_effects import RunInThread
 from ...controller.metadata_voter import MetadataVoter
 from ...controller.voter_directory import VoterDirectory
 from ...controller.voter_requests import QuorumRequest

@@ -24,7 +24,7 @@ from ...groups.coordinator.coordinator_effects import (
     WatchHighWatermark,
 )
 from ...groups.coordinator.coordinator_requests import CoordinatorRequests
-from ...groups.effects import Report
+from ...groups.group_effects import Report
 from ...groups.group_records import LogEntry, entries_in
 from ...groups.offsets.committed_offsets import IsKnown
 from ...handlers.ports.replica_port import LeaderReplica

@@ -25,7 +25,7 @@ from typing import Protocol
 from ...handlers.ports.context import Node
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
-from .connection import SCRATCH_SIZE, Connection, Shared
+from .client_connection import SCRATCH_SIZE, ClientConnection, Shared
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 
@@ -42,7 +42,7 @@ class PortInUse(Exception):
     """The one-line reason why a node cannot listen."""
 
 
-class MeasuredNode(Node, Protocol):
+class ListeningNode(Node, Protocol):
     @property
     def metrics(self) -> NodeMetrics: ...
 
@@ -52,10 +52,10 @@ class MeasuredNode(Node, Protocol):
 
 
 class Listener:
-    def __init__(self, node: MeasuredNode) -> None:
+    def __init__(self, node: ListeningNode) -> None:
         self._node = node
         self._socket: socket.socket | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
         self._by_address: Counter[str] = Counter()
         self.memory = RequestMemory(lambda: node.config.queued_max_request_bytes)
         self._lines = LineLimit(logger)
@@ -170,7 +170,7 @@ class Listener:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = Connection(sock, address[0], peer, self._shared)
+            connection = ClientConnection(sock, address[0], peer, self._shared)
             self._connections.add(connection)
             self._by_address[address[0]] += 1
             self._node_metrics.connections_accepted += 1
@@ -202,7 +202,7 @@ class Listener:
             limit = config.connection_limits_by_address().get(address, limit)
         return "max.connections.per.ip" if self._by_address[address] >= limit else None
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ClientConnection) -> None:
         self._connections.discard(connection)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:

@@ -24,7 +24,7 @@ ROOM_FOR_HEADERS = 16 * 1024**2
 """In an answer, beside its records: some 200,000 partitions."""
 
 
-class FollowingNode(Protocol):
+class ConnectingNode(Protocol):
     """The node whose fetchers these are."""
 
     @property
@@ -38,7 +38,7 @@ class FollowingNode(Protocol):
 class LeaderConnections:
     """One event loop. Each request is answered to its fetcher, unless that has ended."""
 
-    def __init__(self, node: FollowingNode, driver: StepDriver) -> None:
+    def __init__(self, node: ConnectingNode, driver: StepDriver) -> None:
         self._node = node
         self._driver = driver
         self._connections: dict[FetchingStep, PeerConnection] = {}

@@ -54,11 +54,11 @@ LAST_BYTES = 256 * 1024
 """What is copied in the step that switches, while requests wait: well below a millisecond."""
 
 
-class MoveEnded(Exception):
+class MoveCancelled(Exception):
     """The reason is not an error: the partition is gone, or wanted elsewhere."""
 
 
-class Move:
+class ReplicaMove:
     """One copy on its way: it lies in `directory`, and `task` follows the log."""
 
     __slots__ = ("directory", "future", "key", "replica", "task", "truncations")
@@ -99,7 +99,7 @@ class ReplicaMover:
         self._replace_log = replace_log
         self._flush = flush
         self._on_failure = on_failure
-        self._moves: dict[TopicPartition, Move] = {}
+        self._moves: dict[TopicPartition, ReplicaMove] = {}
 
     # --- LogDirs ---------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class ReplicaMover:
             await self._in_thread(partial(directory.deletions.delete, [future.directory]))
             return
         directory.future_logs[key] = future
-        self._begin(Move(key, replica, future, directory))
+        self._begin(ReplicaMove(key, replica, future, directory))
 
     def resume(self, key: TopicPartition, replica: Replica) -> None:
         """Go on with a move that a stop has interrupted, if there is one."""
@@ -187,7 +187,7 @@ class ReplicaMover:
                 continue
             if future.topic_id == replica.log.topic_id and key not in directory.logs:
                 future.local.reconfigure(replica.log.config)
-                self._begin(Move(key, replica, future, directory))
+                self._begin(ReplicaMove(key, replica, future, directory))
 
     async def end(self, key: TopicPartition) -> None:
         """Give up the move of a partition, if there is one, and remove the copy."""
@@ -208,12 +208,12 @@ class ReplicaMover:
 
     # --- moving ----------------------------------------------------------------------------------
 
-    def _begin(self, move: Move) -> None:
+    def _begin(self, move: ReplicaMove) -> None:
         self._moves[move.key] = move
         logger.info("%s-%d: moving to %s", *move.key, move.directory.path)
         move.task = asyncio.create_task(self._run(move))
 
-    async def _run(self, move: Move) -> None:
+    async def _run(self, move: ReplicaMove) -> None:
         try:
             await self._catch_up(move)
             source = await self._prepare(move)
@@ -221,7 +221,7 @@ class ReplicaMover:
                 await asyncio.sleep(0)
                 await self._catch_up(move)
             await self._finish(move, source)
-        except MoveEnded:
+        except MoveCancelled:
             await self._give_up(move)
         except KafkaError as error:
             logger.warning("%s-%d: the move to %s ends: %s", *move.key, move.directory.path, error)
@@ -231,13 +231,13 @@ class ReplicaMover:
             logger.exception("%s-%d: the move to %s ends", *move.key, move.directory.path)
             await self._give_up(move)
 
-    def _log(self, move: Move) -> PartitionLog:
+    def _log(self, move: ReplicaMove) -> PartitionLog:
         """The log that is followed. Raises MoveEnded if there is none any more."""
         if self._replicas.get(move.key) is not move.replica:
-            raise MoveEnded
+            raise MoveCancelled
         return move.replica.log
 
-    def _missing(self, move: Move, max_bytes: int) -> LogSlice | None:
+    def _missing(self, move: ReplicaMove, max_bytes: int) -> LogSlice | None:
         """The next piece to copy; None if the copy has to begin anew."""
         log, future = self._log(move), move.future
         offset = future.log_end_offset
@@ -247,7 +247,7 @@ class ReplicaMover:
             return None
         return log.read(offset, max_bytes=max_bytes, up_to=log.log_end_offset, min_one_batch=True)
 
-    async def _catch_up(self, move: Move) -> None:
+    async def _catch_up(self, move: ReplicaMove) -> None:
         """Returns when less than LAST_BYTES are missing."""
         while True:
             piece = self._missing(move, COPY_BYTES)
@@ -270,13 +270,13 @@ class ReplicaMover:
         while (wait_ms := self._throttle.wait_to_move_ms()) > 0:
             await asyncio.sleep(min(wait_ms, LONGEST_WAIT_MS) / 1000)
 
-    def _copy(self, move: Move, piece: LogSlice) -> None:
+    def _copy(self, move: ReplicaMove, piece: LogSlice) -> None:
         """In a thread, or on the loop for the last piece: nobody else uses the copy."""
         assert piece.file is not None
         data = piece.file.read_at(piece.size, piece.position)
         move.future.append_as_follower(data, now_ms=self._now_ms())
 
-    async def _prepare(self, move: Move) -> LogDirectory:
+    async def _prepare(self, move: ReplicaMove) -> LogDirectory:
         """All that waits for the disk and may come before the switch. Returns the old directory."""
         log = self._log(move)
         await self._in_thread(partial(move.future.local.assign_epochs, log.epochs.entries))
@@ -289,7 +289,7 @@ class ReplicaMover:
         await self._write_note()
         return self._directories.of(self._log(move))
 
-    def _switch(self, move: Move, source: LogDirectory) -> bool:
+    def _switch(self, move: ReplicaMove, source: LogDirectory) -> bool:
         """Put the copy in the log's place, in one step; False if too much is missing for that."""
         log, future = self._log(move), move.future
         copied = 0
@@ -317,7 +317,7 @@ class ReplicaMover:
         self._replace_log(move.replica, future)
         return True
 
-    async def _finish(self, move: Move, source: LogDirectory) -> None:
+    async def _finish(self, move: ReplicaMove, source: LogDirectory) -> None:
         """The old log goes when the new one, and its name, are on the disk."""
         old = f"{source.path}/{directory_name(*move.key)}"
         await self._in_thread(move.directory.sync_names)
@@ -328,7 +328,7 @@ class ReplicaMover:
         source.deletions.schedule(target, self._now_ms() + move.future.config.file_delete_delay_ms)
         logger.info("%s-%d: moved to %s", *move.key, move.directory.path)
 
-    async def _give_up(self, move: Move) -> None:
+    async def _give_up(self, move: ReplicaMove) -> None:
         """What has switched stays so; else the log stays where it was, and the note says that."""
         if self._moves.get(move.key) is not move:
             return
@@ -338,7 +338,7 @@ class ReplicaMover:
         except KafkaError:
             self._on_failure()
 
-    async def _remove_copy(self, move: Move) -> None:
+    async def _remove_copy(self, move: ReplicaMove) -> None:
         log = move.replica.log
         if log.topic_id is not None and self._replicas.get(move.key) is move.replica:
             self._directories.placements.assign(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...cluster.control.rebalance import Move
+    from ...cluster.control.rebalance import PartitionMove
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 SENDERS: Final = "leader.replication.throttled.replicas"
@@ -29,7 +29,7 @@ class CopyThrottle:
         self._admin = admin
         self._bytes_per_second = bytes_per_second
 
-    def cover(self, moves: Iterable[Move]) -> None:
+    def cover(self, moves: Iterable[PartitionMove]) -> None:
         """Before these moves begin. Raises KafkaError."""
         self._admin.alter_configs(
             broker="all", changes=dict.fromkeys(RATES, self._bytes_per_second)

@@ -14,7 +14,7 @@ from .copy_throttle import CopyThrottle
 from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
 if TYPE_CHECKING:
-    from ...cluster.control.rebalance import Move
+    from ...cluster.control.rebalance import PartitionMove
     from ...launch.cluster import Cluster
 
 POLL_SECONDS = 0.2
@@ -88,7 +88,7 @@ def _move(
 
 def _carry_out_slowly(
     cluster: Cluster, asked: dict[str, Any], throttle: CopyThrottle
-) -> list[Move]:
+) -> list[PartitionMove]:
     try:
         moved = _carry_out(cluster, asked, throttle, dry_run=False)
         left = int(cluster.status()["reassigned"])
@@ -103,9 +103,9 @@ def _carry_out_slowly(
 
 def _carry_out(
     cluster: Cluster, asked: dict[str, Any], throttle: CopyThrottle | None, *, dry_run: bool
-) -> list[Move]:
+) -> list[PartitionMove]:
     """All that moved, or would move; the controller moves so many at once and no more."""
-    moved: list[Move] = []
+    moved: list[PartitionMove] = []
     while True:
         if throttle is not None:
             throttle.cover(cluster.rebalance(**asked, dry_run=True))
@@ -129,7 +129,7 @@ def _wait(cluster: Cluster, count: int) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def _print(moves: list[Move]) -> None:
+def _print(moves: list[PartitionMove]) -> None:
     print_table(
         ("topic", "partition", "from", "to"),
         [

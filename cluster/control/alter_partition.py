@@ -30,7 +30,7 @@ from ..metadata.metadata_image import MetadataImage, PartitionImage
 from ..metadata.metadata_records import MetadataRecord
 from ..partition.leader_state import LeaderState
 from ..partition.partition_change import next_partition
-from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 from .partition_control import min_insync_replicas
 
 ANY_EPOCH: Final = -1
@@ -55,7 +55,7 @@ class ProposedIsr(NamedTuple):
 class PartitionState(NamedTuple):
     """The outcome; and the partition as it is now, if the outcome is DONE."""
 
-    outcome: Outcome
+    outcome: RequestOutcome
     partition: PartitionImage | None = None
 
 
@@ -84,7 +84,7 @@ class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
             try:
                 changed, is_new = self._change(image, rules, proposed)
             except KafkaError as error:
-                answers.append(PartitionState(Outcome.of(error)))
+                answers.append(PartitionState(RequestOutcome.of(error)))
                 continue
             if is_new:
                 records.append(changed.to_record(proposed.topic_id, proposed.partition))

@@ -26,7 +26,7 @@ from ..client_metrics_config import check_client_metrics
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import ConfigRecord, MetadataRecord
 from ..topic_name import check_topic_name
-from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -68,21 +68,21 @@ class ResourceChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigs(ControllerRequest[tuple[Outcome, ...]]):
+class AlterConfigs(ControllerRequest[tuple[RequestOutcome, ...]]):
     """Answered with an outcome per resource, in order."""
 
     resources: tuple[ResourceChanges, ...]
 
     def decide(
         self, image: MetadataImage, rules: ConfigRules
-    ) -> tuple[list[MetadataRecord], tuple[Outcome, ...]]:
+    ) -> tuple[list[MetadataRecord], tuple[RequestOutcome, ...]]:
         records: list[MetadataRecord] = []
         outcomes = []
         for resource in self.resources:
             try:
                 changed = alter(image, resource, rules)
             except KafkaError as error:
-                outcomes.append(Outcome.of(error))
+                outcomes.append(RequestOutcome.of(error))
             else:
                 records += changed
                 outcomes.append(DONE)

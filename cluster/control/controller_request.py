@@ -20,18 +20,18 @@ from ..metadata.metadata_records import MetadataRecord
 A = TypeVar("A")
 
 
-class Outcome(NamedTuple):
+class RequestOutcome(NamedTuple):
     """What became of one part of a request: an error code, 0 for done, and words for people."""
 
     code: int
     message: str | None
 
     @classmethod
-    def of(cls, error: KafkaError) -> Outcome:
+    def of(cls, error: KafkaError) -> RequestOutcome:
         return cls(error.code, str(error))
 
 
-DONE = Outcome(ErrorCode.NONE, None)
+DONE = RequestOutcome(ErrorCode.NONE, None)
 
 
 class ConfigRules(Protocol):

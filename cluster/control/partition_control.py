@@ -24,7 +24,7 @@ from ..metadata.metadata_records import MetadataRecord
 from ..partition.partition_change import next_partition
 from ..partition.replica_placement import place_replicas
 from .config_control import TOPIC
-from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 from .topic_control import (
     MAX_PARTITIONS_PER_TOPIC,
     check_assignment,
@@ -45,7 +45,7 @@ MOST_MOVES: Final = 1_000
 
 class PartitionOutcome(NamedTuple):
     partition: int
-    outcome: Outcome
+    outcome: RequestOutcome
 
 
 TopicOutcomes = tuple[tuple[str, tuple[PartitionOutcome, ...]], ...]
@@ -60,14 +60,14 @@ class NewPartitions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions(ControllerRequest[tuple[Outcome, ...]]):
+class CreatePartitions(ControllerRequest[tuple[RequestOutcome, ...]]):
     """Answered with an outcome per topic, in order."""
 
     topics: tuple[NewPartitions, ...]
 
     def decide(
         self, image: MetadataImage, rules: ConfigRules
-    ) -> tuple[list[MetadataRecord], tuple[Outcome, ...]]:
+    ) -> tuple[list[MetadataRecord], tuple[RequestOutcome, ...]]:
         check_partition_count(
             wanted.total - len(image.topics[wanted.topic].partitions)
             for wanted in self.topics
@@ -79,7 +79,7 @@ class CreatePartitions(ControllerRequest[tuple[Outcome, ...]]):
             try:
                 records += create_partitions(image, topic, is_repeated=self.is_repeated)
             except KafkaError as error:
-                outcomes.append(Outcome.of(error))
+                outcomes.append(RequestOutcome.of(error))
             else:
                 outcomes.append(DONE)
         return records, tuple(outcomes)
@@ -178,7 +178,7 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
                 try:
                     records.append(self._elect(image, rules, topic, index, active))
                 except KafkaError as error:
-                    outcomes.append(PartitionOutcome(index, Outcome.of(error)))
+                    outcomes.append(PartitionOutcome(index, RequestOutcome.of(error)))
                 else:
                     outcomes.append(PartitionOutcome(index, DONE))
             if self.partitions is None:

@@ -25,7 +25,7 @@ from ..metadata.metadata_image import MetadataImage, PartitionImage
 from ..metadata.metadata_records import MetadataRecord
 from ..partition.partition_change import next_partition
 from ..partition.replica_placement import check_replicas
-from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 from .partition_control import (
     PartitionOutcome,
     TopicOutcomes,
@@ -35,7 +35,7 @@ from .partition_control import (
 from .topic_control import role_for
 
 
-class Reassignment(NamedTuple):
+class PartitionReassignment(NamedTuple):
     """replicas None: give up the reassignment that is under way."""
 
     partition: int
@@ -49,7 +49,7 @@ class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
     allows_other_factor: whether a partition may get more or fewer replicas than it has.
     """
 
-    topics: tuple[tuple[str, tuple[Reassignment, ...]], ...]
+    topics: tuple[tuple[str, tuple[PartitionReassignment, ...]], ...]
     allows_other_factor: bool = True
 
     def decide(
@@ -63,14 +63,14 @@ class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
                 try:
                     records += self._reassign(image, rules, topic, wanted)
                 except KafkaError as error:
-                    outcomes.append(PartitionOutcome(wanted.partition, Outcome.of(error)))
+                    outcomes.append(PartitionOutcome(wanted.partition, RequestOutcome.of(error)))
                 else:
                     outcomes.append(PartitionOutcome(wanted.partition, DONE))
             answers.append((topic, tuple(outcomes)))
         return records, tuple(answers)
 
     def _reassign(
-        self, image: MetadataImage, rules: ConfigRules, name: str, wanted: Reassignment
+        self, image: MetadataImage, rules: ConfigRules, name: str, wanted: PartitionReassignment
     ) -> list[MetadataRecord]:
         partition = partition_of(image, name, wanted.partition)
         topic = image.topics[name]

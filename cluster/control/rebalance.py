@@ -23,11 +23,11 @@ from ..metadata.metadata_image import MetadataImage, NodeImage
 from ..metadata.metadata_records import DrainRecord, MetadataRecord
 from ..partition.replica_placement import machine_of
 from .controller_request import DONE, ConfigRules, ControllerRequest
-from .reassignment import AlterPartitionReassignments, Reassignment
+from .reassignment import AlterPartitionReassignments, PartitionReassignment
 from .topic_control import role_for
 
 
-class Move(NamedTuple):
+class PartitionMove(NamedTuple):
     topic: str
     partition: int
     before: tuple[int, ...]
@@ -35,7 +35,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebalance(ControllerRequest[tuple[Move, ...]]):
+class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
     """Begin to move replicas; answered with what moves.
 
     drain: a machine that gets nothing more and is to be left. Given back by `restore`.
@@ -52,7 +52,7 @@ class Rebalance(ControllerRequest[tuple[Move, ...]]):
 
     def decide(
         self, image: MetadataImage, rules: ConfigRules
-    ) -> tuple[list[MetadataRecord], tuple[Move, ...]]:
+    ) -> tuple[list[MetadataRecord], tuple[PartitionMove, ...]]:
         records: list[MetadataRecord] = []
         known = {node.machine_name for node in image.nodes.values()}
         for machine, is_draining in ((self.drain, True), (self.restore, False)):
@@ -68,7 +68,9 @@ class Rebalance(ControllerRequest[tuple[Move, ...]]):
         moves = plan(image)[: self.most]
         if self.restore is not None:
             moves = []  # it takes part again; what it gets is another question
-        asked = tuple((each.topic, (Reassignment(each.partition, each.after),)) for each in moves)
+        asked = tuple(
+            (each.topic, (PartitionReassignment(each.partition, each.after),)) for each in moves
+        )
         begun, answers = AlterPartitionReassignments(topics=asked).decide(image, rules)
         done = [
             move
@@ -78,9 +80,9 @@ class Rebalance(ControllerRequest[tuple[Move, ...]]):
         return [*records, *begun], tuple(done)
 
 
-def plan(image: MetadataImage) -> list[Move]:
+def plan(image: MetadataImage) -> list[PartitionMove]:
     """What has to move now. Partitions that are being reassigned are left alone, but count."""
-    moves: list[Move] = []
+    moves: list[PartitionMove] = []
     for role in ("partition", "group"):
         share = _Share(image, role, image.nodes_for(role))
         share.leave_drained()
@@ -162,9 +164,9 @@ class _Share:
                     first[other] += 1
                     progress = True
 
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[PartitionMove]:
         return [
-            Move(each.topic, each.partition, each.before, tuple(each.replicas))
+            PartitionMove(each.topic, each.partition, each.before, tuple(each.replicas))
             for each in self.placed
             if tuple(each.replicas) != each.before
         ]

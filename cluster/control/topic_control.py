@@ -33,7 +33,7 @@ from ..metadata.metadata_records import (
 )
 from ..partition.replica_placement import check_replicas, place_replicas
 from ..topic_name import INTERNAL_TOPICS, can_collide, check_collision, check_topic_name, fold
-from .controller_request import DONE, ConfigRules, ControllerRequest, Outcome
+from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Limit of new partitions in one request, all topics together, as in Kafka."""
@@ -41,7 +41,7 @@ MAX_PARTITIONS_PER_TOPIC = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class TopicToCreate:
     """A topic to make. partitions and replication_factor: -1 means the broker's default.
 
     topic_id: chosen by who asks, so that a request whose answer was lost can be repeated: a topic
@@ -59,7 +59,7 @@ class NewTopic:
 class TopicOutcome(NamedTuple):
     """What became of one topic. The other fields are set if the outcome is DONE."""
 
-    outcome: Outcome
+    outcome: RequestOutcome
     name: str | None = None
     topic_id: UUID | None = None
     partitions: int = -1
@@ -70,7 +70,7 @@ class TopicOutcome(NamedTuple):
 class CreateTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
     """Answered with an outcome per topic, in order."""
 
-    topics: tuple[NewTopic, ...]
+    topics: tuple[TopicToCreate, ...]
 
     def decide(
         self, image: MetadataImage, rules: ConfigRules
@@ -90,7 +90,7 @@ class CreateTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
             try:
                 made, outcome = _create(image, topic, taken, number, rules)
             except KafkaError as error:
-                outcomes.append(TopicOutcome(Outcome.of(error)))
+                outcomes.append(TopicOutcome(RequestOutcome.of(error)))
                 continue
             records += made
             outcomes.append(outcome)
@@ -113,7 +113,7 @@ def check_partition_count(counts: Iterable[int]) -> None:
 
 def _create(
     image: MetadataImage,
-    topic: NewTopic,
+    topic: TopicToCreate,
     taken: Mapping[str, str],
     number: int,
     rules: ConfigRules,
@@ -139,7 +139,7 @@ def _outcome_of(topic: TopicImage) -> TopicOutcome:
 
 
 def create_topic(
-    image: MetadataImage, topic: NewTopic, *, start: int, defaults: tuple[int, int]
+    image: MetadataImage, topic: TopicToCreate, *, start: int, defaults: tuple[int, int]
 ) -> list[MetadataRecord]:
     """Records of a new topic, its partitions spread from node number `start` on.
 
@@ -244,7 +244,7 @@ class DeleteTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
             except (UnknownTopicOrPartition, UnknownTopicId, InvalidRequest) as error:
                 lost = self.is_repeated and not isinstance(error, InvalidRequest)
                 # The lost try had deleted it.
-                outcome = DONE if lost else Outcome.of(error)
+                outcome = DONE if lost else RequestOutcome.of(error)
                 outcomes.append(TopicOutcome(outcome, key.name, key.topic_id))
             else:
                 gone.add(topic.topic_id)

@@ -44,7 +44,7 @@ class Truncate(NamedTuple):
     offset: int
 
 
-class StartAt(NamedTuple):
+class TruncateFullyAndStartAt(NamedTuple):
     """The leader has nothing that joins on: drop everything, the next record gets `offset`."""
 
     offset: int
@@ -63,7 +63,7 @@ def on_diverging(log: ReplicaLog, epoch: int, end_offset: int) -> Truncate:
 
 def on_out_of_range(
     log: ReplicaLog, leader_start: int, leader_end: int
-) -> Truncate | StartAt | None:
+) -> Truncate | TruncateFullyAndStartAt | None:
     """Our end is outside of the leader's log, which reaches from `leader_start` to `leader_end`.
 
     None: it no longer is; ask again.
@@ -72,7 +72,7 @@ def on_out_of_range(
     if leader_end < end:
         return Truncate(leader_end)
     if leader_start > end:
-        return StartAt(leader_start)
+        return TruncateFullyAndStartAt(leader_start)
     return None
 
 

@@ -44,7 +44,7 @@ class LogEnd(NamedTuple):
     """Behind the last entry."""
 
 
-class Entry(NamedTuple):
+class MetadataEntry(NamedTuple):
     """One record batch of the metadata log: [base_offset, end_offset) of `epoch`."""
 
     base_offset: int
@@ -74,7 +74,7 @@ class VoterLog(Protocol):
         ...
 
 
-class Append(NamedTuple):
+class AppendPlan(NamedTuple):
     """What to do, in this order: keep the vote, cut the log, append, fsync, answer."""
 
     vote: Candidate
@@ -90,7 +90,7 @@ class LogMismatch(NamedTuple):
     try_offset: int
 
 
-class Install(NamedTuple):
+class InstallPlan(NamedTuple):
     """What to do with a snapshot: keep the vote, then the snapshot, then drop from the log."""
 
     vote: Candidate
@@ -121,9 +121,9 @@ def on_append(
     log: VoterLog,
     *,
     previous: LogEnd,
-    entries: Sequence[Entry],
+    entries: Sequence[MetadataEntry],
     committed: int,
-) -> Append | LogMismatch:
+) -> AppendPlan | LogMismatch:
     """What comes of an append by `candidate`, whose log has `previous` right before `entries`.
 
     Repeated or late ones do no harm: an entry that is there already is passed over, and what
@@ -158,20 +158,20 @@ def on_append(
         if entry.base_offset < start:
             continue
         if entry.base_offset >= end:
-            return Append(vote, None, number)
+            return AppendPlan(vote, None, number)
         if log.epoch_at(entry.base_offset) != entry.epoch:
             if entry.base_offset < committed:
                 raise CommittedEntryLost(
                     f"epoch {candidate.epoch} would cut offset {entry.base_offset}, "
                     f"but everything before {committed} is committed"
                 )
-            return Append(vote, entry.base_offset, number)
-    return Append(vote, None, len(entries))
+            return AppendPlan(vote, entry.base_offset, number)
+    return AppendPlan(vote, None, len(entries))
 
 
 def on_snapshot(
     vote: Candidate, candidate: Candidate, log: VoterLog, *, end: LogEnd, committed: int
-) -> Install:
+) -> InstallPlan:
     """What comes of a snapshot of all that is committed before `end`, brought by `candidate`.
 
     Args:
@@ -187,14 +187,14 @@ def on_snapshot(
     """
     vote = grant_vote(vote, candidate)
     if end.offset <= log.snapshot.offset:
-        return Install(vote, is_newer=False, keeps_log=True)
+        return InstallPlan(vote, is_newer=False, keeps_log=True)
     keeps_log = joins(log, end)
     if not keeps_log and committed > end.offset:
         raise CommittedEntryLost(
             f"epoch {candidate.epoch} has a snapshot up to {end.offset} of another log, but "
             f"everything before {committed} is committed"
         )
-    return Install(vote, is_newer=True, keeps_log=keeps_log)
+    return InstallPlan(vote, is_newer=True, keeps_log=keeps_log)
 
 
 def joins(log: VoterLog, end: LogEnd) -> bool:

@@ -27,12 +27,19 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.messages.heartbeat import HeartbeatResponse
 from ...protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..effects import AssignmentStored, Effect, Respond, StaticMemberStored, TimerKey, TimerKind
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
+from ..group_effects import (
+    AssignmentStored,
+    Effect,
+    Respond,
+    StaticMemberStored,
+    TimerKey,
+    TimerKind,
+)
 from ..group_records import GroupMetadataValue
-from .group_effects import GroupEffects
-from .group_members import Member
+from .event_effects import GroupEffects
+from .group_members import ClassicGroupMember
 from .group_metadata import GroupMetadata
 from .group_rebalance import NOBODY, GroupRebalance
 from .group_state import GroupState
@@ -409,7 +416,7 @@ class ClassicGroup:
             if rebalance_timeout_ms == NO_TIMEOUT:
                 rebalance_timeout_ms = stored.session_timeout
             self._members.add(
-                Member(
+                ClassicGroupMember(
                     stored.member_id,
                     stored.group_instance_id,
                     stored.client_id,

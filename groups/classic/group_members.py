@@ -29,7 +29,7 @@ def size_of(protocols: Protocols) -> int:
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicGroupMember:
     """`parked_join` and `parked_sync` are the ids of requests that wait for an answer."""
 
     member_id: str
@@ -66,7 +66,7 @@ class GroupMembers:
     """In the order of joining, which makes the first one the leader."""
 
     def __init__(self, memory: MemberMemory) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ClassicGroupMember] = {}
         self._static: dict[str, str] = {}
         self._memory = memory
         self.protocols = SupportedProtocols()
@@ -78,13 +78,13 @@ class GroupMembers:
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicGroupMember]:
         return iter(self._members.values())
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._members
 
-    def get(self, member_id: str) -> Member | None:
+    def get(self, member_id: str) -> ClassicGroupMember | None:
         return self._members.get(member_id)
 
     def static_member_id(self, instance_id: str) -> str | None:
@@ -115,7 +115,7 @@ class GroupMembers:
             self.pending.remove(member_id)
             self._memory.add(-MemberMemory.PENDING_BYTES)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         assert member.member_id not in self._members
         self._memory.add(member.size)
         self._members[member.member_id] = member
@@ -128,7 +128,7 @@ class GroupMembers:
             self.leader_id = member.member_id
         self._take_back(member.member_id)
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> ClassicGroupMember | None:
         """The member, whose parked requests are the caller's to answer. A pending id goes too."""
         self._take_back(member_id)
         member = self._members.pop(member_id, None)
@@ -144,7 +144,7 @@ class GroupMembers:
             self.leader_id = next(iter(self._members), None)
         return member
 
-    def rename(self, member: Member, new_member_id: str) -> None:
+    def rename(self, member: ClassicGroupMember, new_member_id: str) -> None:
         """The same static member under a new member id; it stays leader if it was."""
         assert member.instance_id is not None
         # Rebuilt, so that the member keeps its place in the order of joining.
@@ -165,11 +165,11 @@ class GroupMembers:
         self.protocols.clear()
         self.leader_id, self.joined_count = None, 0
 
-    def assign(self, member: Member, assignment: bytes) -> None:
+    def assign(self, member: ClassicGroupMember, assignment: bytes) -> None:
         self._memory.add(len(assignment) - len(member.assignment))
         member.assignment = assignment
 
-    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+    def set_protocols(self, member: ClassicGroupMember, protocols: Protocols) -> None:
         self.protocols.remove(member.protocols)
         self._memory.add(-member.size)
         member.protocols = protocols
@@ -183,14 +183,14 @@ class GroupMembers:
         """Every member has rejoined and every member id that was given out has been used."""
         return self.joined_count == len(self._members) and not self.pending
 
-    def park_join(self, member: Member, request_id: int) -> int | None:
+    def park_join(self, member: ClassicGroupMember, request_id: int) -> int | None:
         """The id of an older JoinGroup of this member, which must be answered now."""
         older, member.parked_join = member.parked_join, request_id
         if older is None:
             self.joined_count += 1
         return older
 
-    def take_join(self, member: Member) -> int | None:
+    def take_join(self, member: ClassicGroupMember) -> int | None:
         request_id, member.parked_join = member.parked_join, None
         if request_id is not None:
             self.joined_count -= 1

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.sync_group import SyncGroupRequestAssignment
-from ..effects import Append, AssignmentStored, TimerKind
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters
-from .group_effects import GroupEffects
-from .group_members import Member
+from ..group_effects import Append, AssignmentStored, TimerKind
+from .event_effects import GroupEffects
+from .group_members import ClassicGroupMember
 from .group_metadata import GroupMetadata
 from .group_state import PREVIOUS_STATES, GroupState
 from .group_view import assigned_response, group_record, joined_response
@@ -33,7 +33,7 @@ class _InitialDelay:
     remaining_ms: int
 
 
-def _is_late(member: Member) -> bool:
+def _is_late(member: ClassicGroupMember) -> bool:
     """When the time to rejoin is over. Static members may come later."""
     return member.parked_join is None and not member.is_static
 
@@ -97,7 +97,7 @@ class GroupRebalance:
         if self._initial_delay is not None:
             self._joined_during_delay = True
 
-    def rejoin(self, member: Member, join: Join) -> None:
+    def rejoin(self, member: ClassicGroupMember, join: Join) -> None:
         """The member asks to join the next generation, with what it supports now."""
         self._members.set_protocols(member, join.protocols)
         member.session_timeout_ms = join.session_timeout_ms
@@ -256,7 +256,7 @@ class GroupRebalance:
             self._effects.end_session(member_id)
         self._members.remove(member_id)
 
-    def answer_parked(self, member: Member, error: ErrorCode, member_id: str) -> None:
+    def answer_parked(self, member: ClassicGroupMember, error: ErrorCode, member_id: str) -> None:
         """What the member waits for is refused."""
         join_id = self._members.take_join(member)
         if join_id is not None:
@@ -265,7 +265,7 @@ class GroupRebalance:
         if sync_id is not None:
             self._effects.refuse_sync(sync_id, error)
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """A static member goes on under another member id."""
         self._effects.end_session(member.member_id)
         if member.member_id in self._yet_to_sync:

@@ -11,9 +11,9 @@ from ...protocol.messages.join_group import JoinGroupResponse, JoinGroupResponse
 from ...protocol.messages.list_groups import ListedGroup
 from ...protocol.messages.sync_group import SyncGroupResponse
 from ..group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord, MemberMetadata
-from .group_members import Member
+from .consumer_subscription import CONSUMER, subscribed_topics
+from .group_members import ClassicGroupMember
 from .group_state import GroupState
-from .subscription import CONSUMER, subscribed_topics
 
 if TYPE_CHECKING:
     from .group_metadata import GroupMetadata
@@ -25,7 +25,7 @@ def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
 
 
-def joined_response(group: GroupMetadata, member: Member) -> JoinGroupResponse:
+def joined_response(group: GroupMetadata, member: ClassicGroupMember) -> JoinGroupResponse:
     """For a member of the current generation. The leader gets all members with their metadata."""
     everyone = group.members if group.members.leader_id == member.member_id else ()
     return JoinGroupResponse(
@@ -45,7 +45,7 @@ def joined_response(group: GroupMetadata, member: Member) -> JoinGroupResponse:
     )
 
 
-def assigned_response(group: GroupMetadata, member: Member) -> SyncGroupResponse:
+def assigned_response(group: GroupMetadata, member: ClassicGroupMember) -> SyncGroupResponse:
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,

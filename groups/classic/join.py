@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...protocol.messages.join_group import JoinGroupRequest
 from ..group_counters import MemberMemory
-from .group_members import Member, size_of
+from .group_members import ClassicGroupMember, size_of
 from .supported_protocols import Protocols
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
@@ -73,8 +73,8 @@ class Join:
         """Bytes that the member would hold, about."""
         return MemberMemory.MEMBER_BYTES + size_of(self.protocols)
 
-    def new_member(self, member_id: str) -> Member:
-        return Member(
+    def new_member(self, member_id: str) -> ClassicGroupMember:
+        return ClassicGroupMember(
             member_id,
             self.instance_id,
             self.client_id,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...protocol.error_code import ErrorCode
-from ..effects import Append, StaticMemberStored
-from .group_effects import GroupEffects
-from .group_members import Member
+from ..group_effects import Append, StaticMemberStored
+from .event_effects import GroupEffects
+from .group_members import ClassicGroupMember
 from .group_metadata import GroupMetadata
 from .group_rebalance import NOBODY, GroupRebalance
 from .group_state import GroupState
@@ -31,7 +31,7 @@ class StaticRejoin:
         self._members = group.members
         self._effects = effects
         self._rebalance = rebalance
-        self._before: dict[str, Member] = {}
+        self._before: dict[str, ClassicGroupMember] = {}
         """By new member id, what the member was before, until that id is stored."""
 
     def on_rejoin(self, join: Join, old_member_id: str) -> None:
@@ -119,7 +119,7 @@ class StaticRejoin:
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         self._effects.start_session(member.member_id, member.session_timeout_ms)
 
-    def _waiting_member(self, stored: StaticMemberStored) -> Member | None:
+    def _waiting_member(self, stored: StaticMemberStored) -> ClassicGroupMember | None:
         """None: it has gone, has asked once more, or was answered."""
         member = self._members.get(stored.member_id)
         if member is None or member.parked_join != stored.request_id:

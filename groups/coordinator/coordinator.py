@@ -34,12 +34,14 @@ from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..classic.classic_group import ClassicGroup
+from ..classic.consumer_subscription import CONSUMER
 from ..classic.group_members import size_of
 from ..classic.group_state import GroupState
 from ..classic.group_view import described, group_record, is_subscribed, listed, refused_join
 from ..classic.join import Join
-from ..classic.subscription import CONSUMER
-from ..effects import (
+from ..group_config import GroupCoordinatorConfig
+from ..group_counters import GroupCounters, MemberMemory
+from ..group_effects import (
     Append,
     AssignmentStored,
     Effect,
@@ -52,8 +54,6 @@ from ..effects import (
     TimerKey,
     TimerKind,
 )
-from ..group_config import GroupCoordinatorConfig
-from ..group_counters import GroupCounters, MemberMemory
 from ..group_records import (
     NO_TIMESTAMP,
     CoordinatorRecord,

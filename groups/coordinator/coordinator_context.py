@@ -29,9 +29,9 @@ from typing import Any
 from ...protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
 from ...protocol.records.records import encode_records
 from ...steps.replies import Refuse, Reply
-from ..effects import Append, CancelTimer, Effect, Report, Respond, StartTimer
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
+from ..group_effects import Append, CancelTimer, Effect, Report, Respond, StartTimer
 from ..group_records import LogEntry, encode_group_record
 from .coordinator import GroupCoordinator
 from .coordinator_effects import (

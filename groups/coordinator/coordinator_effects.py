@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from ...steps.replies import Refuse, Reply
-from ..effects import Append, Report
+from ..group_effects import Append, Report
 
 
 class CoordinatorLog(Protocol):

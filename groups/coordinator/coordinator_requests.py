@@ -16,7 +16,7 @@ from ...protocol.messages.offset_delete import OffsetDeleteRequest
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from ...protocol.messages.sync_group import SyncGroupRequest
 from ..classic.join import Join
-from ..effects import Effect
+from ..group_effects import Effect
 from ..offsets.committed_offsets import IsKnown
 from .coordinator import GroupCoordinator
 from .coordinator_context import CoordinatorContext

@@ -17,7 +17,7 @@ import heapq
 import itertools
 from collections.abc import Iterator
 
-from ..effects import TimerKey
+from ..group_effects import TimerKey
 
 LATE_MS = 200
 STALE_ENTRIES = 64

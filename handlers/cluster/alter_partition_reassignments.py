@@ -5,7 +5,7 @@ Rules: cluster/control/reassignment.
 
 from __future__ import annotations
 
-from ...cluster.control.reassignment import AlterPartitionReassignments, Reassignment
+from ...cluster.control.reassignment import AlterPartitionReassignments, PartitionReassignment
 from ...protocol.errors import KafkaError
 from ...protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,7 +24,7 @@ async def handle(
         (
             topic.name,
             tuple(
-                Reassignment(
+                PartitionReassignment(
                     each.partition_index, None if each.replicas is None else tuple(each.replicas)
                 )
                 for each in topic.partitions

@@ -17,7 +17,7 @@ from ...cluster.control.config_control import (
     Operation,
     ResourceChanges,
 )
-from ...cluster.control.controller_request import DONE, Outcome
+from ...cluster.control.controller_request import DONE, RequestOutcome
 from ...protocol.errors import InvalidRequest, KafkaError
 from ...protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -62,7 +62,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 
 async def alter(
     wanted: Sequence[ResourceChanges], context: RequestContext, *, validate_only: bool
-) -> list[Outcome]:
+) -> list[RequestOutcome]:
     """An outcome for each resource: refused here, or as the controller says."""
     counts = Counter((resource.resource_type, resource.name) for resource in wanted)
     outcomes = [_refusal(resource, counts, context) for resource in wanted]
@@ -72,7 +72,7 @@ async def alter(
     accepted = tuple(
         resource for resource, refusal in zip(wanted, outcomes, strict=True) if refusal is None
     )
-    decided: list[Outcome] = []
+    decided: list[RequestOutcome] = []
     if accepted:
         try:
             answer = await context.node.controller.change(
@@ -80,25 +80,25 @@ async def alter(
             )
             decided = list(answer)
         except KafkaError as error:
-            decided = [Outcome.of(error)] * len(accepted)
+            decided = [RequestOutcome.of(error)] * len(accepted)
     answers = iter(decided)
     return [next(answers) if refusal is None else refusal for refusal in outcomes]
 
 
-def _alter_levels(resource: ResourceChanges, *, validate_only: bool) -> Outcome:
+def _alter_levels(resource: ResourceChanges, *, validate_only: bool) -> RequestOutcome:
     """Change levels of loggers of this process; the controller is not involved."""
     try:
         if resource.replaces:
             raise InvalidRequest("levels of loggers are changed with IncrementalAlterConfigs alone")
         alter_levels(resource.changes, validate_only=validate_only)
     except KafkaError as error:
-        return Outcome.of(error)
+        return RequestOutcome.of(error)
     return DONE
 
 
 def _refusal(
     resource: ResourceChanges, counts: Mapping[tuple[int, str], int], context: RequestContext
-) -> Outcome | None:
+) -> RequestOutcome | None:
     """What is wrong with the request itself, or None."""
     names = [change.name for change in resource.changes]
     try:
@@ -114,7 +114,7 @@ def _refusal(
         ):
             check_this_node(resource.name, context.node)
     except KafkaError as error:
-        return Outcome.of(error)
+        return RequestOutcome.of(error)
     return None
 
 

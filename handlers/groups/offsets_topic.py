@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from ...cluster.control.topic_control import CreateTopics, NewTopic
+from ...cluster.control.topic_control import CreateTopics, TopicToCreate
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.partition.replica_placement import machine_of
 from ...cluster.topic_name import OFFSETS_TOPIC
@@ -35,7 +35,7 @@ async def create(context: RequestContext) -> None:
     machines = {machine_of(each) for each in node.image.live_nodes("group")}
     if not machines:
         raise CoordinatorNotAvailable("no node that coordinates groups is in service")
-    topic = NewTopic(
+    topic = TopicToCreate(
         name=OFFSETS_TOPIC,
         topic_id=node.new_id(),
         partitions=config.offsets_topic_num_partitions,

@@ -49,7 +49,7 @@ from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_size
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import Appended
-from .produce_response import FIRST_WITH_TOPIC_IDS, StoredBatch
+from .produce_response import FIRST_WITH_TOPIC_IDS, ProducedBatch
 
 ZSTD = 4
 ACKS_ALL = -1
@@ -75,7 +75,7 @@ Outcome = Appended | Awaitable[Appended] | KafkaError
 
 def handle(
     request: ProduceRequest, context: RequestContext
-) -> Awaitable[ProduceResponse | None] | ProduceResponse | StoredBatch | None:
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | ProducedBatch | None:
     """The response, or None when acks=0. Raises CloseConnection.
 
     A StoredBatch is the response to the most frequent request, that is about one partition.
@@ -102,7 +102,7 @@ def handle(
         if isinstance(outcome, Appended) and not (acks_all and outcome.committed is not None):
             base_offset, log_append_time_ms, log_start_offset, _ = outcome
             topic = request.topic_data[0]
-            return StoredBatch(
+            return ProducedBatch(
                 name or "",
                 topic.topic_id,
                 topic.partition_data[0].index,
@@ -201,7 +201,7 @@ def _is_message_set(records: Buffer | None) -> bool:
     return records is None or len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < MAGIC
 
 
-def as_response(stored: StoredBatch) -> ProduceResponse:
+def as_response(stored: ProducedBatch) -> ProduceResponse:
     """The same answer, as one that others can be joined with."""
     answer = PartitionProduceResponse(
         index=stored.partition,

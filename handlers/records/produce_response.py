@@ -28,7 +28,7 @@ _V2 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
 
 
-class StoredBatch(NamedTuple):
+class ProducedBatch(NamedTuple):
     """Where one batch went. `topic_id` is what versions from 13 on answer with, else the name."""
 
     topic: str
@@ -39,7 +39,7 @@ class StoredBatch(NamedTuple):
     log_start_offset: int
 
 
-def write_stored_batch(out: bytearray, version: int, stored: StoredBatch) -> bytearray:
+def write_stored_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:
     """Continue the begun frame `out`, and return it."""
     _, _, partition, base_offset, log_append_time_ms, log_start_offset = stored
     if version >= _FIRST_FLEXIBLE:

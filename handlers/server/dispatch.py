@@ -39,7 +39,7 @@ from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
 from ..records.produce import CloseConnection, as_response, without_repeats
-from ..records.produce_response import StoredBatch, write_stored_batch
+from ..records.produce_response import ProducedBatch, write_stored_batch
 from .request_parts import is_long, join, split
 from .table import APIS
 
@@ -59,7 +59,7 @@ MAX_WHOLE_ELEMENTS = 20_000
 """The same for requests that are not handled in parts, and for Produce."""
 
 
-_ANSWERS: Final = (Message, FetchAnswer, StoredBatch)
+_ANSWERS: Final = (Message, FetchAnswer, ProducedBatch)
 """What a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
 
 
@@ -166,7 +166,7 @@ async def _in_parts(
         if inspect.isawaitable(answer):
             # What is appended already waits for the disk: all parts together.
             answer = asyncio.ensure_future(answer) if api.key in APPENDING else await answer
-        elif isinstance(answer, StoredBatch):
+        elif isinstance(answer, ProducedBatch):
             answer = as_response(answer)
         answers.append(answer)
         await asyncio.sleep(0)
@@ -255,7 +255,7 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
         context.correlation_id,
         flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
     )
-    if isinstance(response, StoredBatch):
+    if isinstance(response, ProducedBatch):
         return [close_frame(write_stored_batch(out, version, response))]
     if isinstance(response, FetchAnswer):
         metrics.count_fetched(trace.api, response)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...cluster.control.controller_request import Outcome
+from ...cluster.control.controller_request import RequestOutcome
 from ...cluster.control.partition_control import CreatePartitions, NewPartitions
 from ...protocol.errors import InvalidRequest, KafkaError
 from ...protocol.messages.create_partitions import (
@@ -23,7 +23,7 @@ async def handle(
     counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
     outcomes = {
-        name: Outcome.of(InvalidRequest(f"topic {name!r} is named twice in the request"))
+        name: RequestOutcome.of(InvalidRequest(f"topic {name!r} is named twice in the request"))
         for name in unique
         if counts[name] > 1
     }
@@ -32,11 +32,11 @@ async def handle(
         decision = CreatePartitions(
             topics=tuple(map(_new_partitions, accepted)), validate_only=request.validate_only
         )
-        decided: tuple[Outcome, ...]
+        decided: tuple[RequestOutcome, ...]
         try:
             decided = await context.node.controller.change(decision, timeout_ms=request.timeout_ms)
         except KafkaError as error:
-            decided = (Outcome.of(error),) * len(accepted)
+            decided = (RequestOutcome.of(error),) * len(accepted)
         for topic, outcome in zip(accepted, decided, strict=True):
             outcomes[topic.name] = outcome
     return CreatePartitionsResponse(

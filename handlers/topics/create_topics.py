@@ -7,8 +7,8 @@ Source: ControllerApis.createTopics, ReplicationControlManager.createTopic.
 
 from __future__ import annotations
 
-from ...cluster.control.controller_request import Outcome
-from ...cluster.control.topic_control import CreateTopics, NewTopic, TopicOutcome
+from ...cluster.control.controller_request import RequestOutcome
+from ...cluster.control.topic_control import CreateTopics, TopicOutcome, TopicToCreate
 from ...protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -33,15 +33,15 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     counts: dict[str, int] = {}
     for topic in request.topics:
         counts[topic.name] = counts.get(topic.name, 0) + 1
-    asked: dict[str, NewTopic] = {}
-    refused: dict[str, Outcome] = {}
+    asked: dict[str, TopicToCreate] = {}
+    refused: dict[str, RequestOutcome] = {}
     for topic in request.topics:
         try:
             if counts[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named twice in the request")
             asked[topic.name] = _new_topic(topic, node)
         except KafkaError as error:
-            refused[topic.name] = Outcome.of(error)
+            refused[topic.name] = RequestOutcome.of(error)
     made = await _create(list(asked.values()), request, node)
     outcomes = {name: TopicOutcome(outcome) for name, outcome in refused.items()}
     outcomes |= dict(zip(asked, made, strict=True))
@@ -50,7 +50,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     )
 
 
-def _new_topic(topic: CreatableTopic, node: Node) -> NewTopic:
+def _new_topic(topic: CreatableTopic, node: Node) -> TopicToCreate:
     """Raises what is wrong with the request, whatever the cluster is like."""
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -71,7 +71,7 @@ def _new_topic(topic: CreatableTopic, node: Node) -> NewTopic:
         if config.value is None:
             raise InvalidRequest(f"{config.name} needs a value, not null")
         configs[config.name] = config.value
-    return NewTopic(
+    return TopicToCreate(
         name=topic.name,
         topic_id=node.new_id(),
         partitions=topic.num_partitions,
@@ -82,7 +82,7 @@ def _new_topic(topic: CreatableTopic, node: Node) -> NewTopic:
 
 
 async def _create(
-    topics: list[NewTopic], request: CreateTopicsRequest, node: Node
+    topics: list[TopicToCreate], request: CreateTopicsRequest, node: Node
 ) -> tuple[TopicOutcome, ...]:
     if not topics:
         return ()
@@ -92,11 +92,11 @@ async def _create(
             timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
-        return (TopicOutcome(Outcome.of(error)),) * len(topics)
+        return (TopicOutcome(RequestOutcome.of(error)),) * len(topics)
 
 
 def _result(
-    name: str, outcome: TopicOutcome, topic: NewTopic | None, node: Node
+    name: str, outcome: TopicOutcome, topic: TopicToCreate | None, node: Node
 ) -> CreatableTopicResult:
     result = CreatableTopicResult(
         name=name,

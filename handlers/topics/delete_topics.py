@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...cluster.control.controller_request import Outcome
+from ...cluster.control.controller_request import RequestOutcome
 from ...cluster.control.topic_control import DeleteTopics, TopicKey, TopicOutcome
 from ...protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from ...protocol.messages.delete_topics import (
@@ -36,7 +36,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
         try:
             _check(key, count, context)
         except KafkaError as error:
-            outcomes[key] = TopicOutcome(Outcome.of(error), key.name, key.topic_id)
+            outcomes[key] = TopicOutcome(RequestOutcome.of(error), key.name, key.topic_id)
         else:
             accepted.append(key)
     if accepted:
@@ -47,7 +47,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
             )
         except KafkaError as error:
             decided = tuple(
-                TopicOutcome(Outcome.of(error), key.name, key.topic_id) for key in accepted
+                TopicOutcome(RequestOutcome.of(error), key.name, key.topic_id) for key in accepted
             )
         outcomes |= dict(zip(accepted, decided, strict=True))
     return DeleteTopicsResponse(

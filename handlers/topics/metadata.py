@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from ...cluster.control.topic_control import CreateTopics, NewTopic
+from ...cluster.control.topic_control import CreateTopics, TopicToCreate
 from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ...cluster.topic_name import check_topic_name
 from ...protocol.error_code import ErrorCode
@@ -74,7 +74,7 @@ def _topics_to_create(request: MetadataRequest, context: RequestContext) -> list
 async def _create_then_respond(
     names: list[str], request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
-    topics = tuple(NewTopic(name=name, topic_id=context.node.new_id()) for name in names)
+    topics = tuple(TopicToCreate(name=name, topic_id=context.node.new_id()) for name in names)
     codes: dict[str | None, int]
     try:
         outcomes = await context.node.controller.change(

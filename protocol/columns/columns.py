@@ -21,7 +21,7 @@ from .columns_decode import DecodedBatches, decode_batches
 from .columns_encode import (
     NO_PRODUCER,
     EncodedBatch,
-    Producer,
+    ProducerSequence,
     columns_of,
     encode_batch,
     encode_batches,
@@ -37,7 +37,7 @@ __all__ = [
     "TIMESTAMP_TYPE",
     "DecodedBatches",
     "EncodedBatch",
-    "Producer",
+    "ProducerSequence",
     "columns_of",
     "decode_batches",
     "encode_batch",

@@ -54,7 +54,7 @@ class EncodedBatch(NamedTuple):
     max_timestamp: int
 
 
-class Producer(NamedTuple):
+class ProducerSequence(NamedTuple):
     """Who writes a batch: from InitProducerId, and the sequence of the next record."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -63,7 +63,7 @@ class Producer(NamedTuple):
     transactional: bool = False
 
 
-NO_PRODUCER = Producer()
+NO_PRODUCER = ProducerSequence()
 
 
 def encode_batch(
@@ -74,7 +74,7 @@ def encode_batch(
     *,
     codec: int = 0,
     max_bytes: int | None = None,
-    producer: Producer = NO_PRODUCER,
+    producer: ProducerSequence = NO_PRODUCER,
 ) -> memoryview:
     """All rows as one batch. Arguments and errors as encode_batches.
 
@@ -104,7 +104,7 @@ def encode_batches(
     codec: int = 0,
     max_bytes: int | None = None,
     max_records: int | None = None,
-    producer: Producer = NO_PRODUCER,
+    producer: ProducerSequence = NO_PRODUCER,
 ) -> list[EncodedBatch]:
     """Columns as batches, rows in order.
 
@@ -199,7 +199,7 @@ def _encode(
     codec: int,
     max_bytes: int | None,
     max_records: int | None,
-    producer: Producer,
+    producer: ProducerSequence,
 ) -> list[EncodedBatch]:
     buffer, runs = loops_for(len(rows)).encode_rows(
         columns,
@@ -225,7 +225,7 @@ def _encode(
 
 
 def _compressed_batch(
-    records: memoryview, run: RecordRun, codec: int, producer: Producer
+    records: memoryview, run: RecordRun, codec: int, producer: ProducerSequence
 ) -> memoryview:
     return memoryview(
         build_batch(
@@ -241,7 +241,7 @@ def _compressed_batch(
     )
 
 
-def _fill_header(batch: memoryview, run: RecordRun, producer: Producer) -> None:
+def _fill_header(batch: memoryview, run: RecordRun, producer: ProducerSequence) -> None:
     HEADER.pack_into(
         batch,
         0,

@@ -64,7 +64,7 @@ _LEAST_SIZE = {0: 14, 1: 22}
 _HEAD_SIZE = {0: 18, 1: 26}
 
 
-class Message(NamedTuple):
+class LegacyMessage(NamedTuple):
     """One entry. `timestamp` in ms, -1 in magic 0; `size` in bytes with offset and size fields."""
 
     offset: int
@@ -94,7 +94,7 @@ class ConvertedSet(NamedTuple):
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_entries(data: Buffer, *, may_be_cut: bool = True) -> Iterator[Message]:
+def read_entries(data: Buffer, *, may_be_cut: bool = True) -> Iterator[LegacyMessage]:
     """The outer entries of a set, CRCs checked. Wrappers come out as they are.
 
     Args:
@@ -129,7 +129,7 @@ def read_entries(data: Buffer, *, may_be_cut: bool = True) -> Iterator[Message]:
         value, at = _read_field(data, at, after)
         if at != after:
             raise CorruptMessage(f"{after - at} bytes follow the value of a message")
-        yield Message(offset, magic, attributes, timestamp, key, value, LOG_OVERHEAD + size)
+        yield LegacyMessage(offset, magic, attributes, timestamp, key, value, LOG_OVERHEAD + size)
         position = after
 
 
@@ -147,7 +147,7 @@ def _read_field(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     return data[position : position + length], position + length
 
 
-def open_wrapper(wrapper: Message, *, limit: int) -> Iterator[Message]:
+def open_wrapper(wrapper: LegacyMessage, *, limit: int) -> Iterator[LegacyMessage]:
     """The inner messages of a compressed one, as they stand there (offsets may be relative).
 
     Raises:

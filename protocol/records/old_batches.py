@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
-from .message_set import MAGIC_POSITION, Message, open_wrapper, read_entries
+from .message_set import MAGIC_POSITION, LegacyMessage, open_wrapper, read_entries
 from .record_batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -71,7 +71,7 @@ def read_old_batch(entry: Buffer, *, limit: int = DECOMPRESS_LIMIT) -> OldBatch:
     return OldBatch(header, records)
 
 
-def _records_of(wrapper: Message, limit: int) -> list[Record]:
+def _records_of(wrapper: LegacyMessage, limit: int) -> list[Record]:
     inner = list(open_wrapper(wrapper, limit=limit))
     if not inner:
         raise InvalidRecord("a compressed message without messages in it")
@@ -87,7 +87,7 @@ def _records_of(wrapper: Message, limit: int) -> list[Record]:
     return [_record(message, base, append_time) for message in inner]
 
 
-def _record(message: Message, base: int, append_time: int | None) -> Record:
+def _record(message: LegacyMessage, base: int, append_time: int | None) -> Record:
     timestamp = message.timestamp if append_time is None else append_time
     return Record(base + message.offset, timestamp, message.key, message.value, ())
 

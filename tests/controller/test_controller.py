@@ -12,7 +12,7 @@ import pytest
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_calls import AllocateProducerIds, Leave, Poll, Register
 from bradbury.controller.quorum_times import QuorumTimes
@@ -65,7 +65,7 @@ def registration(incarnation: str = "i", roles: tuple[str, ...] = ("partition",)
 async def create(controller: Controller, name: str, **options: Any):
     """What became of it; raises nothing of its own."""
     options.setdefault("topic_id", uuid4())
-    topic = NewTopic(name=name, partitions=2, **options)
+    topic = TopicToCreate(name=name, partitions=2, **options)
     (outcome,) = await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
     return outcome
 
@@ -274,7 +274,7 @@ def test_a_check_without_creation_creates_nothing(tmp_path: Path) -> None:
         controller = await start_controller(voter)
         await controller.ask(Register(registration()))
         before = controller.image
-        topic = NewTopic(name="t", topic_id=uuid4(), partitions=3)
+        topic = TopicToCreate(name="t", topic_id=uuid4(), partitions=3)
         request = CreateTopics(topics=(topic,), validate_only=True)
         (checked,) = await controller.change(request, timeout_ms=0)
         assert checked.partitions == 3

@@ -12,7 +12,7 @@ import pytest
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of, snapshot_name
 from bradbury.cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
@@ -105,7 +105,7 @@ async def create(controller: Controller, *names: str) -> None:
             )
         )
     for name in names:
-        topic = NewTopic(name=name, topic_id=uuid4(), partitions=1)
+        topic = TopicToCreate(name=name, topic_id=uuid4(), partitions=1)
         await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
 
 

@@ -15,7 +15,7 @@ from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter import Candidate, CommittedEntryLost, LogEnd
 from bradbury.controller.controller_calls import Register
 from bradbury.controller.quorum_times import QuorumTimes
@@ -120,7 +120,7 @@ async def create(controller: Controller, name: str) -> None:
                 )
             )
         )
-    topic = NewTopic(name=name, topic_id=uuid4(), partitions=1)
+    topic = TopicToCreate(name=name, topic_id=uuid4(), partitions=1)
     await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
 
 

@@ -15,7 +15,7 @@ from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.standby import Standby
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.controller.controller_calls import Poll, Register
@@ -125,7 +125,7 @@ async def until(is_so: Any) -> None:
 
 
 async def create(controller: Controller, name: str) -> None:
-    topic = NewTopic(name=name, topic_id=uuid4(), partitions=1)
+    topic = TopicToCreate(name=name, topic_id=uuid4(), partitions=1)
     await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
 
 

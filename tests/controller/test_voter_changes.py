@@ -14,7 +14,7 @@ import pytest
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller.controller_calls import ChangeVoter, Register
 from bradbury.controller.quorum_times import QuorumTimes
@@ -117,7 +117,7 @@ class Cluster:
 
 async def create(controller: Controller, *names: str) -> None:
     for name in names:
-        topic = NewTopic(name=name, topic_id=uuid4(), partitions=1)
+        topic = TopicToCreate(name=name, topic_id=uuid4(), partitions=1)
         await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
 
 

@@ -16,7 +16,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bradbury.groups.classic.group_state import GroupState
-from bradbury.groups.effects import (
+from bradbury.groups.group_counters import MemberMemory
+from bradbury.groups.group_effects import (
     Append,
     GroupsDeleted,
     OffsetsDeleted,
@@ -24,7 +25,6 @@ from bradbury.groups.effects import (
     TimerKey,
     TimerKind,
 )
-from bradbury.groups.group_counters import MemberMemory
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.tests.support.groups.group_driver import G, GroupDriver, subscription

@@ -20,7 +20,7 @@ from bradbury.protocol.columns import columns_loops
 from bradbury.protocol.columns.columns import (
     HEADERS_TYPE,
     DecodedBatches,
-    Producer,
+    ProducerSequence,
     columns_of,
     decode_batches,
     encode_batch,
@@ -90,7 +90,9 @@ def test_a_batch_is_byte_for_byte_what_the_record_writer_makes(loops: str, recor
 @relaxed
 @given(records=record_lists)
 def test_what_was_encoded_comes_back(loops: str, codec: int, records: list) -> None:
-    producer = Producer(producer_id=2**40, producer_epoch=3, base_sequence=5, transactional=True)
+    producer = ProducerSequence(
+        producer_id=2**40, producer_epoch=3, base_sequence=5, transactional=True
+    )
     batch = encode_batch(*columns_of(records), codec=codec, producer=producer)
     header = check_batch(batch)
     assert header.codec == codec
@@ -172,7 +174,7 @@ def test_aiokafka_reads_what_was_encoded_and_writes_what_is_decoded(
 def test_batches_are_as_full_as_their_limits_allow(
     loops: str, records: list, max_bytes: int, max_records: int, codec: int
 ) -> None:
-    producer = Producer(producer_id=1, producer_epoch=0, base_sequence=2**31 - 3)
+    producer = ProducerSequence(producer_id=1, producer_epoch=0, base_sequence=2**31 - 3)
     batches = encode_batches(
         *columns_of(records),
         max_bytes=max_bytes,

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from hypothesis import given, strategies as st
 
-from bradbury.handlers.records.produce_response import StoredBatch, write_stored_batch
+from bradbury.handlers.records.produce_response import ProducedBatch, write_stored_batch
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -18,7 +18,7 @@ INT64 = st.integers(-1, 2**63 - 1)
 @given(
     version=st.integers(*ProduceResponse.VERSIONS),
     stored=st.builds(
-        StoredBatch,
+        ProducedBatch,
         topic=st.text(max_size=249),
         topic_id=st.uuids(),
         partition=st.integers(0, 2**31 - 1),
@@ -27,7 +27,7 @@ INT64 = st.integers(-1, 2**63 - 1)
         log_start_offset=INT64,
     ),
 )
-def test_it_is_what_the_generated_classes_write(version: int, stored: StoredBatch) -> None:
+def test_it_is_what_the_generated_classes_write(version: int, stored: ProducedBatch) -> None:
     partition = PartitionProduceResponse(
         index=stored.partition,
         base_offset=stored.base_offset,
@@ -42,5 +42,5 @@ def test_it_is_what_the_generated_classes_write(version: int, stored: StoredBatc
 
 
 def test_a_long_name_of_a_topic_has_a_length_of_two_bytes() -> None:
-    stored = StoredBatch("t" * 249, UUID(int=0), 0, 0, -1, 0)
+    stored = ProducedBatch("t" * 249, UUID(int=0), 0, 0, -1, 0)
     assert b"\xfa\x01" + b"t" * 249 in write_stored_batch(bytearray(), 12, stored)

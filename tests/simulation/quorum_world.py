@@ -32,7 +32,7 @@ from bradbury.cluster.metadata.metadata_records import (
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.quorum.voter import Candidate, CommittedEntryLost
 from bradbury.controller import metadata_leader
-from bradbury.controller.effects import AskVoter, FindVoters, FoundVoters, Instant
+from bradbury.controller.controller_effects import AskVoter, FindVoters, FoundVoters, Instant
 from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import FormatVoter

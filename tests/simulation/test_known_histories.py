@@ -24,7 +24,7 @@ from bradbury.cluster.metadata.metadata_records import (
 from bradbury.cluster.partition.leader_state import FollowerFetch
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller import metadata_leader
-from bradbury.controller.effects import AskVoter, Instant
+from bradbury.controller.controller_effects import AskVoter, Instant
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import FormatVoter

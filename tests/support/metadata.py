@@ -13,7 +13,7 @@ from bradbury.cluster.control.config_control import (
 )
 from bradbury.cluster.control.controller_request import ControllerRequest
 from bradbury.cluster.control.controller_state import NodeRegistration
-from bradbury.cluster.control.topic_control import CreateTopics, NewTopic
+from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
@@ -66,7 +66,7 @@ def decide(image: MetadataImage, request: ControllerRequest[A]) -> tuple[list[An
 def create(image: MetadataImage, name: str, **options: Any) -> list[Any]:
     """The records of a new topic. Raises Refused."""
     options.setdefault("topic_id", UUID(int=1000 + image.offset))
-    request = CreateTopics(topics=(NewTopic(name=name, **options),))
+    request = CreateTopics(topics=(TopicToCreate(name=name, **options),))
     records, (outcome,) = decide(image, request)
     if outcome.outcome.code:
         raise Refused(outcome.outcome.message)

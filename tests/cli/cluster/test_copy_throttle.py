@@ -4,7 +4,7 @@ from pathlib import Path
 
 import bradbury
 from bradbury.cli.cluster.copy_throttle import RATES, RECEIVERS, SENDERS, CopyThrottle
-from bradbury.cluster.control.rebalance import Move
+from bradbury.cluster.control.rebalance import PartitionMove
 
 
 def test_senders_and_receivers_of_the_moves_are_listed_and_forgotten_again(tmp_path: Path) -> None:
@@ -23,8 +23,10 @@ def test_senders_and_receivers_of_the_moves_are_listed_and_forgotten_again(tmp_p
 
         unlimited = rates()
         throttle = CopyThrottle(admin, 1_000_000)
-        throttle.cover([Move("a", 0, (1, 2), (2, 3)), Move("a", 1, (1,), (1, 2, 3))])
-        throttle.cover([Move("b", 0, (1,), (2,))])
+        throttle.cover(
+            [PartitionMove("a", 0, (1, 2), (2, 3)), PartitionMove("a", 1, (1,), (1, 2, 3))]
+        )
+        throttle.cover([PartitionMove("b", 0, (1,), (2,))])
         assert rates() == {"1000000"}
         assert lists("a") == ("0:1,0:2,1:1", "0:3,1:2,1:3")
         assert lists("b") == ("0:1", "0:2")

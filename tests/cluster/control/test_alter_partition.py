@@ -15,7 +15,7 @@ from bradbury.cluster.control.alter_partition import (
     Verdict,
     verdict_on,
 )
-from bradbury.cluster.control.controller_request import DONE, Outcome
+from bradbury.cluster.control.controller_request import DONE, RequestOutcome
 from bradbury.cluster.control.partition_control import PREFERRED, UNCLEAN, ElectLeaders
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
 from bradbury.cluster.metadata.metadata_records import TopicRecord
@@ -174,8 +174,8 @@ def test_an_error_is_final_only_if_it_says_so_of_what_was_asked(
 ) -> None:
     leader = LeaderState(5, partition_epoch, 0, node_id=1, replicas=(1, 2), isr=(1,))
     proposed = ProposedIsr(UUID(int=1), 0, 5, 7, (Insync(1, -1), Insync(2, 9)))
-    assert verdict_on(leader, proposed, PartitionState(Outcome(code, "no"))) is verdict
-    assert verdict_on(None, proposed, PartitionState(Outcome(code, "no"))) is Verdict.WAIT
+    assert verdict_on(leader, proposed, PartitionState(RequestOutcome(code, "no"))) is verdict
+    assert verdict_on(None, proposed, PartitionState(RequestOutcome(code, "no"))) is Verdict.WAIT
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from bradbury.cluster.control import controller_state
 from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.control.reassignment import (
     AlterPartitionReassignments,
-    Reassignment,
+    PartitionReassignment,
     begun,
 )
 from bradbury.cluster.metadata.metadata_image import MetadataImage, PartitionImage
@@ -21,7 +21,7 @@ def reassigned(
     image: MetadataImage, replicas: tuple[int, ...] | None, *, index: int = 0, **options: bool
 ) -> tuple[MetadataImage, ErrorCode]:
     request = AlterPartitionReassignments(
-        topics=(("t", (Reassignment(index, replicas),)),), **options
+        topics=(("t", (PartitionReassignment(index, replicas),)),), **options
     )
     records, ((_, (answer,)),) = decide(image, request)
     return applied(image, records), ErrorCode(answer.outcome.code)

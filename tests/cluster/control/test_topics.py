@@ -17,8 +17,8 @@ from bradbury.cluster.control.partition_control import (
 from bradbury.cluster.control.topic_control import (
     CreateTopics,
     DeleteTopics,
-    NewTopic,
     TopicKey,
+    TopicToCreate,
 )
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
 from bradbury.protocol.error_code import ErrorCode
@@ -26,9 +26,9 @@ from bradbury.protocol.errors import InvalidRequest, PolicyViolation
 from tests.support.metadata import TOPIC_ID, Refused, applied, cluster, create, decide
 
 
-def topic(name: str, **options) -> NewTopic:
+def topic(name: str, **options) -> TopicToCreate:
     options.setdefault("topic_id", TOPIC_ID)
-    return NewTopic(name=name, **options)
+    return TopicToCreate(name=name, **options)
 
 
 def code_of(image, request) -> ErrorCode:
@@ -92,7 +92,7 @@ def test_an_assignment_is_followed() -> None:
     ],
 )
 def test_a_topic_that_cannot_be_creates_nothing_and_hinders_no_other(
-    wanted: NewTopic, error: ErrorCode
+    wanted: TopicToCreate, error: ErrorCode
 ) -> None:
     image = cluster("a1", "b1")
     image = applied(image, create(image, "exists.already"))

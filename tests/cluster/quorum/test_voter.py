@@ -5,13 +5,13 @@ from hypothesis import given, strategies as st
 
 from bradbury.cluster.quorum.voter import (
     NO_SNAPSHOT,
-    Append,
+    AppendPlan,
     Candidate,
     CommittedEntryLost,
-    Entry,
-    Install,
+    InstallPlan,
     LogEnd,
     LogMismatch,
+    MetadataEntry,
     grant_vote,
     on_append,
     on_snapshot,
@@ -40,9 +40,9 @@ class Log:
 
 def append(
     log: Log, previous: LogEnd, *epochs: int, committed: int = 0, candidate: Candidate | None = None
-) -> Append | LogMismatch:
+) -> AppendPlan | LogMismatch:
     start = previous.offset
-    entries = [Entry(start + n, start + n + 1, epoch) for n, epoch in enumerate(epochs)]
+    entries = [MetadataEntry(start + n, start + n + 1, epoch) for n, epoch in enumerate(epochs)]
     me = candidate or Candidate(epoch=9, owner="me")
     return on_append(Candidate(), me, log, previous=previous, entries=entries, committed=committed)
 
@@ -69,7 +69,7 @@ def test_two_owners_of_one_epoch_are_one_too_many() -> None:
 
 def test_what_joins_on_is_appended_and_a_vote_of_its_epoch_with_it() -> None:
     plan = append(Log(1, 1, 2), LogEnd(2, 3), 9, 9)
-    assert plan == Append(Candidate(epoch=9, owner="me"), None, 0)
+    assert plan == AppendPlan(Candidate(epoch=9, owner="me"), None, 0)
 
 
 def test_a_log_that_is_too_short_says_where_it_ends() -> None:
@@ -83,31 +83,33 @@ def test_a_log_of_another_epoch_goes_back_to_where_that_began() -> None:
 
 def test_what_contradicts_is_cut_and_what_is_there_is_passed_over() -> None:
     plan = append(Log(1, 1, 2, 2), LogEnd(1, 1), 1, 3, 3)
-    assert plan == Append(Candidate(epoch=9, owner="me"), truncate_to=2, first_missing=1)
+    assert plan == AppendPlan(Candidate(epoch=9, owner="me"), truncate_to=2, first_missing=1)
 
 
 def test_a_repeated_or_late_append_changes_nothing_and_cuts_nothing_behind_it() -> None:
-    assert append(Log(1, 1, 1), LogEnd(1, 1), 1) == Append(Candidate(epoch=9, owner="me"), None, 1)
-    assert append(Log(1, 1, 1), LogEnd(1, 1)) == Append(Candidate(epoch=9, owner="me"), None, 0)
+    assert append(Log(1, 1, 1), LogEnd(1, 1), 1) == AppendPlan(
+        Candidate(epoch=9, owner="me"), None, 1
+    )
+    assert append(Log(1, 1, 1), LogEnd(1, 1)) == AppendPlan(Candidate(epoch=9, owner="me"), None, 0)
 
 
 def test_what_is_committed_is_never_cut() -> None:
-    assert isinstance(append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=2), Append)
+    assert isinstance(append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=2), AppendPlan)
     with pytest.raises(CommittedEntryLost):
         append(Log(1, 1, 2), LogEnd(1, 2), 3, committed=3)
 
 
 def test_behind_a_snapshot_the_log_goes_on_as_behind_any_other_entry() -> None:
     log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
-    assert append(log, LogEnd(2, 4), 9) == Append(Candidate(epoch=9, owner="me"), None, 0)
-    assert append(log, LogEnd(2, 3), 2, 9) == Append(Candidate(epoch=9, owner="me"), None, 1)
+    assert append(log, LogEnd(2, 4), 9) == AppendPlan(Candidate(epoch=9, owner="me"), None, 0)
+    assert append(log, LogEnd(2, 3), 2, 9) == AppendPlan(Candidate(epoch=9, owner="me"), None, 1)
     assert append(log, LogEnd(3, 4), 9) == LogMismatch(Candidate(epoch=9, owner="me"), 3)
 
 
 def test_entries_that_a_snapshot_covers_are_skipped_when_they_are_repeated() -> None:
     log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
-    assert append(log, LogEnd(-1, 0), 1, 1) == Append(Candidate(epoch=9, owner="me"), None, 2)
-    assert append(log, LogEnd(1, 1), 1, 2, 3) == Append(Candidate(epoch=9, owner="me"), 3, 2)
+    assert append(log, LogEnd(-1, 0), 1, 1) == AppendPlan(Candidate(epoch=9, owner="me"), None, 2)
+    assert append(log, LogEnd(1, 1), 1, 2, 3) == AppendPlan(Candidate(epoch=9, owner="me"), 3, 2)
 
 
 def test_who_has_something_else_where_a_snapshot_ends_is_wrong_and_changes_nothing() -> None:
@@ -115,7 +117,7 @@ def test_who_has_something_else_where_a_snapshot_ends_is_wrong_and_changes_nothi
         append(Log(1, 1, 2, 2, snapshot=LogEnd(2, 3)), LogEnd(3, 3), 9)
 
 
-def snapshot(log: Log, end: LogEnd, *, committed: int = 0) -> Install:
+def snapshot(log: Log, end: LogEnd, *, committed: int = 0) -> InstallPlan:
     me = Candidate(epoch=9, owner="me")
     return on_snapshot(Candidate(), me, log, end=end, committed=committed)
 

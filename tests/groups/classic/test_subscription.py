@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from bradbury.groups.classic.subscription import subscribed_topics
+from bradbury.groups.classic.consumer_subscription import subscribed_topics
 from bradbury.tests.support.groups.group_driver import subscription
 
 topics = st.lists(st.text(min_size=1, max_size=20), max_size=5, unique=True)

@@ -5,7 +5,7 @@ from bradbury.groups.coordinator.coordinator_timer import (
     STALE_ENTRIES,
     CoordinatorTimer,
 )
-from bradbury.groups.effects import TimerKey, TimerKind
+from bradbury.groups.group_effects import TimerKey, TimerKind
 
 
 def key(name: str) -> TimerKey:

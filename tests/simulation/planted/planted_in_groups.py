@@ -12,7 +12,7 @@ from bradbury.groups.coordinator.coordinator_context import CoordinatorContext
 from bradbury.groups.coordinator.coordinator_loader import CoordinatorLoader
 from bradbury.groups.coordinator.coordinator_runtime import CoordinatorRuntime
 from bradbury.groups.coordinator.coordinator_timer import CoordinatorTimer
-from bradbury.groups.effects import (
+from bradbury.groups.group_effects import (
     Append,
     AssignmentStored,
     OffsetsDeleted,

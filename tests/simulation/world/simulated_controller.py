@@ -17,7 +17,7 @@ from bradbury.cluster.metadata.metadata_records import MetadataRecord
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall, Leave
-from bradbury.controller.effects import (
+from bradbury.controller.controller_effects import (
     AskVoter,
     Ended,
     FindVoters,

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from bradbury.cluster.control.partition_control import PREFERRED, ElectLeaders
-from bradbury.cluster.control.reassignment import AlterPartitionReassignments, Reassignment
+from bradbury.cluster.control.reassignment import AlterPartitionReassignments, PartitionReassignment
 from bradbury.controller.controller_calls import (
     AllocateProducerIds,
     Change,
@@ -416,7 +416,9 @@ class Faults:
         self._cluster.oracle.note(
             partition_id, f"asked for replicas: {replicas or 'the reassignment is given up'}"
         )
-        request = AlterPartitionReassignments(topics=((topic, (Reassignment(index, replicas),)),))
+        request = AlterPartitionReassignments(
+            topics=((topic, (PartitionReassignment(index, replicas),)),)
+        )
         controller.change(request, lambda answer: None)
 
     # --- members of groups -----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.controller.controller_calls import MetadataUpdate, Poll
-from bradbury.controller.effects import (
+from bradbury.controller.controller_effects import (
     ApplyMetadata,
     AskController,
     AskStandby,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from bradbury.controller.effects import Instant, RunInThread
+from bradbury.controller.controller_effects import Instant, RunInThread
 from bradbury.controller.metadata_voter import MetadataVoter
 from bradbury.controller.voter_directory import VoterDirectory
 from bradbury.controller.voter_requests import QuorumRequest

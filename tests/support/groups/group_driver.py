@@ -12,7 +12,9 @@ from typing import Any
 
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
-from bradbury.groups.effects import (
+from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.groups.group_counters import GroupCounters
+from bradbury.groups.group_effects import (
     Append,
     CancelTimer,
     Effect,
@@ -21,8 +23,6 @@ from bradbury.groups.effects import (
     StartTimer,
     TimerKey,
 )
-from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_records import (
     CoordinatorRecord,
     decode_group_record,

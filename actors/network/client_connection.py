@@ -68,7 +68,7 @@ class Shared:
     metrics: NodeMetrics
     lines: LineLimit
     refusals: RefusalDelay
-    on_close: Callable[[Connection], None]
+    on_close: Callable[[ClientConnection], None]
 
 
 class _Slot(RequestTrace):
@@ -83,7 +83,7 @@ class _Slot(RequestTrace):
         self.end = 0
 
 
-class Connection:
+class ClientConnection:
     """Owns its socket from `open` to `close`."""
 
     def __init__(self, sock: socket.socket, address: str, peer: str, shared: Shared) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.sync_group import SyncGroupResponse
 from ...protocol.schema import Message
-from ..effects import (
+from ..group_effects import (
     Append,
     CancelTimer,
     Effect,
