@@ -12,7 +12,16 @@ import pytest
 import bradbury
 
 ROOT = Path(bradbury.__file__).resolve().parent
-PURE = ("protocol", "storage", "groups", "transactions", "cluster", "steps", "replication", "controller")
+PURE = (
+    "protocol",
+    "storage",
+    "groups",
+    "transactions",
+    "cluster",
+    "steps",
+    "replication",
+    "controller",
+)
 SOURCE = (*PURE, "handlers", "actors", "discovery", "launch", "clients", "pipelines", "cli")
 OUTSIDE_WORLD = {"asyncio", "ray", "random", "secrets", "select", "socket", "threading", "time"}
 MAX_LINES = 600

@@ -55,7 +55,7 @@ def find_cleanable(log: PartitionLog, now_ms: int) -> LogToClean:
     first_dirty_offset = _first_dirty_offset(log)
     closed = log.segments[:-1]
     ends = [*(segment.base_offset for segment in closed[1:]), log.segments[-1].base_offset]
-    end_offset = min(log.last_stable_offset, log.segments[-1].base_offset)
+    end_offset = log.last_stable_offset
     dirty = [
         segment for segment, end in zip(closed, ends, strict=False) if end > first_dirty_offset
     ]
@@ -65,7 +65,8 @@ def find_cleanable(log: PartitionLog, now_ms: int) -> LogToClean:
         first_young = next(young, None)
         if first_young is not None:
             end_offset = min(end_offset, first_young.base_offset)
-    # Whole segments only: down to the beginning of the one that holds the bound.
+    # Whole segments only, and not the active one: down to the beginning of the one that holds the
+    # bound.
     bases = [segment.base_offset for segment in log.segments if segment.base_offset <= end_offset]
     end_offset = max(bases, default=first_dirty_offset)
     cleanable = [segment for segment in dirty if segment.base_offset < end_offset]

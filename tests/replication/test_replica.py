@@ -110,3 +110,24 @@ def test_acks_all_is_answered_when_all_in_sync_have_it_and_not_before(tmp_path: 
     leader.fetch(3, 1)
     assert [each.ticket for each in carried] == ["ticket"]
     assert leader.step.is_committed(0)
+
+
+class Waiter:
+    """A follower's fetch that waits."""
+
+    def __init__(self) -> None:
+        self.woken: list[int] = []
+
+    def on_readable(self, size: int) -> None:
+        self.woken.append(size)
+
+
+def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
+    leader = Leader(tmp_path)
+    leader.append()
+    for node_id in (2, 3):
+        leader.fetch(node_id, 1)
+    waiter = Waiter()
+    leader.step.park(waiter, is_follower=True)
+    assert leader.step.delete_records(1) == 1
+    assert waiter.woken == [0]

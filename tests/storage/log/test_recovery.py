@@ -280,3 +280,12 @@ def test_an_epoch_that_a_power_loss_brought_back_gives_way_to_the_records(tmp_pa
     log.append_as_leader(make_batch(2), leader_epoch=5, now_ms=1000)
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n2 4\n")
     assert open_log(tmp_path).epochs.entries == [(1, 0), (5, 8)]
+
+
+def test_a_log_whose_records_are_all_deleted_keeps_its_last_segment(tmp_path: Path) -> None:
+    fill(tmp_path, 2, SMALL)
+    (tmp_path / "00000000000000000000.index").unlink(missing_ok=True)
+    log = open_log(tmp_path, config=SMALL, log_start_offset=4)
+    assert (log.log_start_offset, log.log_end_offset) == (4, 4)
+    assert log.segments[-1].size > 0
+    assert [segment.base_offset for segment in log.segments] == [0]
