@@ -39,7 +39,6 @@ from ..controller.controller_effects import (
     StoreIdentity,
 )
 from ..controller.node_lifecycle import Life, NodeLifecycle
-from ..groups.group_config import GroupCoordinatorConfig
 from ..handlers.ports.context import Controller
 from ..handlers.ports.fetch_session import FetchSessionCache
 from ..handlers.ports.log_dirs_port import LogDirs, LogDirState
@@ -234,10 +233,6 @@ class Node:
         return self.server_config.broker
 
     @property
-    def group_config(self) -> GroupCoordinatorConfig:
-        return self.server_config.groups
-
-    @property
     def log_dirs(self) -> LogDirs:
         return NoLogDirs() if self._host is None else self._host.log_dirs
 
@@ -321,7 +316,7 @@ class Node:
         if self._host is not None:
             self._host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
-                self.groups = GroupHost(self.group_config, self.now_ms)
+                self.groups = GroupHost(self.server_config.groups, self.now_ms)
                 self._host.listener = self.groups
         await self._driver.ask(self._lifecycle.follow)
         self.listener.open()

@@ -81,11 +81,15 @@ class Dispatcher:
 
     # --- batches -----------------------------------------------------------------------------
 
-    def add(self, batch: Batch) -> None:
-        if batch.lane is None:
-            self._free.append(batch)
+    def add(self, batch: Batch, *, first: bool = False) -> None:
+        """`first`: it has failed and is to be tried once more, before what came after it."""
+        queue = self._free
+        if batch.lane is not None:
+            queue = self._queues.setdefault(batch.lane, deque())
+        if first:
+            queue.appendleft(batch)
         else:
-            self._queues.setdefault(batch.lane, deque()).append(batch)
+            queue.append(batch)
 
     def starts(self) -> list[tuple[str, Batch]]:
         """What goes to a worker now. Each is in flight from here on."""
@@ -109,13 +113,6 @@ class Dispatcher:
     def is_idle(self, worker: str) -> bool:
         """Whether it is there and has nothing."""
         return worker in self._in_flight and not self._in_flight[worker]
-
-    def again(self, batch: Batch) -> None:
-        """It failed and is to be tried once more, before what came after it."""
-        if batch.lane is None:
-            self._free.appendleft(batch)
-        else:
-            self._queues.setdefault(batch.lane, deque()).appendleft(batch)
 
     def discard(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
         """Remove queued batches that are no longer needed."""

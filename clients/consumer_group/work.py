@@ -399,7 +399,7 @@ class Work:
             batch.attempts += 1
             may_retry = self._config.retry_exceptions and not self._config.commits_first
             if may_retry and batch.attempts < self._config.max_attempts:
-                self._dispatcher.again(batch)
+                self._dispatcher.add(batch, first=True)
             else:
                 self._on_failed(batch, outcome)
 

@@ -27,20 +27,15 @@ from ...protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from ...protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-)
 from ..fetch.consumer_metrics import GroupMetrics
 from ..wire.cluster_client import ClusterClient
-from ..wire.connection import Address
 from ..wire.coordinator_lookup import CoordinatorLookup
-from ..wire.io_thread import Steps, wait
+from ..wire.io_thread import Steps
 from ..wire.topic_partition import TopicPartition
 from .consumer_protocol import NO_GENERATION
 from .group_join import GroupJoin
 from .heartbeats import Heartbeats
+from .leaving import leave_group
 from .membership import GroupConfig, Joined, Membership
 from .subscription import Subscription
 
@@ -69,7 +64,7 @@ class Coordinator:
         self.heartbeats = Heartbeats(client, self)
         self._client = client
         self._wake = wake
-        self._lookup = CoordinatorLookup(client, config.group_id)
+        self.lookup = CoordinatorLookup(client, config.group_id)
         self._join: Future[Joined | None] | None = None
         self._joining: GroupJoin | None = None
         self._failure: KafkaError | None = None
@@ -83,10 +78,6 @@ class Coordinator:
         self.subscription = subscription
         self._failure = None
         self.request_rejoin("the subscription is new")
-
-    @property
-    def generation(self) -> int:
-        return self.membership.generation
 
     @property
     def is_joining(self) -> bool:
@@ -179,12 +170,6 @@ class Coordinator:
 
     # --- on the I/O thread -------------------------------------------------------------------
 
-    def find(self) -> Steps[Address]:
-        return self._lookup.find()
-
-    def forget(self) -> None:
-        self._lookup.forget()
-
     def request_rejoin(self, reason: str) -> None:
         if not self.rejoin_needed:
             self._reason = reason
@@ -212,27 +197,6 @@ class Coordinator:
         self._failure = error
         self._wake()
 
-    def leave_group(self, member_id: str, reason: str) -> Steps[None]:
-        address = self._lookup.address
-        if address is None or not member_id:
-            return
-        request = LeaveGroupRequest(
-            group_id=self.config.group_id,
-            member_id=member_id,
-            members=[
-                MemberIdentity(
-                    member_id=member_id,
-                    group_instance_id=self.config.group_instance_id,
-                    reason=reason,
-                )
-            ],
-        )
-        try:
-            # Not in the group's lane, where a join of this member may be parked.
-            yield from wait(self._client.send(address, request, LeaveGroupResponse))
-        except ConnectionFailed as error:
-            logger.info("group %r: not left properly: %s", self.config.group_id, error)
-
     def _run_join(self, join: GroupJoin) -> Steps[Joined | None]:
         self.heartbeats.stop()
         began_at = time.monotonic()
@@ -252,7 +216,9 @@ class Coordinator:
             self._joining.cancelled = True
         self.heartbeats.stop()
         if notify:
-            yield from self.leave_group(self.membership.member_id, reason)
+            yield from leave_group(
+                self._client, self.lookup.address, self.config, self.membership.member_id, reason
+            )
         self.reset()
 
     def _on_view(self) -> None:

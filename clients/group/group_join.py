@@ -53,6 +53,7 @@ from .consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from .leaving import leave_group
 from .membership import PROTOCOL_TYPE, Joined, Membership
 from .standing import Standing
 
@@ -92,7 +93,7 @@ class GroupJoin:
             KafkaError: the group does not take this member.
         """
         while not self.cancelled:
-            if self._owned and self._coordinator.generation == NO_GENERATION:
+            if self._owned and self._coordinator.membership.generation == NO_GENERATION:
                 return None
             try:
                 joined = yield from self._try()
@@ -117,12 +118,12 @@ class GroupJoin:
             if not is_retriable(error):
                 raise error
             if code is None or code in COORDINATOR_MOVED:
-                self._coordinator.forget()
+                self._coordinator.lookup.forget()
             yield self._client.config.retry_backoff_ms / 1000
 
     def _try(self) -> Steps[Joined | None]:
         coordinator, config = self._coordinator, self._config
-        address = yield from coordinator.find()
+        address = yield from coordinator.lookup.find()
         if coordinator.subscription.pattern is not None:
             yield from wait(self._client.refresh())
         while coordinator.unsent_commits:  # which waited for the coordinator as this join did
@@ -156,10 +157,18 @@ class GroupJoin:
         if self.cancelled:
             # The membership may be that of a later join by now: only this one's id is given back.
             if config.group_instance_id is None:
-                yield from coordinator.leave_group(response.member_id, "it left while it joined")
+                yield from leave_group(
+                    self._client,
+                    coordinator.lookup.address,
+                    config,
+                    response.member_id,
+                    "it left while it joined",
+                )
             return None
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            coordinator.membership = Membership(response.member_id, coordinator.generation)
+            coordinator.membership = Membership(
+                response.member_id, coordinator.membership.generation
+            )
         _check(response.error_code, config.group_id)
         coordinator.metrics.on_join(sent_at)
         coordinator.membership = Membership(response.member_id, response.generation_id)

@@ -131,7 +131,9 @@ class GroupMember:
         self._commit_now(owned, timeout_ms)
         failure: Exception | None = None
         if owned:
-            failure = self._revoke(owned, lost=self.coordinator.generation == NO_GENERATION)
+            failure = self._revoke(
+                owned, lost=self.coordinator.membership.generation == NO_GENERATION
+            )
         self._fetcher.assign([], StartAt.COMMITTED)
         left_ms = int((deadline - time.monotonic()) * 1000)
         self.coordinator.leave(notify=notify, reason=reason, timeout_ms=max(1_000, left_ms))
@@ -196,9 +198,9 @@ class GroupMember:
         if not coordinator.rejoin_needed or not self._prepare():
             return False
         owned = tuple(self._owned())
-        generation = self._owned_generation if owned else coordinator.generation
+        generation = self._owned_generation if owned else coordinator.membership.generation
         self._prepared = False
-        if coordinator.generation != NO_GENERATION:
+        if coordinator.membership.generation != NO_GENERATION:
             self._auto_commit()  # of what this member keeps; not waited for
         coordinator.start_join(owned, generation)
         return True
@@ -210,15 +212,15 @@ class GroupMember:
         coordinator, owned = self.coordinator, self._owned()
         cooperative = coordinator.config.cooperative
         leaving = owned
-        if cooperative and coordinator.generation != NO_GENERATION:
+        if cooperative and coordinator.membership.generation != NO_GENERATION:
             leaving = [one for one in owned if not coordinator.subscription.covers(one.topic)]
         if not self._committed(leaving):
             return False
-        if coordinator.generation == NO_GENERATION:
+        if coordinator.membership.generation == NO_GENERATION:
             leaving = owned
         self._prepared = True
         if not cooperative or leaving:
-            lost = coordinator.generation == NO_GENERATION
+            lost = coordinator.membership.generation == NO_GENERATION
             failure = None
             if leaving or not lost:
                 failure = self._revoke(leaving, lost=lost)
@@ -240,7 +242,7 @@ class GroupMember:
         if not self._committed(revoked):
             return False
         self._joined = None
-        if coordinator.generation == NO_GENERATION:
+        if coordinator.membership.generation == NO_GENERATION:
             return True  # lost meanwhile: the next step says so to the listener
         failure = None
         if revoked:
@@ -355,7 +357,7 @@ class GroupMember:
             self._pending.discard(done)
             error = done.exception()
             if isinstance(error, Exception) and _code_is_moved(error):
-                self.coordinator.forget()
+                self.coordinator.lookup.forget()
             if callback is not None:
                 failure = error if isinstance(error, Exception) else None
                 self._completed.append((callback, offsets, failure))
@@ -464,7 +466,7 @@ class GroupMember:
         try:
             if not coordinator.is_waiting:
                 self._client.run(self.commit(offsets, timeout_ms), timeout_ms)
-            elif coordinator.generation == NO_GENERATION:
+            elif coordinator.membership.generation == NO_GENERATION:
                 raise UnknownMemberId("this member was given up by the group")
             else:
                 # Not in the group's lane, where the join is parked.

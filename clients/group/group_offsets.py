@@ -100,7 +100,7 @@ class GroupOffsets:
         coordinator = self._coordinator
         coordinator.unsent_commits += 1
         try:
-            address = yield from coordinator.find()
+            address = yield from coordinator.lookup.find()
         finally:
             coordinator.unsent_commits -= 1
         if lane == GROUP:
@@ -142,7 +142,7 @@ class GroupOffsets:
         if not is_retriable(error) or _code(error) == ErrorCode.REBALANCE_IN_PROGRESS:
             raise error
         if _code(error) is None or _code(error) in COORDINATOR_MOVED:
-            self._coordinator.forget()
+            self._coordinator.lookup.forget()
         yield self._client.config.retry_backoff_ms / 1000
 
     def _noted(self, error: KafkaError, sent: Membership) -> KafkaError:
@@ -190,7 +190,7 @@ class GroupOffsets:
     def _fetch_once(
         self, partitions: list[TopicPartition], *, require_stable: bool
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
-        address = yield from self._coordinator.find()
+        address = yield from self._coordinator.lookup.find()
         group_id = self._coordinator.config.group_id
         indexes: dict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions:

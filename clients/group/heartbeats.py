@@ -19,6 +19,7 @@ from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..wire.cluster_client import GROUP, ClusterClient
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.io_thread import Steps, wait
+from .leaving import leave_group
 from .standing import Standing
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Heartbeats:
         coordinator = self._coordinator
         config, membership = coordinator.config, coordinator.membership
         try:
-            address = yield from coordinator.find()
+            address = yield from coordinator.lookup.find()
             sent_at = time.monotonic()
             response = yield from wait(
                 self._client.send(
@@ -88,7 +89,7 @@ class Heartbeats:
             )
         except (KafkaError, ConnectionFailed) as error:
             logger.info("group %r: heartbeat failed: %s", config.group_id, error)
-            coordinator.forget()
+            coordinator.lookup.forget()
             yield self._client.config.retry_backoff_ms / 1000
             return
         coordinator.metrics.on_heartbeat(sent_at)
@@ -101,7 +102,7 @@ class Heartbeats:
         if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
             coordinator.request_rejoin("the group is rebalancing")
         elif error.code in COORDINATOR_MOVED:
-            coordinator.forget()
+            coordinator.lookup.forget()
         elif isinstance(error, FencedInstanceId):
             coordinator.on_fenced(error)
         elif error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -123,5 +124,7 @@ class Heartbeats:
         )
         if config.group_instance_id is None:
             member_id = self._coordinator.membership.member_id
-            yield from self._coordinator.leave_group(member_id, "the consumer does not poll")
+            address = self._coordinator.lookup.address
+            reason = "the consumer does not poll"
+            yield from leave_group(self._client, address, config, member_id, reason)
         self._coordinator.on_lost()

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from ...protocol.errors import KafkaError
 from ..fetch.consumer_metrics import GroupMetrics
-from ..wire.connection import Address
-from ..wire.io_thread import Steps
+from ..wire.coordinator_lookup import CoordinatorLookup
 from .membership import GroupConfig, Membership
 from .subscription import Subscription
 
@@ -22,17 +21,7 @@ class Standing(Protocol):
     joined_topics: tuple[str, ...]
     led_counts: dict[str, int] | None
     unsent_commits: int
-
-    @property
-    def generation(self) -> int: ...
-
-    def find(self) -> Steps[Address]:
-        """The coordinator's address; it is looked for as long as it is not known."""
-        ...
-
-    def forget(self) -> None:
-        """It is no longer the coordinator."""
-        ...
+    lookup: CoordinatorLookup
 
     def request_rejoin(self, reason: str) -> None:
         """The next poll begins a rebalance."""
@@ -52,8 +41,4 @@ class Standing(Protocol):
 
     def fail(self, error: KafkaError) -> None:
         """The next poll raises `error`."""
-        ...
-
-    def leave_group(self, member_id: str, reason: str) -> Steps[None]:
-        """LeaveGroup, once, whatever the answer."""
         ...

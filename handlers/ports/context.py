@@ -16,7 +16,6 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.control.controller_request import ControllerRequest
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
-from ...groups.group_config import GroupCoordinatorConfig
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
 from .log_dirs_port import LogDirs
@@ -46,13 +45,11 @@ class Node(Protocol):
     def node_id(self) -> int: ...
     @property
     def server_config(self) -> ServerConfig:
-        """All settings of this moment; the next two are parts of it."""
+        """All settings of this moment; the next is a part of it."""
         ...
 
     @property
     def config(self) -> BrokerConfig: ...
-    @property
-    def group_config(self) -> GroupCoordinatorConfig: ...
     @property
     def image(self) -> MetadataImage: ...
     def listed_nodes(self) -> list[NodeImage]:

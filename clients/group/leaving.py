@@ -1,0 +1,42 @@
+"""The LeaveGroup of a member, which nobody waits for long: the session would end by itself."""
+
+from __future__ import annotations
+
+import logging
+
+from ...protocol.errors import ConnectionFailed
+from ...protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ..wire.cluster_client import ClusterClient
+from ..wire.connection import Address
+from ..wire.io_thread import Steps, wait
+from .membership import GroupConfig
+
+logger = logging.getLogger(__name__)
+
+
+def leave_group(
+    client: ClusterClient, address: Address | None, config: GroupConfig, member_id: str, reason: str
+) -> Steps[None]:
+    """Tell the coordinator at `address`, if it is known. That it does not answer is only logged."""
+    if address is None or not member_id:
+        return
+    request = LeaveGroupRequest(
+        group_id=config.group_id,
+        member_id=member_id,
+        members=[
+            MemberIdentity(
+                member_id=member_id,
+                group_instance_id=config.group_instance_id,
+                reason=reason,
+            )
+        ],
+    )
+    try:
+        # Not in the group's lane, where a join of this member may be parked.
+        yield from wait(client.send(address, request, LeaveGroupResponse))
+    except ConnectionFailed as error:
+        logger.info("group %r: not left properly: %s", config.group_id, error)
