@@ -69,7 +69,7 @@ def test_without_a_label_the_address_pins() -> None:
     assert broker.label_selector == {}
 
 
-def test_port_zero_is_any_free_port_for_everyone() -> None:
+def test_port_zero_is_any_free_port_foreveryone() -> None:
     (broker,) = planned(node("10.0.0.1"), port=0)
     assert {actor.config.port for actor in (broker, *broker.siblings)} == {0}
 

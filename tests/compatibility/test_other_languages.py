@@ -161,7 +161,7 @@ PRODUCERS = {
 
 
 @pytest.mark.parametrize(("name", "how"), CASES)
-def test_every_record_stands_where_it_was_acknowledged(
+def test_every_record_is_at_its_acknowledged_offset(
     program: Program, name: str, tool: Tool, settings: dict[str, Any], how: dict[str, Any]
 ) -> None:
     shown = ", ".join(

@@ -117,7 +117,7 @@ async def wait_for(is_so: Any) -> None:
 # --- what it is for ------------------------------------------------------------------------------
 
 
-def test_the_log_does_not_grow_for_ever_and_a_start_needs_only_its_end() -> None:
+def test_the_log_does_not_grow_forever_and_a_start_needs_only_its_end() -> None:
     async def scenario() -> None:
         machines = [Machine(f"broker/{name}") for name in "abc"]
         controller = await start(*machines, **SMALL)

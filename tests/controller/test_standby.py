@@ -159,7 +159,7 @@ def test_the_first_that_lives_stands_in_and_knows_everything(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_who_is_further_back_waits_for_those_before_it(tmp_path: Path) -> None:
+def test_a_standby_further_back_waits_for_those_before_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         await cluster.start()

@@ -84,7 +84,7 @@ def mutation(kind: str) -> Callable[[Callable[[History], object]], Callable[[His
 
 
 @mutation("lost")
-def a_record_is_gone_for_everybody(history: History) -> None:
+def a_record_is_gone_foreverybody(history: History) -> None:
     change_polls(history, without(4))
 
 

@@ -347,7 +347,7 @@ class Groups(RuleBasedStateMachine):
             assert (group.metadata.state is GroupState.EMPTY) <= (len(members) == 0)
 
     @invariant()
-    def nothing_waits_for_ever(self) -> None:
+    def nothing_waits_forever(self) -> None:
         for group_id, group in self.driver.coordinator.groups.items():
             for member in group.metadata.members:
                 waits = member.parked_join is not None or member.parked_sync is not None

@@ -115,7 +115,7 @@ def test_the_session_longest_unused_goes_first_however_large() -> None:
     assert sessions.evictions == 1
 
 
-def test_a_larger_session_takes_the_place_of_the_smallest_that_has_lived_its_time() -> None:
+def test_a_larger_session_replaces_the_smallest_that_is_old_enough() -> None:
     sessions = cache(slots=3)
     held = [begin(sessions, size) for size in (5, 3, 4)]
     late = EVICTION_MS + 1
@@ -225,7 +225,7 @@ def test_a_forgotten_partition_and_an_ended_session_listen_no_more() -> None:
     assert [len(replica.waiters) for replica in replicas] == [0, 0, 0]
 
 
-def test_who_was_served_comes_last_in_the_next_fetch() -> None:
+def test_a_partition_that_was_served_comes_last_in_the_next_fetch() -> None:
     session = begin(cache(), 3)
     session.rotate(session.partitions["t", NO_ID, 0])
     assert [partition for _, _, partition in session.dirty] == [1, 2, 0]

@@ -24,7 +24,7 @@ def test_the_document_is_current() -> None:
     assert PATH.read_text() == document(), "run `make generate`"
 
 
-def test_every_setting_stands_in_it_with_a_sentence() -> None:
+def test_every_setting_is_in_it_with_a_sentence() -> None:
     text = document()
     for name, key in server_keys().items():
         assert f"`{name}`" in text

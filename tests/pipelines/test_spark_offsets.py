@@ -72,7 +72,7 @@ def test_a_limit_is_shared_in_proportion_to_the_backlogs() -> None:
     assert rate_limit({}, end, 100) == {big: 90, small: 9, tiny: 1}
 
 
-def test_a_batch_waits_for_enough_records_but_not_for_ever() -> None:
+def test_a_batch_waits_for_enough_records_but_not_forever() -> None:
     def waits(count: int, since: int | None) -> bool:
         return must_wait(count, 10, since_last_trigger_ms=since, max_delay_ms=1000)
 

@@ -117,7 +117,7 @@ def test_warnings_are_logged_once_for_a_query(caplog: pytest.LogCaptureFixture) 
     assert caplog.text == ""
 
 
-def test_group_ids_and_made_up_options_are_taken_as_by_sparks_kafka_connector(
+def test_group_ids_and_made_up_options_are_accepted_as_by_sparks_kafka_connector(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plain = read()

@@ -38,7 +38,7 @@ def java_saying(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21"])
-def test_java_17_and_later_are_taken(
+def test_java_17_and_later_are_accepted(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", java_saying(tmp_path, f'openjdk version "{version}" 2025'))

@@ -262,7 +262,7 @@ def test_a_row_that_is_none_is_refused(loops: str, rows: list) -> None:
     ],
     ids=lambda column: str(column.type),
 )
-def test_binary_columns_of_every_kind_are_taken(loops: str, column: pa.Array) -> None:
+def test_binary_columns_of_every_kind_are_accepted(loops: str, column: pa.Array) -> None:
     expected = batch_of([(key, key, 5, None) for key in (b"a", None, b"c")])
     assert encode_batch(column, column, 5) == expected
 

@@ -103,7 +103,7 @@ def test_a_function_may_take_longer_than_the_poll_interval(topic: str) -> None:
     assert sorted(found) == list(range(100))
 
 
-def test_what_nobody_takes_stops_what_is_read(topic: str) -> None:
+def test_results_that_are_not_taken_stop_the_reading(topic: str) -> None:
     fill(topic, 1000)
     with bradbury.ConsumerGroup(
         topic, topic, batch_records=10, max_in_flight=3, auto_offset_reset="earliest"

@@ -214,7 +214,7 @@ def test_what_is_being_processed_in_a_rebalance_is_finished_before_it_goes(
     assert sorted(found) == list(range(400))
 
 
-def test_the_next_group_takes_the_places_of_one_that_went_without_a_word(topic: str) -> None:
+def test_the_next_group_takes_the_places_of_one_that_died(topic: str) -> None:
     """As when the process that made the group is killed: its actors end, and nobody leaves."""
     options: dict[str, Any] = {
         "actors": 2,

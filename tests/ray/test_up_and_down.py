@@ -87,7 +87,7 @@ def test_two_namespaces_do_not_meet_and_down_keeps_every_topic_and_record(
     }
 
 
-def test_a_taken_port_is_one_line_and_leaves_nothing_behind(
+def test_a_port_in_use_is_one_line_and_leaves_nothing_behind(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
     with socket.socket() as taken:

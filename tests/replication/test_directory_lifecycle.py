@@ -79,7 +79,7 @@ def test_a_directory_that_fails_while_its_logs_are_opened_has_not_all_data() -> 
     assert memory.ids == set(), "what the failed disk has is not known in the next life either"
 
 
-def test_what_a_failed_disk_has_is_not_known_in_the_next_life() -> None:
+def test_what_a_failed_disk_has_is_not_known_after_a_restart() -> None:
     disk, memory = MemoryFileSystem(), Memory()
     lifecycle = opened(disk, memory)
     registered(lifecycle)

@@ -104,7 +104,7 @@ def test_kip_101_a_former_leader_drops_what_nobody_else_has() -> None:
     a_former_leader_comes_back()
 
 
-def test_kip_101_logs_would_part_for_ever_without_epochs() -> None:
+def test_kip_101_logs_would_diverge_forever_without_epochs() -> None:
     assert goes_wrong_with("followers do not truncate", a_former_leader_comes_back)
 
 
@@ -165,7 +165,7 @@ def test_kip_320_a_fetch_of_another_leader_epoch_is_refused() -> None:
         fetches_of_other_epochs()
 
 
-def a_fetch_from_a_former_life() -> None:
+def a_fetch_from_before_the_restart() -> None:
     """Sent before node 2 lost its disk; it arrives when the leader knows the new life."""
     bench = Bench()
     bench.decide(1, 1, (1, 2))
@@ -185,9 +185,9 @@ def check(bench: Bench, broker_epoch: int) -> None:
 
 
 def test_kip_903_a_fetch_from_a_former_life_is_refused() -> None:
-    a_fetch_from_a_former_life()
+    a_fetch_from_before_the_restart()
     with planted("an old broker epoch may fetch"), pytest.raises(pytest.fail.Exception):
-        a_fetch_from_a_former_life()
+        a_fetch_from_before_the_restart()
 
 
 def a_parted_log_asks() -> None:
@@ -277,7 +277,9 @@ def expand(image: MetadataImage, proposed: PartitionImage, broker_epoch: int) ->
 
 
 @pytest.mark.parametrize("order", ["register, ask", "ask, register"])
-def test_kip_903_who_has_lost_its_disk_is_not_in_sync_whenever_it_was_asked_for(order: str) -> None:
+def test_kip_903_a_replica_that_lost_its_disk_is_not_in_sync_whenever_it_was_proposed(
+    order: str,
+) -> None:
     image = image_of(PartitionImage((1, 2, 3), (1, 2), 1, 5, 7))
     proposed = partition(image)
     if order == "register, ask":

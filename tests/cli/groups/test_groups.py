@@ -160,7 +160,7 @@ def test_offsets_of_a_topic_are_forgotten(
     assert "0 to 1, not 7" in command("groups", "delete-offsets", group, "-t", f"{topic}:7").error
 
 
-def test_a_watch_gives_a_line_for_every_look(command: Command, group: str) -> None:
+def test_a_watch_gives_a_line_forevery_look(command: Command, group: str) -> None:
     outcome = command(
         "groups", "describe", group, "--watch", "--every", "0.1", "--count", "3", "--json"
     )

@@ -154,7 +154,7 @@ def test_what_others_show_is_left_out_first_and_named(
     assert captured.err == "no room for text in 40 columns; --json has all\n"
 
 
-def test_where_no_table_has_room_a_row_stands_one_below_the_other(
+def test_where_no_table_fits_each_cell_has_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")

@@ -83,7 +83,7 @@ def test_a_file_of_many_lines_comes_back_line_for_line(
 
 
 @pytest.mark.parametrize(("written", "meant"), [(":", b":"), ("\\t", b"\t"), ("=>", b"=>")])
-def test_the_key_is_what_stands_before_the_first_separator(
+def test_the_key_is_the_text_before_the_first_separator(
     process: Command, servers: str, topic: str, written: str, meant: bytes
 ) -> None:
     lines = [b"a" + meant + b"1", b"b" + meant + b"2" + meant + b"3", meant + b"no key text"]

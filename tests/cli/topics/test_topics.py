@@ -143,7 +143,7 @@ def test_a_change_that_is_refused_says_why_and_changes_nothing(
     assert json.loads(command("topics", "configs", bradbury_topic, "--json").out) == []
 
 
-def test_partitions_are_added_and_never_taken_away(command: Command, bradbury_topic: str) -> None:
+def test_partitions_are_added_and_never_removed(command: Command, bradbury_topic: str) -> None:
     command("topics", "create", bradbury_topic, "-p", "2")
     assert (
         "could have 5 partitions"

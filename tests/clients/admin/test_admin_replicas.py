@@ -127,7 +127,7 @@ def test_leadership_goes_back_to_the_first_replica(
         admin.elect_leaders(election="any")
 
 
-def test_the_quorum_names_who_writes_and_how_far_everyone_is(admin: bradbury.Admin) -> None:
+def test_the_quorum_names_its_leader_and_the_end_of_each_log(admin: bradbury.Admin) -> None:
     quorum = admin.describe_metadata_quorum()
     assert quorum.leader_epoch >= 0
     assert quorum.leader in [voter.node for voter in quorum.voters]

@@ -201,7 +201,7 @@ def test_what_is_no_expression_is_refused(raw: str) -> None:
 # --- turns ---------------------------------------------------------------------------------------
 
 
-def test_who_waits_comes_before_who_left_and_comes_again() -> None:
+def test_a_waiting_thread_comes_before_one_that_released_and_returns() -> None:
     turns, came = Turns(), threading.Event()
 
     def come() -> None:
@@ -225,7 +225,7 @@ def test_who_waits_comes_before_who_left_and_comes_again() -> None:
         assert rounds <= 2  # with a plain lock all thousand
 
 
-def test_nobody_is_let_in_who_would_have_to_wait() -> None:
+def test_a_try_never_waits() -> None:
     turns = Turns()
     turns.enter()
     results: list[bool] = []

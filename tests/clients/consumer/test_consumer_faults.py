@@ -227,6 +227,6 @@ def test_a_group_survives_lost_answers(bootstrap: str, new_topic: NewTopic) -> N
         assert proxy.lost == 2
 
 
-def test_nobody_there_is_one_line_with_the_remedy() -> None:
+def test_no_broker_is_one_line_with_the_remedy() -> None:
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1.*is the cluster up\?"):
         bradbury.Consumer("t", bootstrap="127.0.0.1:1")

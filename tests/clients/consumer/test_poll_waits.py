@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_poll_that_waits(bootstrap: str, new_topic: NewTopic) -> N
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
 
 
-def test_nothing_to_read_is_an_error_and_no_wait_for_ever(bootstrap: str) -> None:
+def test_nothing_to_read_is_an_error_and_no_wait_forever(bootstrap: str) -> None:
     with bradbury.Consumer(bootstrap=bootstrap, group="reads-nothing") as consumer:
         with pytest.raises(ValueError, match="no record will ever come"):
             consumer.poll()

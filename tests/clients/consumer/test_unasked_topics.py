@@ -74,7 +74,7 @@ USES = [
 
 @pytest.mark.usefixtures("unknown_soon")
 @pytest.mark.parametrize("use", USES)
-def test_a_name_that_nobody_made_is_refused_in_one_line_and_makes_no_topic(
+def test_an_unknown_topic_is_refused_in_one_line_and_not_created(
     creating: bradbury.LocalCluster, use: Use
 ) -> None:
     topic = f"refused-{use.__name__}"
@@ -90,7 +90,7 @@ def test_a_name_that_nobody_made_is_refused_in_one_line_and_makes_no_topic(
 
 
 @pytest.mark.parametrize("use", USES)
-def test_who_asks_for_it_gets_the_topic(creating: bradbury.LocalCluster, use: Use) -> None:
+def test_a_client_that_allows_it_gets_the_topic(creating: bradbury.LocalCluster, use: Use) -> None:
     topic = f"made-{use.__name__}"
     use(creating.bootstrap_servers, topic, True)
     with creating.admin() as admin:

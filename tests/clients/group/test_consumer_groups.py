@@ -363,9 +363,7 @@ def test_a_member_learns_of_new_partitions_from_the_leader_that_gives_them(
     assert seen == [(partition, offset) for partition in range(6) for offset in range(10)]
 
 
-def test_another_subscription_takes_the_place_of_the_first(
-    consumer: Make, new_topic: NewTopic
-) -> None:
+def test_another_subscription_replaces_the_first(consumer: Make, new_topic: NewTopic) -> None:
     first, second = new_topic(), new_topic()
     told = Told()
     one = consumer(first, partition_assignment_strategy="cooperative-sticky")

@@ -37,7 +37,7 @@ def values_in(bootstrap: str, topic: str) -> list[bytes]:
     return found
 
 
-def test_a_record_is_taken_and_then_acknowledged(
+def test_a_record_is_accepted_and_then_acknowledged(
     run: Run, bootstrap: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic(3)
@@ -140,7 +140,7 @@ def test_room_is_awaited_in_turn_and_others_go_on_meanwhile(run: Run) -> None:
         run(main())
 
 
-def test_room_is_not_awaited_for_ever(run: Run) -> None:
+def test_room_is_not_awaited_forever(run: Run) -> None:
     async def main() -> None:
         async with bradbury.AsyncProducer(
             broker.address,
@@ -161,7 +161,7 @@ def test_room_is_not_awaited_for_ever(run: Run) -> None:
         run(main())
 
 
-def test_who_is_cancelled_while_there_is_no_room_has_sent_nothing(run: Run) -> None:
+def test_a_send_that_is_cancelled_while_there_is_no_room_has_sent_nothing(run: Run) -> None:
     hold = threading.Event()
 
     def late(request: ProduceRequest) -> ProduceResponse:

@@ -100,7 +100,7 @@ def test_the_end_of_the_program_flushes(
     assert count_in(admin, topic) == 2_000
 
 
-def test_the_end_of_the_program_is_not_held_up_for_ever() -> None:
+def test_the_end_of_the_program_is_not_held_up_forever() -> None:
     program = """
         import sys, bradbury, bradbury.clients.producer.producer_end as end
         end.EXIT_SECONDS = 0.5

@@ -293,7 +293,7 @@ def test_a_fatal_producer_id_refusal_fails_the_records() -> None:
                 producer.send("t", b"x").result(60)
 
 
-def test_nobody_there_is_one_line_with_the_remedy() -> None:
+def test_no_broker_is_one_line_with_the_remedy() -> None:
     started = time.monotonic()
     with bradbury.Producer("127.0.0.1:1") as producer:
         with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1.*is the cluster up\?"):

@@ -234,7 +234,7 @@ def test_a_directory_that_was_lost_is_replaced_by_an_empty_one_of_the_same_name(
     assert image.nodes[node_id].directory_id == "new"
 
 
-def test_what_an_empty_directory_takes_the_place_of_is_in_sync_nowhere() -> None:
+def test_replicas_of_a_directory_that_an_empty_one_replaces_are_in_sync_nowhere() -> None:
     image = cluster("a1", "b1")
     node_id, records = controller_state.register_node(image, named("old"))
     image = applied(image, records)

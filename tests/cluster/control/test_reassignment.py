@@ -125,7 +125,7 @@ def test_more_and_fewer_replicas(image: MetadataImage) -> None:
     assert (done.replicas, done.isr, done.leader, done.is_reassigned) == ((2,), (2,), 2, False)
 
 
-def test_who_goes_stays_until_all_who_stay_are_in_sync(image: MetadataImage) -> None:
+def test_removed_replicas_stay_until_all_remaining_ones_are_in_sync(image: MetadataImage) -> None:
     """Else all copies but one would go, where min.insync.replicas has promised two."""
     image, _ = reassigned(image, (1, 2, 3))
     image = with_isr(image, 1, 2, 3)
@@ -163,7 +163,7 @@ def test_it_is_not_given_up_while_too_few_of_those_who_stay_have_everything() ->
     assert (partition_of(image).replicas, partition_of(image).isr) == ((1, 2), (1, 2))
 
 
-def test_who_is_eligible_counts_when_it_is_given_up() -> None:
+def test_eligible_replicas_count_when_it_is_cancelled() -> None:
     image = cluster("a1", "b1", "c1", "d1")
     configs = {"min.insync.replicas": "2"}
     image = applied(image, create(image, "t", assignments={0: (1, 2)}, configs=configs))
@@ -174,7 +174,7 @@ def test_who_is_eligible_counts_when_it_is_given_up() -> None:
     assert (error, partition_of(image).replicas) == (ErrorCode.NONE, (1, 2))
 
 
-def test_another_plan_takes_the_place_of_the_one_under_way(image: MetadataImage) -> None:
+def test_another_plan_replaces_the_one_in_progress(image: MetadataImage) -> None:
     image, _ = reassigned(image, (3, 1))
     image, _ = reassigned(image, (3, 4))
     now = partition_of(image)

@@ -70,7 +70,7 @@ def test_a_drained_machine_is_left_and_gets_nothing_more_until_it_is_restored() 
     assert (applied(image, records).draining, moves) == (frozenset(), ())
 
 
-def test_who_cannot_be_done_without_is_not_drained() -> None:
+def test_a_node_that_is_needed_is_not_drained() -> None:
     image = with_topic(cluster("a1", "b1"), [(1, 2)])
     with pytest.raises(InvalidReplicationFactor, match="too few machines"):
         decide(image, Rebalance(drain="b1"))

@@ -51,7 +51,7 @@ def test_a_record_is_committed_when_all_in_sync_have_it() -> None:
     assert state.high_watermark == 10
 
 
-def test_who_is_not_in_sync_holds_nobody_up() -> None:
+def test_a_replica_out_of_sync_delays_no_commit() -> None:
     state = leader(isr=(1, 2))
     state.on_local_append(10)
     assert fetch(state, 2, 10, end=10)
@@ -134,7 +134,7 @@ def test_a_follower_joins_when_it_has_what_is_committed_and_all_of_former_epochs
     assert propose(state) is None, "one question at a time"
 
 
-def test_who_is_asked_for_counts_already_and_who_is_asked_away_counts_still() -> None:
+def test_a_replica_proposed_for_the_isr_counts_already_and_one_proposed_away_counts_still() -> None:
     state = leader(isr=(1, 2))
     fetch(state, 3, 0, end=0)
     assert propose(state) == (1, 2, 3)

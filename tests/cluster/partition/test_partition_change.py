@@ -182,7 +182,7 @@ class Promises(RuleBasedStateMachine):
         assert leader == partition.leader, "two leaders in one epoch"
 
     @invariant()
-    def nobody_waits_for_ever_who_could_lead(self) -> None:
+    def nobody_waits_forever_who_could_lead(self) -> None:
         partition = self.partition
         if partition.leader == NO_LEADER:
             assert not self.active & {*partition.isr, *partition.elr}

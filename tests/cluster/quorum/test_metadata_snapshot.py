@@ -79,7 +79,7 @@ def image(*, partitions: int = 3) -> MetadataImage:
     return MetadataImage().apply(records, offset=1234)
 
 
-def test_it_says_the_same_as_the_log_that_it_stands_for() -> None:
+def test_it_holds_the_same_as_the_log_that_it_replaces() -> None:
     before = image()
     assert decode_snapshot(encode_snapshot(before, now_ms=NOW)) == before
 
@@ -131,7 +131,7 @@ def test_garbage_is_none(garbage: bytes) -> None:
         check_snapshot(garbage)
 
 
-def test_its_name_says_what_it_stands_for_as_kafkas_does() -> None:
+def test_its_name_has_its_end_offset_and_epoch_as_kafkas_has() -> None:
     name = snapshot_name(LogEnd(7, 368769))
     assert name == "00000000000000368769-0000000007.checkpoint"
     assert parse_snapshot_name(name) == LogEnd(7, 368769)

@@ -53,7 +53,7 @@ def test_the_first_to_ask_gets_the_vote_and_may_ask_again() -> None:
     assert grant_vote(mine, mine) == mine
 
 
-def test_a_newer_epoch_takes_over_and_the_older_is_refused_for_ever() -> None:
+def test_a_newer_epoch_takes_over_and_the_older_is_refused_forever() -> None:
     older, newer = Candidate(epoch=3, owner="a"), Candidate(epoch=4, owner="b")
     assert grant_vote(older, newer) == newer
     with pytest.raises(FencedLeaderEpoch):
@@ -112,7 +112,7 @@ def test_entries_that_a_snapshot_covers_are_skipped_when_they_are_repeated() -> 
     assert append(log, LogEnd(1, 1), 1, 2, 3) == AppendPlan(Candidate(epoch=9, owner="me"), 3, 2)
 
 
-def test_who_has_something_else_where_a_snapshot_ends_is_wrong_and_changes_nothing() -> None:
+def test_a_log_that_differs_where_a_snapshot_ends_is_an_error_and_unchanged() -> None:
     with pytest.raises(CommittedEntryLost):
         append(Log(1, 1, 2, 2, snapshot=LogEnd(2, 3)), LogEnd(3, 3), 9)
 
@@ -122,7 +122,7 @@ def snapshot(log: Log, end: LogEnd, *, committed: int = 0) -> InstallPlan:
     return on_snapshot(Candidate(), me, log, end=end, committed=committed)
 
 
-def test_a_log_that_has_what_a_snapshot_stands_for_keeps_the_rest() -> None:
+def test_a_log_that_has_what_a_snapshot_covers_keeps_the_rest() -> None:
     assert snapshot(Log(1, 1, 2, 2), LogEnd(1, 2)).keeps_log
     assert snapshot(Log(1, 1, 2, 2), LogEnd(2, 4)).keeps_log
 
@@ -133,7 +133,7 @@ def test_a_log_that_ends_earlier_or_diverges_starts_again_after_a_snapshot() -> 
     assert not snapshot(Log(), LogEnd(2, 3)).keeps_log
 
 
-def test_a_snapshot_that_is_there_already_or_older_is_not_taken() -> None:
+def test_a_snapshot_that_is_there_already_or_older_is_not_installed() -> None:
     log = Log(1, 1, 2, 2, snapshot=LogEnd(2, 3))
     assert not snapshot(log, LogEnd(2, 3)).is_newer
     assert not snapshot(log, LogEnd(1, 2)).is_newer

@@ -31,7 +31,7 @@ def history() -> VoterHistory:
     return made
 
 
-def test_who_was_formatted_with_it_until_the_log_says_who() -> None:
+def test_the_formatted_voters_count_until_the_log_names_others() -> None:
     assert VoterHistory(("formatted",)).newest == ("formatted",)
     assert history().newest == SECOND
 
@@ -53,7 +53,7 @@ def test_a_log_that_begins_later_still_says_who_voted_there() -> None:
     assert made.newest == ("x", "y")
 
 
-def test_what_only_looks_like_it_is_not_taken_for_it() -> None:
+def test_what_only_looks_like_it_is_not_accepted() -> None:
     made = history()
     value = '{"type":"VotersRecord","voters":["evil"]}'
     made.append(batch(4, ConfigRecord(resource="topic", name="t", key="k", value=value)))

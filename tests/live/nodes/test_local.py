@@ -58,7 +58,7 @@ def test_a_temporary_directory_is_gone_afterwards() -> None:
     assert not path.exists()
 
 
-def test_a_directory_in_use_a_taken_port_and_a_bad_setting_are_one_line(tmp_path: Path) -> None:
+def test_a_directory_in_use_a_port_in_use_and_a_bad_setting_are_one_line(tmp_path: Path) -> None:
     with bradbury.local(str(tmp_path)) as cluster:
         with pytest.raises(DataDirectoryError, match="in use by a running broker; stop it"):
             bradbury.local(str(tmp_path))

@@ -239,7 +239,7 @@ def test_http_is_answered_shortly_or_not_at_all(
     assert caplog.records == []
 
 
-def test_the_port_is_off_when_asked_and_the_next_one_when_taken() -> None:
+def test_the_port_is_off_on_request_and_the_next_one_when_in_use() -> None:
     with bradbury.local(config={"bradbury.metrics.port": -1}) as cluster:
         assert cluster.nodes[0].status()["metrics"] is None
     with socket.socket() as taken:

@@ -169,7 +169,7 @@ def test_a_clean_stop_hands_over_at_once(nodes: ThreeNodes) -> None:
     check_nothing_is_lost(producing, read_all(nodes.servers, "t", 6))
 
 
-def test_who_does_not_copy_leaves_the_isr_and_joins_again_when_it_has_caught_up(
+def test_a_replica_that_does_not_copy_leaves_the_isr_and_joins_again_when_it_has_caught_up(
     nodes: ThreeNodes,
 ) -> None:
     nodes.create("t")
@@ -341,7 +341,7 @@ def test_replicas_move_while_producers_and_consumers_go_on(nodes: ThreeNodes) ->
 
 
 @pytest.mark.parametrize("is_unclean", [False, True])
-def test_who_is_out_of_sync_leads_only_where_the_topic_allows_it(
+def test_a_replica_out_of_sync_leads_only_where_the_topic_allows_it(
     nodes: ThreeNodes, is_unclean: bool
 ) -> None:
     nodes.create("t", unclean_leader_election_enable=str(is_unclean).lower())

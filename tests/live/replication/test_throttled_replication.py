@@ -91,7 +91,7 @@ def test_a_new_replica_comes_slowly_and_at_full_speed_when_the_throttle_is_lifte
         assert len(set(nodes.contents(TOPIC).values())) == 1
 
 
-def test_who_is_in_sync_is_not_held_back(nodes: ThreeNodes) -> None:
+def test_a_replica_in_sync_is_not_throttled(nodes: ThreeNodes) -> None:
     nodes.create(TOPIC, min_insync_replicas="3")
     with nodes.cluster.admin() as admin:
         admin.alter_configs(TOPIC, dict.fromkeys(LISTS.values(), "*"))

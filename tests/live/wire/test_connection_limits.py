@@ -374,7 +374,7 @@ def test_a_request_whose_peer_is_gone_at_once_leaves_no_warning(
     assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
 
 
-def test_who_keeps_asking_for_what_is_not_served_is_closed_later_and_others_are_not(
+def test_clients_that_keep_asking_for_what_is_not_served_are_closed_later_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Kafka's ReplicaVerificationTool came 3,000 times a second, as it does not ask first."""

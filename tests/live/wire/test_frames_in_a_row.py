@@ -47,7 +47,7 @@ def produce(chance: random.Random, size: int) -> ProduceRequest:
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_each_request_is_taken_whole_and_in_order(
+def test_each_request_is_read_whole_and_in_order(
     servers: str, name: str, sizes: list[int], seed: int
 ) -> None:
     chance = random.Random(f"{name} {seed}")

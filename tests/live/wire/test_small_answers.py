@@ -134,7 +134,7 @@ def test_an_unknown_isolation_level_is_refused(client: RawClient, level: int) ->
 
 
 @pytest.mark.parametrize("copies", [2, 300])
-def test_of_a_partition_that_stands_in_a_produce_again_the_last_batch_counts(
+def test_of_a_partition_that_is_twice_in_a_produce_the_last_batch_counts(
     client: RawClient, copies: int
 ) -> None:
     topic = make_topic(client)

@@ -98,7 +98,7 @@ def the_last_in_sync_stays(patch: Patch) -> None:
 
 
 @fault(kinds=("power", "kill", "group"), min_insync=2, fault_every_ms=150)
-def the_eligible_are_kept_for_ever(patch: Patch) -> None:
+def the_eligible_are_kept_forever(patch: Patch) -> None:
     """The ELR is not emptied when the ISR is large enough again, and the watermark moves on."""
 
     def decide(partition: PartitionImage, **rest: Any) -> PartitionImage:

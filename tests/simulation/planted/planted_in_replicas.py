@@ -223,7 +223,7 @@ def replicas_go_before_others_are_in_sync(patch: Patch) -> None:
 
 
 @fault(**MOVES)
-def who_was_to_come_stays_in_sync(patch: Patch) -> None:
+def an_added_replica_stays_in_sync(patch: Patch) -> None:
     """A reassignment that was given up leaves its replicas in the ISR."""
     original = reassignment.given_up
 
@@ -246,7 +246,7 @@ def too_few_stay_where_it_is_given_up(patch: Patch) -> None:
 
 
 @fault(**{**MOVES, "nodes": 3, "kinds": ("reassign", "disk", "kill", "stop"), "outage_ms": 1_200})
-def who_was_to_stay_is_not_waited_for(patch: Patch) -> None:
+def a_remaining_replica_is_not_waited_for(patch: Patch) -> None:
     """As this cluster once did: a reassignment is complete when those who came are in sync."""
     patch(
         partition_change,
@@ -260,7 +260,7 @@ def who_was_to_stay_is_not_waited_for(patch: Patch) -> None:
 
 
 @fault(**{**MOVES, "kinds": ("reassign", "kill", "pause", "group")})
-def who_was_taken_away_leads_on(patch: Patch) -> None:
+def a_removed_replica_leads_on(patch: Patch) -> None:
     """A leader that is no replica any more does not resign, and the others do not know better."""
     original = ReplicaManager._taken_away
 

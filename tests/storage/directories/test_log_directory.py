@@ -330,7 +330,7 @@ def test_a_new_log_costs_no_checkpoint_where_none_of_its_name_was(tmp_path: Path
     directory.close(clean=True)
 
 
-def test_an_earlier_checkpoint_never_takes_the_place_of_a_later_one(tmp_path: Path) -> None:
+def test_an_earlier_checkpoint_never_replaces_a_later_one(tmp_path: Path) -> None:
     """One that waits for a thread while the log is truncated says what is true no more."""
     directory = with_records(tmp_path)
     log = directory.logs["flights", 0]

@@ -11,7 +11,7 @@ NAMES = ("leader.replication.throttled.replicas", "follower.replication.throttle
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1,1:2", " 0:1 , 10:20 "])
-def test_lists_of_partition_and_node_are_taken(name: str, text: str) -> None:
+def test_lists_of_partition_and_node_are_valid(name: str, text: str) -> None:
     assert LogConfig.from_kafka({name: text}).to_kafka()[name] == text.replace(" ", "")
 
 

@@ -195,7 +195,7 @@ def test_records_that_are_not_what_the_header_says_are_refused(sent: bytearray) 
 
 
 @given(records=st.binary(max_size=80), count=st.integers(1, 4), codec=st.sampled_from([0, 1, 3]))
-def test_whatever_stands_in_a_batch_only_kafkas_errors_come_out(records, count, codec) -> None:
+def test_whatever_is_in_a_batch_only_kafkas_errors_come_out(records, count, codec) -> None:
     sent = nonsense(records, count, codec)
     try:
         stored = convert_batch(sent, COMPACT, NOW)

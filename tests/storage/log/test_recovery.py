@@ -88,7 +88,7 @@ def test_a_block_of_nonsense_in_the_middle_ends_the_log(tmp_path: Path, nonsense
     assert_usable(log, batches[:whole])
 
 
-def test_an_old_batch_in_a_recycled_block_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+def test_an_old_batch_in_a_recycled_block_is_not_mistaken_for_a_new_one(tmp_path: Path) -> None:
     batches = fill(tmp_path / "log", 4, INDEXED)
     path = tmp_path / "log" / LOG_NAME
     path.write_bytes(path.read_bytes() + batches[1])

@@ -166,7 +166,7 @@ def test_a_power_loss_does_not_bring_back_what_was_truncated(
     assert read_all(after) == before[: offset * SIZE]
 
 
-def test_truncation_inside_a_batch_takes_the_whole_batch(tmp_path: Path) -> None:
+def test_truncation_inside_a_batch_removes_the_whole_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(2):
         log.append_as_leader(make_batch(5), leader_epoch=0, now_ms=1000)

@@ -173,7 +173,7 @@ def test_an_empty_state_has_a_snapshot_too() -> None:
     assert (state.entries, state.end_offset) == ({}, 9)
 
 
-def test_truncation_takes_the_producers_back(tmp_path: Path) -> None:
+def test_truncation_restores_the_producers(tmp_path: Path) -> None:
     log = open_log(tmp_path, config=LogConfig(segment_bytes=256))
     for number in range(3):
         send(log, 2 * number)
