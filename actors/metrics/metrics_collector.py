@@ -104,7 +104,7 @@ METRICS = [
         "kafka_server_replicamanager_isrshrinks_total",
         "counter",
         (),
-        "Replicas that were taken out of the in-sync ones of partitions led by this node",
+        "Replicas that left the ISR of partitions led by this node",
     ),
     Metric(
         "kafka_server_replicamanager_isrexpands_total",
@@ -167,7 +167,7 @@ METRICS = [
     Metric("bradbury_group_members_removed_total", "counter", (),
            "Members dropped: silent for their session, or too late to rejoin or to sync"),
     Metric("bradbury_group_offset_commits_total", "counter", (),
-           "Offsets taken for commit, each partition's counted"),
+           "Offset commits accepted, each partition's counted"),
     Metric("bradbury_group_offsets_expired_total", "counter", (),
            "Offsets that became older than offsets.retention.minutes"),
     Metric("bradbury_group_offsets_deleted_total", "counter", (),
