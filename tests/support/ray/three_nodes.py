@@ -88,9 +88,8 @@ class ThreeNodes:
             node._is_open = False
             node.listener.close()
             node._lifecycle.stop()
-            node._set_timer()
-            for task in node._living:
-                task.cancel()
+            node._driver.cancel()
+            node._driver.carry_out()
             host = node.host
             await host.stop_following()
             await host._upkeep.stop()
