@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .clients.consumer.thread_waiter import Wakeup
     from .clients.consumer_group.function import BatchFailed
     from .clients.consumer_group.group import ConsumerGroup
-    from .clients.consumer_group.ray_actors import ConsumerActor, ProducerActor
+    from .clients.consumer_group.worker_actors import ConsumerActor, ProducerActor
     from .clients.group.assignor import Assignor
     from .clients.group.rebalance_listener import RebalanceListener
     from .clients.producer.async_producer import AsyncProducer
     from .clients.producer.producer import Producer
     from .clients.wire.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
-    from .clients.wire.topic_partition import (
+    from .clients.wire.record_metadata import (
         BatchMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
@@ -47,22 +47,22 @@ _OWNERS = {
     "AsyncConsumer": ".clients.consumer.async_consumer",
     "AsyncProducer": ".clients.producer.async_producer",
     "BatchFailed": ".clients.consumer_group.function",
-    "BatchMetadata": ".clients.wire.topic_partition",
+    "BatchMetadata": ".clients.wire.record_metadata",
     "Cluster": ".launch.cluster",
     "Consumer": ".clients.consumer.consumer",
-    "ConsumerActor": ".clients.consumer_group.ray_actors",
+    "ConsumerActor": ".clients.consumer_group.worker_actors",
     "ConsumerGroup": ".clients.consumer_group.group",
     "ConsumerInterceptor": ".clients.wire.interceptors",
     "LocalCluster": ".launch.local",
-    "OffsetAndMetadata": ".clients.wire.topic_partition",
-    "OffsetAndTimestamp": ".clients.wire.topic_partition",
+    "OffsetAndMetadata": ".clients.wire.record_metadata",
+    "OffsetAndTimestamp": ".clients.wire.record_metadata",
     "Producer": ".clients.producer.producer",
-    "ProducerActor": ".clients.consumer_group.ray_actors",
+    "ProducerActor": ".clients.consumer_group.worker_actors",
     "ProducerInterceptor": ".clients.wire.interceptors",
     "ProducerRecord": ".clients.wire.interceptors",
     "RebalanceListener": ".clients.group.rebalance_listener",
-    "RecordMetadata": ".clients.wire.topic_partition",
-    "TopicPartition": ".clients.wire.topic_partition",
+    "RecordMetadata": ".clients.wire.record_metadata",
+    "TopicPartition": ".clients.wire.record_metadata",
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
     "local": ".launch.local",

@@ -67,7 +67,7 @@ from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.listener import Listener, PortInUse
 from .replication.partition_host import PartitionHost
 
-logger = logging.getLogger("bradbury.node")
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LEAVE_SECONDS = 5.0

@@ -1,7 +1,7 @@
 """The metadata's log and its controller as step objects; see docs/design/steps.md.
 
 voter_requests, controller_calls   what a voter and the controller can be asked, each once
-effects, quorum_times              what the steps ask of their drivers, and how long they wait
+controller_effects, quorum_times   what the steps ask of their drivers, and how long they wait
 metadata_voter                     one voter: its vote and its copy of the log
 voter_directory, replicated_log    its files
 quorum_controller                  the active controller: changes, calls, sessions, snapshots

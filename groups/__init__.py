@@ -4,5 +4,5 @@ coordinator/    one partition of `__consumer_offsets`: its requests, loading, ti
 classic/        one classic group: members, rebalances, generations
 offsets/        committed offsets and their expiration
 group_records   the records of `__consumer_offsets`
-effects, group_counters, group_config, dynamic_group_config   what all of them share
+group_effects, group_counters, group_config, dynamic_group_config   what all of them share
 """

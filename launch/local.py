@@ -32,7 +32,7 @@ from ..handlers.ports.server_config import ServerConfig
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
 
-logger = logging.getLogger("bradbury.local")
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 START_SECONDS = 60.0

@@ -1,6 +1,6 @@
 """The names of a partition: by the name of its topic, and by its id.
 
-clients/wire/topic_partition has the NamedTuple that applications see; it is one of the first.
+clients/wire/record_metadata has the NamedTuple that applications see; it is one of the first.
 """
 
 from __future__ import annotations

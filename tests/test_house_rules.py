@@ -1,10 +1,11 @@
 """The house rules a linter cannot be told. Each failure names the file and the line."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ OUTSIDE_WORLD = {"asyncio", "ray", "random", "secrets", "select", "socket", "thr
 MAX_LINES = 600
 # Dev tools that live beside what they make; nothing imports them.
 TOOLS = {"protocol/message_generator.py"}
+
+
+# Names are Kafka's: generated from its schemas, or the interfaces of its 0.7.
+NAMED_BY_KAFKA = ("protocol/messages/", "clients/classic/")
+# What handlers and steps ask for, as protocols; actors/ has what is asked.
+PORTS = {
+    "handlers/ports/context.py",
+    "handlers/ports/group_port.py",
+    "replication/directory_lifecycle.py",
+}
 
 
 def modules(*folders: str) -> list[Path]:
@@ -72,6 +83,49 @@ def test_imports_inside_the_package_are_relative(path: Path) -> None:
         return  # a top-level package of its own in the wheel
     absolute = [line for line, module in imported(path) if module == "bradbury"]
     assert absolute == []
+
+
+def _twins(names: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
+    """Those that stand in two files."""
+    found: dict[str, list[str]] = {}
+    for each, path in names:
+        found.setdefault(each, []).append(name(path))
+    return {each: paths for each, paths in found.items() if len(paths) > 1}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """But for the two sides of one API: its messages and its handler."""
+    apis = {path.stem for path in modules("protocol/messages")}
+    named = [
+        (path.stem, path)
+        for path in modules(*SOURCE)
+        if path.stem != "__init__"
+        and not name(path).startswith(NAMED_BY_KAFKA)
+        and not (name(path).startswith("handlers/") and path.stem in apis)
+    ]
+    assert _twins(named) == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """But for a port, and what implements it one floor above. What begins with _ is its module's."""
+    named = [
+        (node.name, path)
+        for path in modules(*SOURCE)
+        if not name(path).startswith(NAMED_BY_KAFKA)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    ports = {each for each, path in named if name(path) in PORTS}
+    without_ports = [
+        (each, path) for each, path in named if each not in ports or name(path) not in PORTS
+    ]
+    assert _twins(without_ports) == {}
+
+
+@pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
+def test_a_logger_has_the_name_of_its_module(path: Path) -> None:
+    named = re.findall(r"getLogger\(([^)]*)\)", path.read_text())
+    assert set(named) <= {"__name__", "change.name"}  # the latter: of any logger, as KIP-412 asks
 
 
 def test_the_wheel_holds_every_package_and_no_other() -> None:

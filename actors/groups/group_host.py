@@ -18,7 +18,7 @@ from ...handlers.ports.replica_port import LeaderReplica
 from ..loop.line_limit import LineLimit
 from .group_shard import GroupShard, now_ms_of
 
-logger = logging.getLogger("bradbury.groups")
+logger = logging.getLogger(__name__)
 
 # Each rebalance says why. Enough for a cluster that starts, and not for a flood to fill the disk.
 LINES_AT_ONCE = 5_000

@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 
 from .metrics_collector import MeasuredNode, Numbers, families, read_numbers
 
-logger = logging.getLogger("bradbury.metrics")
+logger = logging.getLogger(__name__)
 
 OFF = -1
 PORTS_TRIED = 100

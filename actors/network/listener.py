@@ -35,7 +35,7 @@ SWEEP_SECONDS = 5.0
 STALL_SECONDS = 1.0
 ACCEPT_PAUSE_SECONDS = 0.1
 
-logger = logging.getLogger("bradbury.connection")
+logger = logging.getLogger(__name__)
 
 
 class PortInUse(Exception):

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 import ray
 from ray._raylet import GcsClient  # type: ignore[attr-defined]  # missing in Ray's stub
 
-logger = logging.getLogger("bradbury.ray_drain")
+logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 30.0

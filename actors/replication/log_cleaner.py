@@ -37,7 +37,7 @@ from ...storage.log.cleaner_manager import LogToClean, choose_filthiest, find_cl
 from ...storage.log.partition_log import PartitionLog
 from ..loop.carry_through import within
 
-logger = logging.getLogger("bradbury.cleaner")
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MEGABYTE = 1024**2

@@ -36,7 +36,7 @@ from ...storage.log.retention import apply_retention
 from .deletion_policy import load_deletion_policy
 from .hosted_replica import InThread
 
-logger = logging.getLogger("bradbury.partitions")
+logger = logging.getLogger(__name__)
 
 ROUND_SECONDS = 0.2
 GUARD_SECONDS = 1.0

@@ -46,7 +46,7 @@ from ..loop.carry_through import carry_through
 from .hosted_replica import InThread
 from .replication_throttle import ReplicationThrottle
 
-logger = logging.getLogger("bradbury.partitions")
+logger = logging.getLogger(__name__)
 
 COPY_BYTES = 1024**2
 LONGEST_WAIT_MS = 1000

@@ -17,7 +17,7 @@ from ..terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
 
 POLL_SECONDS = 0.2
 SETTLED_POLLS = 10
@@ -173,7 +173,7 @@ def move_directory(
 
 
 def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
     from ...protocol.errors import UnknownTopicOrPartition
 
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import ray
 
-from ...clients.consumer_group.ray_actors import ConsumerActor
+from ...clients.consumer_group.worker_actors import ConsumerActor
 from ...clients.producer.producer import Producer
 from ..terminal.failure import CommandFailed
 from .delivery_check import DeliveryCheck

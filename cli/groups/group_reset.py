@@ -17,7 +17,7 @@ from ..terminal.failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
 
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P?(?:(?P<d>\d+)D)?(?:T?(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",
@@ -26,7 +26,7 @@ _DURATION = re.compile(
 
 
 @dataclass(frozen=True)
-class Move:
+class OffsetMove:
     """The change of one offset, from `current` (None: nothing is committed) to `wanted`."""
 
     key: TopicPartition
@@ -56,7 +56,7 @@ def plan_moves(
     keys: Sequence[TopicPartition],
     committed: Mapping[TopicPartition, int],
     target: Target,
-) -> list[Move]:
+) -> list[OffsetMove]:
     """What a reset to `target` does to these partitions, in order.
 
     Raises:
@@ -96,7 +96,7 @@ def plan_moves(
             wanted, remark = first, f"{wanted} is before the first record: the start"
         elif wanted > end:
             wanted, remark = end, f"{wanted} is past the end: the end"
-        moves.append(Move(key, now, wanted, remark))
+        moves.append(OffsetMove(key, now, wanted, remark))
     return moves
 
 

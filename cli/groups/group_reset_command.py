@@ -15,7 +15,7 @@ from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import count_text, note, print_json, print_table
 from .group_offsets_file import read_offsets, write_csv
 from .group_options import Group, parse_partitions
-from .group_reset import Move, Target, parse_duration, plan_moves
+from .group_reset import OffsetMove, Target, parse_duration, plan_moves
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
@@ -140,7 +140,7 @@ def _moment(text: str) -> int:
     return moment
 
 
-def _plan(admin: Admin, group: str, topics: list[str], target: Target) -> list[Move]:
+def _plan(admin: Admin, group: str, topics: list[str], target: Target) -> list[OffsetMove]:
     committed = {key: one.offset for key, one in admin.group_offsets(group).items()}
     if target.offsets is not None:
         keys = sorted(target.offsets)
@@ -160,7 +160,7 @@ def _plan(admin: Admin, group: str, topics: list[str], target: Target) -> list[M
     return plan_moves(admin, keys, committed, target)
 
 
-def _show(moves: list[Move], *, as_json: bool, export: bool) -> None:
+def _show(moves: list[OffsetMove], *, as_json: bool, export: bool) -> None:
     if export:
         write_csv([(one.key.topic, one.key.partition, one.wanted) for one in moves])
     elif as_json:

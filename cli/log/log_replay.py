@@ -21,7 +21,7 @@ from ..topics.topic_commands import require_topic
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
 
 PLACE_HELP = "An offset, a time (ISO 8601, or @ and milliseconds), earliest or latest."
 
@@ -150,7 +150,7 @@ def find_ranges(
     Raises:
         CommandFailed: a place that is none.
     """
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
 
     keys = [TopicPartition(topic, number) for number in partitions]
     earliest = admin.list_offsets(keys, "earliest")

@@ -12,7 +12,7 @@ def bootstrap_servers(option: str | None) -> str:
         typer.BadParameter: what is given, or said by the environment, is not an address.
         ConnectionFailed: nothing says where there is a cluster.
     """
-    from ...clients.wire.bootstrap import parse_servers
+    from ...clients.wire.bootstrap_servers import parse_servers
     from ...discovery.bootstrap import find_servers
     from ...discovery.state_file import default_namespace
 

@@ -23,7 +23,7 @@ from .topic_commands import require_partition
 
 if TYPE_CHECKING:
     from ...clients.consumer.consumer import Consumer
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
 
 POLL_MS = 200
 
@@ -73,7 +73,7 @@ def consume(
 ) -> None:
     """Print the records of a topic."""
     from ...clients.consumer.consumer import Consumer
-    from ...clients.wire.topic_partition import TopicPartition
+    from ...clients.wire.record_metadata import TopicPartition
 
     write = formatter(format_text)
     if offset is not None and partition is None:

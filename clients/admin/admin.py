@@ -27,12 +27,11 @@ from ...protocol.messages.metadata import (
     MetadataResponse,
 )
 from ..wire.cluster_client import ClientConfig, ClusterClient
+from ..wire.cluster_view import Broker, ClusterView, PartitionView
 from ..wire.io_thread import Steps, wait
-from ..wire.list_offsets import EARLIEST, LATEST, OffsetAt, list_offsets
-from ..wire.metadata import Broker, ClusterView, PartitionView
-from ..wire.topic_partition import TopicPartition, TopicPartitionLike
+from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
+from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
-from .delete_records import HIGH_WATERMARK, delete_records
 from .group_admin import (
     GroupDescription,
     GroupListing,
@@ -49,6 +48,7 @@ from .group_offsets_admin import (
     group_offsets,
 )
 from .log_dirs import LogDir, describe_log_dirs
+from .records_admin import HIGH_WATERMARK, delete_records
 from .replicas_admin import (
     ELECTION_TYPES,
     QuorumDescription,

@@ -50,7 +50,7 @@ from ..group.consumer_protocol import decode_assignment, decode_subscription
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.connection import Address
 from ..wire.io_thread import Steps, wait
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 CONSUMER: Final = "consumer"

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from ...protocol.errors import UnknownTopicOrPartition
 from ..wire.cluster_client import ClusterClient
 from ..wire.io_thread import Steps, wait
-from ..wire.list_offsets import EARLIEST, LATEST, list_offsets
-from ..wire.topic_partition import TopicPartition
+from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
+from ..wire.record_metadata import TopicPartition
 from .group_admin import GroupDescription, GroupMember, describe_groups
 from .group_offsets_admin import CommittedOffset, group_offsets
 from .record_times import record_times

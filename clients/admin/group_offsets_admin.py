@@ -37,7 +37,7 @@ from ...protocol.messages.offset_fetch import (
 from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address
 from ..wire.io_thread import Steps, wait
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .group_admin import at_coordinators, describe_groups, has_members
 
 MAX_VERSION: Final = 9

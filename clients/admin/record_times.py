@@ -30,7 +30,7 @@ from ..fetch.fetcher import MAX_VERSION
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.connection import Address
 from ..wire.io_thread import Steps, wait
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 PARTITION_BYTES: Final = 32 * 1024
 REQUEST_BYTES: Final = 8 * 1024 * 1024

@@ -26,7 +26,7 @@ from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
 from ..producer.producer import Producer
-from ..wire.topic_partition import BatchMetadata, TopicPartition
+from ..wire.record_metadata import BatchMetadata, TopicPartition
 
 MAX_OPEN_SENDS: Final = 64
 

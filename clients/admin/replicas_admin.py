@@ -45,7 +45,7 @@ from ...protocol.messages.list_partition_reassignments import (
 )
 from ..wire.cluster_client import ClusterClient
 from ..wire.io_thread import Steps, wait
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 METADATA_TOPIC: Final = "__cluster_metadata"

@@ -36,12 +36,12 @@ import pyarrow as pa
 from ...protocol.errors import KafkaError
 from ..fetch.record_stream import Chunk, ConsumerRecord, records_of
 from ..group.group_member import GivenOffsets
-from ..group.membership import GroupMetadata
+from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..wire.call_thread import CallThread
 from ..wire.loop_waiter import LoopWaiter
+from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..wire.sampled_stats import Metrics
-from ..wire.topic_partition import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .consumer import Consumer
 from .consumer_positions import Partition
 from .poll_steps import PollSteps
@@ -139,7 +139,7 @@ class AsyncConsumer:
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         self._started().enforce_rebalance(reason)
 
-    def group_metadata(self) -> GroupMetadata:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         return self._started().group_metadata()
 
     # --- records -----------------------------------------------------------------------------

@@ -33,16 +33,16 @@ from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher
 from ..fetch.record_stream import ConsumerRecord, RecordStream, records_of
 from ..group.assignor import Assignor
-from ..group.coordinator import Coordinator
-from ..group.group_member import CommitCallback, GivenOffsets, GroupMember, Offsets
-from ..group.membership import GroupMetadata
+from ..group.consumer_coordinator import ConsumerCoordinator
+from ..group.group_member import CommitCallback, ConsumerMember, GivenOffsets, Offsets
+from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..group.subscription import Subscription
 from ..wire.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import ConsumerInterceptor, ConsumerInterceptors
+from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..wire.sampled_stats import Metrics
-from ..wire.topic_partition import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
 from .consumer_positions import ConsumerPositions, Partition
 from .poll_steps import SCHEMA, PollSteps
@@ -177,11 +177,11 @@ class Consumer:
             client, self._fetcher, self._waiter, isolation=config.isolation_level
         )
         self._interceptors = ConsumerInterceptors.of(interceptors)
-        self._member: GroupMember | None = None
+        self._member: ConsumerMember | None = None
         if config.group is not None:
-            self._member = GroupMember(
+            self._member = ConsumerMember(
                 client,
-                Coordinator(client, config.group, self._fetcher.notify),
+                ConsumerCoordinator(client, config.group, self._fetcher.notify),
                 self._fetcher,
                 auto_commit_interval_ms=config.auto_commit_interval_ms,
                 interceptors=self._interceptors,
@@ -303,7 +303,7 @@ class Consumer:
         """Let the next poll begin a rebalance, which a strategy may use to share again."""
         self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
 
-    def group_metadata(self) -> GroupMetadata:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         """The membership of this consumer in its group; generation -1 while it is not a member.
 
         Raises:
@@ -570,7 +570,7 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def _group(self, remedy: str) -> GroupMember:
+    def _group(self, remedy: str) -> ConsumerMember:
         self._waiter.check_open()
         if self._member is None:
             raise InvalidGroupId(remedy)

@@ -12,8 +12,8 @@ from ...protocol.errors import ConnectionFailed
 from ..fetch.fetch_state import UNKNOWN_OFFSET, StartAt, StartAtTime, StartPoint
 from ..fetch.fetcher import Fetcher
 from ..wire.cluster_client import ClusterClient
-from ..wire.list_offsets import EARLIEST, LATEST, list_offsets
-from ..wire.topic_partition import OffsetAndTimestamp, TopicPartition, TopicPartitionLike
+from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
+from ..wire.record_metadata import OffsetAndTimestamp, TopicPartition, TopicPartitionLike
 from .thread_waiter import ThreadWaiter
 
 Partition = TopicPartitionLike

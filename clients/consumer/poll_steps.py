@@ -23,10 +23,10 @@ from ..fetch.consumer_metrics import PollMetrics
 from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher
 from ..fetch.record_stream import Chunk, RecordStream
-from ..group.group_member import GroupMember
+from ..group.group_member import ConsumerMember
 from ..wire.cluster_client import ClusterClient
 from ..wire.interceptors import ConsumerInterceptors
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
 """Schema of poll's tables: topic, partition, offset, timestamp, key, value, headers."""
@@ -40,7 +40,7 @@ class PollSteps:
         client: ClusterClient,
         fetcher: Fetcher,
         stream: RecordStream,
-        member: GroupMember | None,
+        member: ConsumerMember | None,
         interceptors: ConsumerInterceptors | None,
         *,
         max_poll_records: int | None,

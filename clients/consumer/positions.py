@@ -11,11 +11,11 @@ from typing import Final
 
 from ...protocol.errors import InvalidConfig
 from ..fetch.fetch_state import FetchState, Position, StartAt, StartAtTime, StartPoint
-from ..group.group_offsets import GroupOffsets
+from ..group.offset_committer import OffsetCommitter
 from ..wire.cluster_client import ClusterClient
 from ..wire.io_thread import Steps
-from ..wire.list_offsets import EARLIEST, LATEST, list_offsets
-from ..wire.topic_partition import TopicPartition
+from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
+from ..wire.record_metadata import TopicPartition
 
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
@@ -51,7 +51,7 @@ class PositionFinder:
     def __init__(
         self, client: ClusterClient, *, reset: StartPoint | None, isolation_level: int
     ) -> None:
-        self.offsets: GroupOffsets | None = None
+        self.offsets: OffsetCommitter | None = None
         self._client = client
         self._reset = reset
         self._isolation_level = isolation_level

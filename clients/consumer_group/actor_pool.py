@@ -30,7 +30,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from .batch import Batch
-from .function import Function, Outcome, call, portable
+from .function import CallOutcome, Function, call, portable
 from .local_pool import PoolEvents
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class WorkerProcess:
         return self._life
 
     @ray.method(num_returns=2, max_task_retries=0)
-    def process(self, table: pa.Table) -> tuple[Outcome, Any]:
+    def process(self, table: pa.Table) -> tuple[CallOutcome, Any]:
         if self._built is None:
             # Sent to the life before, which died; Ray has handed it on.
             raise FormerLife
@@ -168,7 +168,9 @@ class ActorPool:
         else:
             self._events.on_failure(_cause(error))
 
-    def _on_processed(self, worker: str, batch: Batch, done: Future[Outcome], result: Any) -> None:
+    def _on_processed(
+        self, worker: str, batch: Batch, done: Future[CallOutcome], result: Any
+    ) -> None:
         error = done.exception()
         if error is None:
             self._events.on_outcome(worker, batch, done.result(), result)
@@ -177,7 +179,7 @@ class ActorPool:
         elif isinstance(cause := _cause(error), FormerLife):
             self._on_died(worker, cause)
         else:
-            self._events.on_outcome(worker, batch, Outcome(cause), None)
+            self._events.on_outcome(worker, batch, CallOutcome(cause), None)
 
     def _on_died(self, worker: str, error: Exception) -> None:
         with self._lock:

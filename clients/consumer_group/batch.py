@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ...protocol.columns.columns_arrow import Int32s
 from ...protocol.columns.columns_loops import loops_for
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 Order = Literal["key", "partition"] | None
 

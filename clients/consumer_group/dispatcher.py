@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .batch import Batch
 
 Merge = Callable[[list[Batch]], Batch]

@@ -25,7 +25,7 @@ from .batch import Span, spans_text
 BatchFormat = Literal["arrow", "records"]
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """error: what the function raised; None: it returned. traceback: of the error, as text."""
 
     error: Exception | None = None
@@ -117,12 +117,12 @@ class Function:
         return lambda table: fn(table, *self.arguments, **self.keywords)
 
 
-def call(built: Callable[[pa.Table], Any], table: pa.Table) -> tuple[Outcome, Any]:
+def call(built: Callable[[pa.Table], Any], table: pa.Table) -> tuple[CallOutcome, Any]:
     """What came of one call. SystemExit is a failure too: it must not end the actor."""
     try:
-        return Outcome(), built(table)
+        return CallOutcome(), built(table)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is raised to the caller
-        return Outcome(portable(error), traceback.format_exc()), None
+        return CallOutcome(portable(error), traceback.format_exc()), None
 
 
 def portable(error: BaseException) -> Exception:

@@ -29,11 +29,11 @@ from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, InvalidConfig
 from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .batch import Order
 from .function import BatchFormat, Function
 from .member_config import LANES_PER_WORKER, Guarantee, MemberConfig
-from .members import Member, Members
+from .members import Members, WorkerMember
 from .results import Results
 from .status import GroupStatus, MemberStatus
 
@@ -377,7 +377,7 @@ class ConsumerGroup:
         names = {name: options[name] for name in ("bootstrap", "namespace") if name in options}
         return Admin(**names)
 
-    def _all(self) -> list[Member]:
+    def _all(self) -> list[WorkerMember]:
         return [] if self._members is None else self._members.all()
 
 
@@ -431,7 +431,7 @@ class Commits:
         return [actor.commit.remote() for actor in self._actors]
 
 
-def _status_of(member: Member, ref: Any) -> MemberStatus:
+def _status_of(member: WorkerMember, ref: Any) -> MemberStatus:
     if ref is not None:
         try:
             found: MemberStatus = ray.get(ref)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from .batch import Batch
-from .function import Function, Outcome, call
+from .function import CallOutcome, Function, call
 
 WORKER: Final = "member"
 
@@ -25,7 +25,7 @@ class PoolEvents(Protocol):
 
     def on_worker_down(self, worker: str, reason: Exception) -> None: ...
 
-    def on_outcome(self, worker: str, batch: Batch, outcome: Outcome, result: Any) -> None: ...
+    def on_outcome(self, worker: str, batch: Batch, outcome: CallOutcome, result: Any) -> None: ...
 
     def on_failure(self, error: Exception) -> None:
         """The function cannot be made: nothing can be processed."""

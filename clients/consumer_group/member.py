@@ -36,13 +36,13 @@ from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, R
 from ..consumer.consumer import SCHEMA, Consumer, Wakeup
 from ..group.rebalance_listener import RebalanceListener
 from ..wire.cluster_client import is_retriable
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .actor_pool import ActorPool
 from .batch import Batch
 from .local_pool import LocalPool, Pool
 from .member_config import MemberConfig
 from .status import MemberStatus, PartitionStatus
-from .work import Taken, Work
+from .work import MemberWork, Taken
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class MemberProcess:
         self._config = config
         self._started_at = time.monotonic()
         self._life = uuid.uuid4().hex
-        self._work = Work(config, self._life, self._wake)
+        self._work = MemberWork(config, self._life, self._wake)
         self._stopping = threading.Event()
         self._consumer: Consumer | None = None
         self._may_wake = False

@@ -35,7 +35,7 @@ State = Literal["running", "restarting", "away", "stopping"]
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class WorkerMember:
     """deadline: when it is sent away, in `time.monotonic` seconds; None while it is there."""
 
     number: int
@@ -62,24 +62,24 @@ class Members:
         self._grace_s = grace_s
         self._remove = remove
         self._lock = threading.RLock()
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, WorkerMember] = {}
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._joined: list[Callable[[Member], None]] = []
+        self._joined: list[Callable[[WorkerMember], None]] = []
         self._thread = threading.Thread(target=self._run, name="bradbury-group", daemon=True)
         self._thread.start()
 
-    def all(self) -> list[Member]:
+    def all(self) -> list[WorkerMember]:
         with self._lock:
             return [member for _, member in sorted(self._members.items())]
 
-    def for_each(self, joined: Callable[[Member], None]) -> None:
+    def for_each(self, joined: Callable[[WorkerMember], None]) -> None:
         """Call `joined` for every member there is and will be. From a thread of this object."""
         with self._lock:
             self._joined.append(joined)
             for member in self.all():
                 joined(member)
 
-    def resize(self, count: int) -> list[Member]:
+    def resize(self, count: int) -> list[WorkerMember]:
         """Start members until there are `count`; returns those that are too many, now stopping."""
         with self._lock:
             for number in range(count):
@@ -91,7 +91,7 @@ class Members:
                 del self._members[member.number]
             return leaving
 
-    def stop(self, members: list[Member], timeout_s: float | None) -> list[str]:
+    def stop(self, members: list[WorkerMember], timeout_s: float | None) -> list[str]:
         """Let each finish, commit and leave, then end it; returns the names of those too slow."""
         refs = {member.actor.stop.remote(timeout_s): member for member in members}
         limit = None if timeout_s is None else timeout_s + 5
@@ -142,18 +142,18 @@ class Members:
     def _start(self, number: int, restarts: int = 0) -> None:
         config = self._configure(number)
         actor = MemberActor.options(**self._options).remote(config)
-        member = Member(number, config.instance_id, actor, restarts=restarts)
+        member = WorkerMember(number, config.instance_id, actor, restarts=restarts)
         self._members[number] = member
         self._watch(member)
         for joined in self._joined:
             joined(member)
 
-    def _watch(self, member: Member) -> None:
+    def _watch(self, member: WorkerMember) -> None:
         member.actor.watch.remote().future().add_done_callback(
             lambda done: self._events.put(lambda: self._on_ended(member, done.exception()))
         )
 
-    def _on_ended(self, member: Member, error: BaseException | None) -> None:
+    def _on_ended(self, member: WorkerMember, error: BaseException | None) -> None:
         """Its process has ended, or it has stopped by itself and says why when asked."""
         if error is None or member.state == "stopping":
             return
@@ -165,7 +165,7 @@ class Members:
             lambda done: self._events.put(lambda: self._on_alive(member, done.exception()))
         )
 
-    def _on_alive(self, member: Member, error: BaseException | None) -> None:
+    def _on_alive(self, member: WorkerMember, error: BaseException | None) -> None:
         with self._lock:
             if self._members.get(member.number) is not member:
                 return

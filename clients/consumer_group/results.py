@@ -25,9 +25,9 @@ from typing import Any, Final, Self
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .function import BatchFailed
-from .members import Member, Members
+from .members import Members, WorkerMember
 from .work import Entry, Taken
 
 TAKE_S: Final = 30.0
@@ -38,7 +38,7 @@ TAKE_S: Final = 30.0
 class _Source:
     """A member as it is known here. known: results that were taken. done: those dealt with."""
 
-    member: Member
+    member: WorkerMember
     life: str = ""
     version: int = -1
     open: int = -1
@@ -69,7 +69,7 @@ class Results(Iterator[Any]):
         self._by_reference = by_reference
         self._ends = ends
         self._committed = dict(committed or {})
-        self._sources: dict[Member, _Source] = {}
+        self._sources: dict[WorkerMember, _Source] = {}
         # Told from other threads, which must not keep results that nobody iterates any more.
         self._events: queue.SimpleQueue[Callable[[Results], None]] = queue.SimpleQueue()
         self._ready: deque[tuple[_Source, Entry]] = deque()
@@ -110,7 +110,7 @@ class Results(Iterator[Any]):
             except queue.Empty:
                 raise TimeoutError(f"no result within {timeout_s} s") from None
 
-    def on_gone(self, member: Member) -> None:
+    def on_gone(self, member: WorkerMember) -> None:
         """It was stopped. From any thread."""
         self._events.put(lambda results: results._end(member))
 
@@ -156,7 +156,7 @@ class Results(Iterator[Any]):
             self._committed.get(key, -1) >= end for key, end in self._ends.items()
         ) and not any(source.open for source in sources if not source.ended)
 
-    def _add(self, member: Member) -> None:
+    def _add(self, member: WorkerMember) -> None:
         if member not in self._sources:
             for old in [one for one in self._sources if one.number == member.number]:
                 self._end(old)
@@ -208,7 +208,7 @@ class Results(Iterator[Any]):
         source.done.clear()
         self._ready = deque((one, entry) for one, entry in self._ready if one is not source)
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: WorkerMember) -> None:
         source = self._sources.get(member)
         if source is not None:
             self._forget(source)

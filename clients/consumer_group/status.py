@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 UNLIMITED = 100_000
 FOLDED = 24

@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .batch import Batch, BatchMaker, Span
 from .dispatcher import Dispatcher
-from .function import Outcome, WorkerDied
+from .function import CallOutcome, WorkerDied
+from .group_progress import Progress
 from .local_pool import Pool
 from .member_config import MemberConfig
-from .progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     number: int
     spans: tuple[Span, ...]
     rows: int
-    outcome: Outcome
+    outcome: CallOutcome
     result: Any
     table: pa.Table | None
 
@@ -95,7 +95,7 @@ class Figures:
             self.recent.popleft()
 
 
-class Work:
+class MemberWork:
     """`on_change` is called when there may be something to commit, or room to poll."""
 
     def __init__(self, config: MemberConfig, life: str, on_change: Callable[[], None]) -> None:
@@ -168,7 +168,7 @@ class Work:
                 if committed is not None:
                     self._progress.on_finished(batch.spans)
                 if self._config.function is None:
-                    self._put(batch, Outcome(), batch.table)
+                    self._put(batch, CallOutcome(), batch.table)
                 else:
                     self._dispatcher.add(batch)
             self._start()
@@ -367,11 +367,11 @@ class Work:
             self._dispatcher.discard(lambda batch: batch in given_up)
             for batch in given_up:
                 died = WorkerDied(f"{batch.attempts} workers died of it; the last: {reason}")
-                self._on_failed(batch, Outcome(died))
+                self._on_failed(batch, CallOutcome(died))
             self._start()
             self._notify()
 
-    def on_outcome(self, worker: str, batch: Batch, outcome: Outcome, result: Any) -> None:
+    def on_outcome(self, worker: str, batch: Batch, outcome: CallOutcome, result: Any) -> None:
         with self.changed:
             if not self._dispatcher.on_finished(worker, batch):
                 return
@@ -388,7 +388,7 @@ class Work:
 
     # --- inside, with the condition held -----------------------------------------------------
 
-    def _on_outcome(self, batch: Batch, outcome: Outcome, result: Any) -> None:
+    def _on_outcome(self, batch: Batch, outcome: CallOutcome, result: Any) -> None:
         if not self._config.commits_first and not self._progress.is_current(batch.spans):
             return  # its partitions are another's, who does it again
         if outcome.error is None and self._config.deliver:
@@ -403,12 +403,12 @@ class Work:
             else:
                 self._on_failed(batch, outcome)
 
-    def _on_failed(self, batch: Batch, outcome: Outcome) -> None:
+    def _on_failed(self, batch: Batch, outcome: CallOutcome) -> None:
         self.figures.failed += 1
         self._put(batch, outcome, None, batch.table)
 
     def _put(
-        self, batch: Batch, outcome: Outcome, result: Any, table: pa.Table | None = None
+        self, batch: Batch, outcome: CallOutcome, result: Any, table: pa.Table | None = None
     ) -> None:
         self._results.append(Entry(batch.number, batch.spans, batch.rows, outcome, result, table))
         self.changed.notify_all()

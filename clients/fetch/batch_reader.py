@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.io_thread import Steps
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .fetch_request import FetchConfig
 from .fetch_state import FetchedRecords, FetchState, Position, StartAt
 from .fetcher import Fetcher

@@ -11,8 +11,8 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
+from ..wire.record_metadata import TopicPartition
 from ..wire.sampled_stats import Average, Figures, Meter, Metrics, SampledStat, tagged
-from ..wire.topic_partition import TopicPartition
 from .fetch_state import UNKNOWN_OFFSET, FetchState
 
 GROUP = "consumer-fetch-manager-metrics"

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
+from ..wire.cluster_view import ClusterView
 from ..wire.connection import Address
-from ..wire.metadata import ClusterView
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .fetch_state import NO_REPLICA, UNKNOWN_EPOCH, FetchState, StartPoint
 
 MAX_BYTES: Final = 2**31 - 1

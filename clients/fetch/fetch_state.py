@@ -7,7 +7,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
 UNKNOWN_EPOCH: Final = -1

@@ -29,11 +29,11 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, OffsetOutOfRange, error_for
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ..wire.cluster_client import ClusterClient, is_retriable
+from ..wire.cluster_view import Broker
 from ..wire.connection import Address
 from ..wire.io_thread import Steps, Timer
-from ..wire.metadata import Broker
 from ..wire.observed_condition import ObservedCondition
-from ..wire.topic_partition import TopicPartition, TopicPartitionLike
+from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
 from .fetch_request import Asked, FetchConfig, fetch_request, last_batch
 from .fetch_state import (
@@ -46,7 +46,7 @@ from .fetch_state import (
     StartPoint,
 )
 
-logger = logging.getLogger("bradbury.consumer")
+logger = logging.getLogger(__name__)
 
 MAX_VERSION: Final = 12
 """The highest version that names topics; from 13 on they are given by id."""

@@ -1,7 +1,7 @@
 """A member's side of a consumer group: joins, assignments, heartbeats, committed offsets.
 
 membership, subscription, rebalance_listener          what the user asks for
-coordinator, group_join, heartbeats, consumer_protocol  what is said to the coordinator
-group_member, group_offsets                           what a poll does for the group
+consumer_coordinator, group_join, heartbeats, consumer_protocol  what is said to the coordinator
+group_member, offset_committer                        what a poll does for the group
 assignor, assignors, sticky_assignor                  who reads what
 """

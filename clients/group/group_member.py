@@ -42,11 +42,11 @@ from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.interceptors import ConsumerInterceptors
 from ..wire.io_thread import Steps
-from ..wire.topic_partition import OffsetAndMetadata, TopicPartition, TopicPartitionLike
+from ..wire.record_metadata import OffsetAndMetadata, TopicPartition, TopicPartitionLike
+from .consumer_coordinator import ConsumerCoordinator
 from .consumer_protocol import NO_GENERATION
-from .coordinator import Coordinator
-from .group_offsets import GroupOffsets
-from .membership import GroupMetadata, Joined, Membership
+from .membership import ConsumerGroupMetadata, Joined, Membership
+from .offset_committer import OffsetCommitter
 from .rebalance_listener import RebalanceListener
 from .subscription import Subscription
 
@@ -65,20 +65,20 @@ CommitCallback = Callable[[Offsets, Exception | None], None]
 """callback(offsets, error): the commit ended, well if `error` is None."""
 
 
-class GroupMember:
+class ConsumerMember:
     """Used by the consumer's thread only. auto_commit_interval_ms: None without auto-commit."""
 
     def __init__(
         self,
         client: ClusterClient,
-        coordinator: Coordinator,
+        coordinator: ConsumerCoordinator,
         fetcher: Fetcher,
         *,
         auto_commit_interval_ms: int | None,
         interceptors: ConsumerInterceptors | None = None,
     ) -> None:
         self.coordinator = coordinator
-        self.offsets = GroupOffsets(client, coordinator)
+        self.offsets = OffsetCommitter(client, coordinator)
         if interceptors is not None:
             self.offsets.on_committed = self._note_committed
         self._interceptors = interceptors
@@ -107,9 +107,9 @@ class GroupMember:
     def is_static(self) -> bool:
         return self.coordinator.config.group_instance_id is not None
 
-    def metadata(self) -> GroupMetadata:
+    def metadata(self) -> ConsumerGroupMetadata:
         config, membership = self.coordinator.config, self.coordinator.membership
-        return GroupMetadata(
+        return ConsumerGroupMetadata(
             config.group_id, membership.generation, membership.member_id, config.group_instance_id
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .assignor import Assignor
 from .consumer_protocol import NO_GENERATION
 
@@ -46,7 +46,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class ConsumerGroupMetadata:
     """The identity of a consumer in its group, for commits on its behalf (KIP-447)."""
 
     group_id: str

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 
 class RebalanceListener:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ...protocol.errors import InvalidConfig
-from ..wire.metadata import ClusterView
+from ..wire.cluster_view import ClusterView
 
 
 @dataclass(frozen=True, slots=True)

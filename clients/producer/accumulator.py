@@ -35,11 +35,11 @@ from ...protocol.columns.columns import (
 from ...protocol.columns.columns_arrow import HEADERS_TYPE
 from ...protocol.errors import KafkaError, MessageTooLarge
 from ...protocol.partitioner import StickyPartitioner
+from ..wire.cluster_view import ClusterView
 from ..wire.kernels import on_records
-from ..wire.metadata import ClusterView
 from ..wire.observed_condition import ObservedCondition
 from .buffer_memory import BufferMemory
-from .deliveries import RecordRun
+from .deliveries import CollectedRecords
 from .producer_batch import Delivery, ProducerBatch, Rows
 
 RECORD_OVERHEAD: Final = 24
@@ -78,8 +78,8 @@ class TopicBuffer:
     partition_count: int
     sticky: StickyPartitioner
     lock: threading.Lock = field(default_factory=threading.Lock)
-    run: RecordRun | None = None
-    encoding: RecordRun | None = None
+    run: CollectedRecords | None = None
+    encoding: CollectedRecords | None = None
 
 
 class Accumulator:
@@ -120,10 +120,10 @@ class Accumulator:
 
     # --- single records ----------------------------------------------------------------------
 
-    def new_run(self, topic: TopicBuffer) -> RecordRun:
+    def new_run(self, topic: TopicBuffer) -> CollectedRecords:
         """Begin the run that the next records of `topic` join. Needs `condition`."""
         deadline = time.monotonic() + self._delivery_timeout_s
-        run = topic.run = RecordRun(topic.name, self.condition, deadline)
+        run = topic.run = CollectedRecords(topic.name, self.condition, deadline)
         return run
 
     def drain(self, topic: TopicBuffer, *, wait: bool = True) -> bool:
@@ -317,7 +317,7 @@ class Accumulator:
         return partitions
 
 
-def _columns_of(run: RecordRun) -> Columns:
+def _columns_of(run: CollectedRecords) -> Columns:
     keys = pa.array(run.keys, pa.binary()) if run.has_keys else None
     return Columns(
         keys,

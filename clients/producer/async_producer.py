@@ -30,8 +30,8 @@ from ...protocol.errors import KafkaError, RequestTimedOut
 from ..wire.awaitable_future import AwaitableFuture
 from ..wire.interceptors import Content, Headers, ProducerRecord
 from ..wire.loop_waiter import LoopWaiter
+from ..wire.record_metadata import BatchMetadata, RecordMetadata
 from ..wire.sampled_stats import Metrics
-from ..wire.topic_partition import BatchMetadata, RecordMetadata
 from .accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
 from .deliveries import RecordFuture
 from .producer import Producer

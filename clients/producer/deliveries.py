@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..wire.awaitable_future import AwaitableFuture
-from ..wire.topic_partition import BatchMetadata, OffsetRange, RecordMetadata
-from .producer_batch import Appended, ProducerBatch
+from ..wire.record_metadata import BatchMetadata, OffsetRange, RecordMetadata
+from .producer_batch import AppendedBatch, ProducerBatch
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 HeaderPairs = list[tuple[str, bytes | None]]
 
 
-class RecordRun:
+class CollectedRecords:
     """The records that `send` collects for one topic until they are encoded together.
 
     headers, partitions: None until a record has one of its own; -1 is no partition.
@@ -110,7 +110,7 @@ class RecordRun:
             timestamp = self.timestamps[row]
         return RecordMetadata(self.topic, batch.partition, offset, timestamp)
 
-    def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+    def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
         if self._callbacks or self._waiters:
             self._call_back(batch.rows.tolist())
 
@@ -178,7 +178,7 @@ class RecordFuture(AwaitableFuture[RecordMetadata]):
 
     __slots__ = ("_row", "_run")
 
-    def __init__(self, run: RecordRun, row: int) -> None:
+    def __init__(self, run: CollectedRecords, row: int) -> None:
         self._run = run
         self._row = row
 
@@ -292,8 +292,8 @@ class TableDelivery:
         """No more batches will come, because of `error` if there is one."""
         self._close(error)
 
-    def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
-        if isinstance(outcome, Appended):
+    def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
+        if isinstance(outcome, AppendedBatch):
             start = outcome.base_offset
             if start >= 0:
                 with self._lock:

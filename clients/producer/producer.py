@@ -36,8 +36,8 @@ from ..wire.interceptors import (
     ProducerRecord,
 )
 from ..wire.observed_condition import ObservedCondition
+from ..wire.record_metadata import BatchMetadata
 from ..wire.sampled_stats import Metrics
-from ..wire.topic_partition import BatchMetadata
 from . import producer_end
 from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
 from .buffer_memory import BufferMemory

@@ -20,7 +20,7 @@ from ...protocol.records.records import stamp_producer
 Rows = npt.NDArray[np.int64]
 
 
-class Appended(NamedTuple):
+class AppendedBatch(NamedTuple):
     """base_offset: -1 if the broker did not say (acks=0, or a duplicate it had forgotten).
 
     append_time_ms: the broker's on a LogAppendTime topic, else -1.
@@ -35,7 +35,7 @@ class Delivery(Protocol):
 
     def on_placed(self, batches: list[ProducerBatch]) -> None: ...
 
-    def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None: ...
+    def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None: ...
 
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None: ...
 
@@ -91,7 +91,7 @@ class ProducerBatch:
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = -1
-        self.outcome: Appended | Exception | None = None
+        self.outcome: AppendedBatch | Exception | None = None
         self.parts: list[ProducerBatch] | None = None
         self.last_error: Exception | None = None
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from .sender import Sender
 
-logger = logging.getLogger("bradbury.producer")
+logger = logging.getLogger(__name__)
 
 EXIT_SECONDS: Final = 10.0
 

@@ -32,15 +32,15 @@ from ...protocol.messages.produce import (
     ProduceResponse,
 )
 from ..wire.cluster_client import DATA, ClusterClient, is_retriable
+from ..wire.cluster_view import ClusterView
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
 from ..wire.io_thread import Steps, Timer
-from ..wire.metadata import ClusterView
-from ..wire.topic_partition import BatchMetadata, OffsetRange, TopicPartition, TopicPartitionLike
+from ..wire.record_metadata import BatchMetadata, OffsetRange, TopicPartition, TopicPartitionLike
 from .accumulator import Accumulator, TopicBuffer
 from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
 from .produce_request import MAX_VERSION, MIN_VERSION, encode_produce
-from .producer_batch import Appended, ProducerBatch
+from .producer_batch import AppendedBatch, ProducerBatch
 from .producer_metrics import ProducerMetrics
 
 logger = logging.getLogger(__name__)
@@ -289,7 +289,7 @@ class Sender:
                 self._refresh()
         elif self._config.acks == 0:
             for batch in batches.values():
-                self._done(batch, Appended(-1, -1))
+                self._done(batch, AppendedBatch(-1, -1))
         else:
             self._on_answers(future.result(), batches)
         self._pump_soon()
@@ -308,7 +308,7 @@ class Sender:
     def _on_answer(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._done(batch, Appended(answer.base_offset, answer.log_append_time_ms))
+            self._done(batch, AppendedBatch(answer.base_offset, answer.log_append_time_ms))
             return
         texts = [one.batch_index_error_message for one in answer.record_errors]
         text = answer.error_message or next(filter(None, texts), None)
@@ -384,7 +384,7 @@ class Sender:
 
     # --- outcomes ----------------------------------------------------------------------------
 
-    def _done(self, batch: ProducerBatch, outcome: Appended) -> None:
+    def _done(self, batch: ProducerBatch, outcome: AppendedBatch) -> None:
         self._queues[TopicPartition(batch.topic, batch.partition)].on_done(batch)
         self._tell(batch, outcome)
 
@@ -394,7 +394,7 @@ class Sender:
         self._metrics.on_error(batch.topic, batch.record_count)
         self._tell(batch, error)
 
-    def _tell(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+    def _tell(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
         assert self.accumulator is not None
         if self._interceptors is not None:
             self._tell_interceptors(batch, outcome)
@@ -405,7 +405,7 @@ class Sender:
         if self._retired is not None:
             self._end_if_idle()
 
-    def _tell_interceptors(self, batch: ProducerBatch, outcome: Appended | Exception) -> None:
+    def _tell_interceptors(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
         count, start, error = batch.record_count, -1, None
         if isinstance(outcome, Exception):
             error = outcome

@@ -25,7 +25,7 @@ from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-from .topic_partition import BatchMetadata, OffsetAndMetadata, TopicPartition
+from .record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -6,5 +6,6 @@ static_rejoin                    a static member that was started again
 group_metadata, group_members    the state that these share
 supported_protocols              which protocols all of them support
 group_state, group_view          the states; what others see of a group
-group_effects, join, subscription   effects of one event; a JoinGroup; a consumer's topics
+event_effects, join              effects of one event; a JoinGroup
+consumer_subscription            a consumer's topics
 """

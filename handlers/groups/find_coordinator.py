@@ -30,7 +30,7 @@ from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from . import offsets_topic
 
-logger = logging.getLogger("bradbury.groups")
+logger = logging.getLogger(__name__)
 
 GROUP = 0
 TRANSACTION = 1

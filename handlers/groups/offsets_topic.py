@@ -17,7 +17,7 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.errors import CoordinatorNotAvailable, KafkaError
 from ..ports.context import RequestContext
 
-logger = logging.getLogger("bradbury.groups")
+logger = logging.getLogger(__name__)
 
 # Commits are fsynced before they are answered, many with one fsync: they survive a power cut.
 CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from .failure import JavaMissing
+from .spark_failure import JavaMissing
 
 LEAST_JAVA: Final = 17
 

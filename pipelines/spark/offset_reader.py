@@ -23,14 +23,15 @@ from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
 from ...clients.wire.cluster_client import DATA, ClusterClient
 from ...clients.wire.connection import Address
 from ...clients.wire.io_thread import Steps, wait
-from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
-from ...clients.wire.topic_partition import TopicPartition
+from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
+from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
-from .failure import unknown_topic
 from .offsets import Offsets
-from .options import (
+from .range_reader import MAX_VERSION
+from .spark_failure import unknown_topic
+from .spark_options import (
     Assign,
     AtEdge,
     AtOffsets,
@@ -41,7 +42,6 @@ from .options import (
     Subscribe,
     SubscribePattern,
 )
-from .range_reader import MAX_VERSION
 
 TIMEOUT_MS: Final = 60_000
 LONG_POLL_MS: Final = 200

@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...clients.wire.topic_partition import TopicPartition
+from ...clients.wire.record_metadata import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

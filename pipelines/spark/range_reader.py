@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Self
 from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
 from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
 from ...clients.wire.io_thread import Steps, wait
-from ...clients.wire.list_offsets import EARLIEST, LATEST, list_offsets
+from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ...protocol.columns.columns import DecodedBatches, decode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
@@ -40,9 +40,9 @@ from ...protocol.errors import (
 )
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import walk_batches
-from .failure import DATA_LOSS_REMEDY, DataLoss
 from .offsets import PartitionRange
-from .options import ReadOptions
+from .spark_failure import DATA_LOSS_REMEDY, DataLoss
+from .spark_options import ReadOptions
 
 logger = logging.getLogger(__name__)
 

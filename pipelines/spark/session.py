@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ...clients.wire.bootstrap import find_bootstrap
+from ...clients.wire.bootstrap_servers import find_bootstrap
 from ...discovery.extras import install_command
 from ...discovery.ray_connection import (
     AUTH_MODE,
@@ -37,7 +37,6 @@ from ...discovery.ray_connection import (
 from ...discovery.state_file import BOOTSTRAP_VARIABLE, cache_directory, default_namespace
 from ...protocol.errors import ConnectionFailed
 from .executors import check_room, memory_bytes
-from .failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
 from .jvm import (
     DRIVER_OPTIONS,
     check_java,
@@ -46,6 +45,7 @@ from .jvm import (
     java_options,
     remove_loaded_libraries,
 )
+from .spark_failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,13 +35,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from ...clients.producer.producer import Producer
-from ...clients.wire.topic_partition import BatchMetadata
+from ...clients.wire.record_metadata import BatchMetadata
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.topic_partition import TopicPartition
 from . import worker
 from .arrow import HEADERS
-from .failure import errors_in_one_line, unknown_topic
-from .options import FetchOptions, WriteOptions
+from .spark_failure import errors_in_one_line, unknown_topic
+from .spark_options import FetchOptions, WriteOptions
 
 MAX_OPEN_BATCHES: Final = 64
 OR_LET_THE_WRITE: Final = (

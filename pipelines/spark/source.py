@@ -30,9 +30,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from .arrow import check_projection, row_schema
-from .batch_reader import BatchReader, PushdownBatchReader
-from .failure import errors_in_one_line
-from .options import ReadOptions, WriteOptions
+from .batch_query import BatchQueryReader, PushdownBatchReader
+from .spark_failure import errors_in_one_line
+from .spark_options import ReadOptions, WriteOptions
 
 FORMAT: Final = "bradbury"
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -59,7 +59,7 @@ class BradburyDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         check_projection(schema)
         options = self._read_options(streaming=False)
-        kind = PushdownBatchReader if _PUSHDOWN_MODULE in sys.modules else BatchReader
+        kind = PushdownBatchReader if _PUSHDOWN_MODULE in sys.modules else BatchQueryReader
         return kind(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's

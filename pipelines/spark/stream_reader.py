@@ -30,8 +30,7 @@ from pyspark.sql.types import StructType
 
 from ...protocol.errors import UnknownTopicOrPartition
 from . import worker
-from .batch_reader import plan, read_ranges
-from .failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
+from .batch_query import plan, read_ranges
 from .offset_reader import OffsetReader
 from .offsets import (
     Offsets,
@@ -43,8 +42,9 @@ from .offsets import (
     rate_limit,
     to_json,
 )
-from .options import ReadOptions
 from .range_reader import logger
+from .spark_failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
+from .spark_options import ReadOptions
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

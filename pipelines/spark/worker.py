@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...clients.wire.cluster_client import ClientConfig, ClusterClient
 from ...protocol.columns.columns import kernels_ready, warm_up
 from ...protocol.kernel_loading import is_worth_it_alone
-from .options import FetchOptions
+from .spark_options import FetchOptions
 
 if TYPE_CHECKING:
     from ...clients.producer.producer import Producer

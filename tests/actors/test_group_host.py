@@ -408,6 +408,6 @@ def test_a_flood_of_rebalances_is_no_flood_of_lines(caplog: pytest.LogCaptureFix
                 )
         host.close()
 
-    caplog.set_level(logging.INFO, "bradbury.groups")
+    caplog.set_level(logging.INFO, "bradbury.actors.groups")
     run(scene())
     assert LINES_AT_ONCE <= len(caplog.records) < LINES_AT_ONCE + 500

@@ -165,8 +165,8 @@ def test_a_flood_of_lines_is_cut_and_counted(caplog: pytest.LogCaptureFixture) -
     import logging
 
     now = 0.0
-    limit = LineLimit(logging.getLogger("bradbury.connection"), clock=lambda: now)
-    with caplog.at_level(logging.WARNING, "bradbury.connection"):
+    limit = LineLimit(logging.getLogger("bradbury.actors.network.listener"), clock=lambda: now)
+    with caplog.at_level(logging.WARNING, "bradbury.actors.network.listener"):
         for number in range(1000):
             limit.warning("peer %d is bad", number)
         assert len(caplog.records) == BURST

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.clients.wire.topic_partition import TopicPartition
+from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.pipelines.spark.offsets import (
     Offsets,
     PartitionRange,

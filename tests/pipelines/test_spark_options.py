@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bradbury.clients.wire.topic_partition import TopicPartition
-from bradbury.pipelines.spark.options import (
+from bradbury.clients.wire.record_metadata import TopicPartition
+from bradbury.pipelines.spark.spark_options import (
     EARLIEST,
     LATEST,
     Assign,

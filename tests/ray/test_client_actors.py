@@ -13,7 +13,7 @@ import pytest
 import ray
 
 import bradbury
-from bradbury.clients.consumer_group.ray_actors import ConsumerProcess
+from bradbury.clients.consumer_group.worker_actors import ConsumerProcess
 from bradbury.protocol.errors import OffsetOutOfRange, UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

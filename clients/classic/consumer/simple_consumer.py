@@ -38,7 +38,7 @@ from ...fetch.fetcher import MAX_VERSION
 from ...wire.cluster_client import DATA, ClientConfig, ClusterClient
 from ...wire.connection import Address
 from ...wire.io_thread import Steps, wait
-from ...wire.topic_partition import TopicPartition
+from ...wire.record_metadata import TopicPartition
 from ..message.message_set import MessageSet
 
 R = TypeVar("R", bound=WireMessage)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, cast
 
 from ...producer.producer import Producer
-from ...wire.topic_partition import BatchMetadata
+from ...wire.record_metadata import BatchMetadata
 from ..message.errors import QueueClosed
 from .producer_config import ProducerConfig
 

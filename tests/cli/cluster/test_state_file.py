@@ -9,7 +9,7 @@ import pytest
 
 from bradbury.cli.cluster.background import stop_process
 from bradbury.cli.terminal.bootstrap_address import bootstrap_servers
-from bradbury.clients.wire.bootstrap import find_bootstrap
+from bradbury.clients.wire.bootstrap_servers import find_bootstrap
 from bradbury.discovery.processes import descendants_of, start_time
 from bradbury.discovery.state_file import (
     DEFAULT_NAMESPACE,

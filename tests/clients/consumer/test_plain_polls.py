@@ -4,7 +4,7 @@ import pytest
 
 import bradbury
 from bradbury.clients.fetch import record_stream
-from bradbury.clients.wire.topic_partition import TopicPartition
+from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns_loops, columns_plain
 

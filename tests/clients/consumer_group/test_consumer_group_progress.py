@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bradbury import TopicPartition
 from bradbury.clients.consumer_group.batch import Span
-from bradbury.clients.consumer_group.progress import Progress
+from bradbury.clients.consumer_group.group_progress import Progress
 
 KEY = TopicPartition("flights", 0)
 OTHER = TopicPartition("flights", 1)

@@ -23,7 +23,7 @@ from bradbury.clients.group.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from bradbury.clients.wire.topic_partition import TopicPartition
+from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.protocol.errors import MalformedRequest
 
 topics = st.sampled_from(["a", "b", "c", "flights"])

@@ -38,7 +38,7 @@ from bradbury.clients.group.sticky_assignor import (
     StickyAssignor,
     assign_sticky,
 )
-from bradbury.clients.wire.topic_partition import TopicPartition
+from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.protocol.errors import InvalidConfig
 
 TOPICS = ["a", "b", "c", "d"]

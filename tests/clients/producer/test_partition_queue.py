@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bradbury.clients.producer.partition_queue import MAX_EPOCH, Identity, PartitionQueue
-from bradbury.clients.producer.producer_batch import Appended, ProducerBatch
+from bradbury.clients.producer.producer_batch import AppendedBatch, ProducerBatch
 from bradbury.protocol.columns.columns import encode_batch
 from bradbury.protocol.records.record_batch import check_batch, read_header
 
 
 class NoDelivery:
     def on_placed(self, batches: list[ProducerBatch]) -> None: ...
-    def on_done(self, batch: ProducerBatch, outcome: Appended | Exception) -> None: ...
+    def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None: ...
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None: ...
 
 

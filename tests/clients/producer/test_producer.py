@@ -15,7 +15,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 import bradbury
-from bradbury.clients.wire.topic_partition import OffsetRange
+from bradbury.clients.wire.record_metadata import OffsetRange
 from bradbury.protocol.errors import (
     InvalidConfig,
     KafkaError,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.clients.wire.bootstrap import find_bootstrap, parse_servers
+from bradbury.clients.wire.bootstrap_servers import find_bootstrap, parse_servers
 from bradbury.clients.wire.connection import Address
 from bradbury.protocol.errors import ConnectionFailed
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import bradbury
-from bradbury.clients.wire.topic_partition import OffsetRange
+from bradbury.clients.wire.record_metadata import OffsetRange
 from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
 from bradbury.tests.support.groups.group_members import fill
 

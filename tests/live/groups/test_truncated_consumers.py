@@ -87,7 +87,7 @@ def test_one_with_a_reset_policy_goes_on_where_the_logs_part(
         consumer.assign([T0])
         consumer.seek(T0, 0)
         assert values(consumer, 2) == [b"0", b"1"]
-        with caplog.at_level(logging.WARNING, "bradbury.consumer"):
+        with caplog.at_level(logging.WARNING, "bradbury.clients.fetch.fetcher"):
             trouble.begin()
             assert values(consumer, 2) == [b"other", b"third"]
         assert "t-0: what was read up to offset 2 is in the log up to 1 only" in caplog.text

@@ -234,7 +234,7 @@ def status_of(cluster, message: bytes) -> bytes:
 def test_http_is_answered_shortly_or_not_at_all(
     cluster, message: bytes, status: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "bradbury.metrics"):
+    with caplog.at_level(logging.INFO, "bradbury.actors.metrics.metrics_endpoint"):
         assert status_of(cluster, message) == status
     assert caplog.records == []
 

@@ -143,33 +143,33 @@ def test_loggers_of_a_node_are_shown_and_their_levels_changed(
 ) -> None:
     node = str(cluster.nodes[0].node_id)
     assert (BROKER_LOGGER, node) in listed(client, BROKER_LOGGER)
-    logger = logging.getLogger("bradbury.node")
+    logger = logging.getLogger("bradbury.actors.node")
     assert values(client, BROKER_LOGGER, node)["root"][1] == 6
     try:
         for word, level in (("TRACE", 5), ("DEBUG", 10), ("ERROR", 40), ("FATAL", 50)):
-            assert alter(client, BROKER_LOGGER, node, ("bradbury.node", SET, word)) == 0
+            assert alter(client, BROKER_LOGGER, node, ("bradbury.actors.node", SET, word)) == 0
             assert logger.level == level
-            assert values(client, BROKER_LOGGER, node)["bradbury.node"] == (word, 6)
+            assert values(client, BROKER_LOGGER, node)["bradbury.actors.node"] == (word, 6)
         tried = alter(
-            client, BROKER_LOGGER, node, ("bradbury.node", SET, "INFO"), validate_only=True
+            client, BROKER_LOGGER, node, ("bradbury.actors.node", SET, "INFO"), validate_only=True
         )
         assert (tried, logger.level) == (0, 50)
         for change, code in (
             (("no.such.logger", SET, "INFO"), ErrorCode.INVALID_CONFIG),
-            (("bradbury.node", SET, "LOUD"), ErrorCode.INVALID_CONFIG),
-            (("bradbury.node", APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
+            (("bradbury.actors.node", SET, "LOUD"), ErrorCode.INVALID_CONFIG),
+            (("bradbury.actors.node", APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
             (("root", DELETE, None), ErrorCode.INVALID_REQUEST),
         ):
             assert alter(client, BROKER_LOGGER, node, change) == code
         assert (
             alter(client, BROKER_LOGGER, "77", ("root", SET, "INFO")) == ErrorCode.INVALID_REQUEST
         )
-        plain = PlainResource(BROKER_LOGGER, node, [PlainConfig("bradbury.node", "INFO")])
+        plain = PlainResource(BROKER_LOGGER, node, [PlainConfig("bradbury.actors.node", "INFO")])
         request = AlterConfigsRequest(resources=[plain])
         [told] = client.call(request, AlterConfigsResponse, 2).responses
         assert told.error_code == ErrorCode.INVALID_REQUEST
         assert logger.level == 50
-        assert alter(client, BROKER_LOGGER, node, ("bradbury.node", DELETE, None)) == 0
+        assert alter(client, BROKER_LOGGER, node, ("bradbury.actors.node", DELETE, None)) == 0
         assert logger.level == logging.NOTSET
     finally:
         logger.setLevel(logging.NOTSET)

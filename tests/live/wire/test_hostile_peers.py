@@ -76,7 +76,10 @@ def drain(sock: socket.socket, seconds: float = 0.2) -> None:
 def test_what_is_not_kafka_is_hung_up_on_with_one_log_line(
     servers: str, junk: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "bradbury.connection"), connect(servers) as sock:
+    with (
+        caplog.at_level(logging.WARNING, "bradbury.actors.network.listener"),
+        connect(servers) as sock,
+    ):
         peer = "{}:{}".format(*sock.getsockname())
         sock.sendall(junk)
         sock.settimeout(30)

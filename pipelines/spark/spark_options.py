@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from ...clients.wire.topic_partition import TopicPartition
+from ...clients.wire.record_metadata import TopicPartition
 from . import option_table as table
 from .option_table import flag, number
 

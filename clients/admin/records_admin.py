@@ -16,7 +16,7 @@ from ...protocol.messages.delete_records import (
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.connection import Address
 from ..wire.io_thread import Steps, wait
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 
 HIGH_WATERMARK: Final = -1
 

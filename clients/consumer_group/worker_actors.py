@@ -36,17 +36,17 @@ import ray
 from ...discovery.ray_connection import join_for_clients
 from ..consumer.consumer import Consumer, Partition
 from ..group.group_member import CommitCallback, GivenOffsets
-from ..group.membership import GroupMetadata
+from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..producer.producer import Content, Headers, Producer
-from ..wire.sampled_stats import Metrics
-from ..wire.topic_partition import (
+from ..wire.record_metadata import (
     BatchMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordMetadata,
     TopicPartition,
 )
+from ..wire.sampled_stats import Metrics
 
 
 class ConsumerProcess:
@@ -93,7 +93,7 @@ class ConsumerProcess:
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         self._consumer.enforce_rebalance(reason)
 
-    def group_metadata(self) -> GroupMetadata:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         return self._consumer.group_metadata()
 
     # --- records and positions ---------------------------------------------------------------

@@ -39,8 +39,8 @@ from ..wire.cluster_client import (
 )
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.io_thread import Steps, wait
-from ..wire.topic_partition import OffsetAndMetadata, TopicPartition
-from .coordinator import Coordinator
+from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
+from .consumer_coordinator import ConsumerCoordinator
 from .membership import Membership
 
 MAX_VERSION: Final = 9
@@ -49,10 +49,10 @@ MAX_VERSION: Final = 9
 _MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
-class GroupOffsets:
+class OffsetCommitter:
     """Steps for the I/O thread. on_committed: called there with what has been stored."""
 
-    def __init__(self, client: ClusterClient, coordinator: Coordinator) -> None:
+    def __init__(self, client: ClusterClient, coordinator: ConsumerCoordinator) -> None:
         self.on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = (
             None
         )

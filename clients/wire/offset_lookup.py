@@ -18,7 +18,7 @@ from ...protocol.messages.list_offsets import (
 from .cluster_client import CONTROL, ClusterClient, is_retriable
 from .connection import Address
 from .io_thread import Steps, wait
-from .topic_partition import TopicPartition
+from .record_metadata import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

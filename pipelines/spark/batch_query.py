@@ -29,11 +29,11 @@ from pyspark.sql.types import StructType
 
 from . import worker
 from .arrow import ArrowRows
-from .failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
 from .offset_reader import OffsetReader
 from .offsets import Offsets, PartitionRange, plan_tasks, ranges_between
-from .options import ReadOptions
 from .range_reader import RangeReader, logger
+from .spark_failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
+from .spark_options import ReadOptions
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -77,7 +77,7 @@ def plan(ranges: Iterable[PartitionRange], options: ReadOptions) -> list[TaskRan
     ]
 
 
-class BatchReader(DataSourceReader):
+class BatchQueryReader(DataSourceReader):
     """One batch query."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -120,7 +120,7 @@ class BatchReader(DataSourceReader):
         return {key: max(offset, first[key]) for key, offset in start.items()}
 
 
-class PushdownBatchReader(BatchReader):
+class PushdownBatchReader(BatchQueryReader):
     """The same, narrowed by the query's own filters.
 
     Those on topic, partition and offset choose ranges, exactly. A lower bound on timestamp moves

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .batch import Span
 
 

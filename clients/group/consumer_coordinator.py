@@ -31,7 +31,7 @@ from ..fetch.consumer_metrics import GroupMetrics
 from ..wire.cluster_client import ClusterClient
 from ..wire.coordinator_lookup import CoordinatorLookup
 from ..wire.io_thread import Steps
-from ..wire.topic_partition import TopicPartition
+from ..wire.record_metadata import TopicPartition
 from .consumer_protocol import NO_GENERATION
 from .group_join import GroupJoin
 from .heartbeats import Heartbeats
@@ -42,7 +42,7 @@ from .subscription import Subscription
 logger = logging.getLogger(__name__)
 
 
-class Coordinator:
+class ConsumerCoordinator:
     """`wake` is called, on any thread, whenever poll should look at the group again.
 
     joined_topics: of the last JoinGroup. led_counts: partition counts that this member, as leader,
