@@ -126,10 +126,10 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as error:  # completion leaves this way
         return error.code if isinstance(error.code, int) else 0
     except Exception as error:  # noqa: BLE001 -- the top loop: every failure becomes one line
-        return _tell(error, debug=debug)
+        return _report(error, debug=debug)
 
 
-def _tell(error: Exception, *, debug: bool) -> int:
+def _report(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     usage = getattr(error, "format_message", None)  # the parser's own errors have one

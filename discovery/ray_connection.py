@@ -239,7 +239,7 @@ def _match_authentication(address: str) -> None:
     """Take the authentication mode that the cluster has. Raises UpError for a token that is not."""
     users_mode = os.environ.get(AUTH_MODE)
     if users_mode is not None and users_mode not in _own_mode:
-        wants_token = _wants_token(address)
+        wants_token = _requires_token(address)
         if wants_token and users_mode.lower() == "disabled":
             raise UpError(
                 f"the Ray cluster at {address!r} requires a token, and RAY_AUTH_MODE={users_mode} "
@@ -247,7 +247,7 @@ def _match_authentication(address: str) -> None:
             )
     else:
         _set_mode("disabled")
-        wants_token = _wants_token(address)
+        wants_token = _requires_token(address)
         if wants_token:
             _set_mode("token")
     if not wants_token:
@@ -260,7 +260,7 @@ def _match_authentication(address: str) -> None:
             "`ray get-auth-token` prints where it was started into ~/.ray/auth_token or "
             "RAY_AUTH_TOKEN"
         )
-    if _wants_token(address):
+    if _requires_token(address):
         raise UpError(
             f"the Ray cluster at {address!r} requires another token than that in RAY_AUTH_TOKEN, "
             "RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; `ray get-auth-token` prints it where it "
@@ -279,7 +279,7 @@ def authentication_mode() -> str:
     return "token" if is_token else "disabled"
 
 
-def _wants_token(address: str) -> bool:
+def _requires_token(address: str) -> bool:
     """Whether the cluster refuses what this process sends for its lack of the right token."""
     try:
         client = _raylet().GcsClient(address=address, cluster_id=NO_CLUSTER)

@@ -46,7 +46,7 @@ class LineLimit:
     def settle(self) -> None:
         """Say what was left out, once there is room for a line."""
         if self.left_out and self._has_room():
-            self._tell()
+            self._report()
 
     def _has_room(self) -> bool:
         now = self._clock()
@@ -59,11 +59,11 @@ class LineLimit:
             self.left_out += 1
             return False
         if self.left_out:
-            self._tell()
+            self._report()
         self._left -= 1
         return True
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._logger.warning("%d lines about peers were left out", self.left_out)
         self.left_out = 0
         self._left -= 1

@@ -88,7 +88,7 @@ def run_demo(settings: DemoSettings) -> int:
             demo.screen.say(f"kept {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    _tell_summary(demo, reason)
+    _print_summary(demo, reason)
     return 0
 
 
@@ -306,7 +306,7 @@ def _show(demo: _Demo, check: Any) -> None:
         demo.summary["plot"] = str(plot)
 
 
-def _tell_summary(demo: _Demo, no_spark: str | None) -> None:
+def _print_summary(demo: _Demo, no_spark: str | None) -> None:
     screen, settings = demo.screen, demo.settings
     screen.say(step_table(demo.steps))
     if settings.plot is not None:

@@ -75,7 +75,7 @@ class PollSteps:
         """
         member = self._member
         if member is not None:
-            member.see_to()
+            member.poll()
             if member.holds_back:
                 return []
         elif self._whole_topics and self._view is not self._client.view:

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {"num_cpus": 0, "max_restarts": -1}
 
 
-class FormerLife(Exception):
+class StaleWorker(Exception):
     """A batch was meant for a worker's former life, and has not been looked at in this one."""
 
 
@@ -62,7 +62,7 @@ class WorkerProcess:
     def process(self, table: pa.Table) -> tuple[CallOutcome, Any]:
         if self._built is None:
             # Sent to the life before, which died; Ray has handed it on.
-            raise FormerLife
+            raise StaleWorker
         outcome, result = call(self._built, table)
         return outcome, result if self._deliver else None
 
@@ -176,7 +176,7 @@ class ActorPool:
             self._events.on_outcome(worker, batch, done.result(), result)
         elif isinstance(error, RayActorError):
             self._on_died(worker, error)
-        elif isinstance(cause := _cause(error), FormerLife):
+        elif isinstance(cause := _cause(error), StaleWorker):
             self._on_died(worker, cause)
         else:
             self._events.on_outcome(worker, batch, CallOutcome(cause), None)

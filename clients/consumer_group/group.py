@@ -300,7 +300,7 @@ class ConsumerGroup:
             lambda number: _alive(weak)._configure(number),
             options=self._actor_options,
             grace_s=self._restart_grace_ms / 1000,
-            remove=lambda instance_id: _alive(weak)._send_away(instance_id),
+            remove=lambda instance_id: _alive(weak)._remove_from_group(instance_id),
         )
         self._members = members
         self._finalizer = weakref.finalize(self, members.close)
@@ -368,7 +368,7 @@ class ConsumerGroup:
                 done[key] = ends[key].offset  # what is there already is not read at all
         return {key: at.offset for key, at in ends.items()}, done
 
-    def _send_away(self, instance_id: str) -> None:
+    def _remove_from_group(self, instance_id: str) -> None:
         with self._admin() as admin:
             admin.remove_members(self.group, instance_ids=[instance_id], reason="its actor died")
 

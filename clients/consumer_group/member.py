@@ -42,7 +42,7 @@ from .batch import Batch
 from .local_pool import LocalPool, Pool
 from .member_config import MemberConfig
 from .status import MemberStatus, PartitionStatus
-from .work import MemberWork, Taken
+from .work import MemberReport, MemberWork
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class MemberProcess:
     @ray.method(max_task_retries=-1)
     def take(
         self, life: str, known: list[int], done: list[int], version: int, timeout_s: float
-    ) -> Taken:
+    ) -> MemberReport:
         """See Work.take. Asked again of the next life when this one ends.
 
         Args:

@@ -102,7 +102,7 @@ class Members:
                 late.append(member.instance_id)
             ray.kill(member.actor)
         for instance_id in late:
-            self._send_away(instance_id)
+            self._remove_from_group(instance_id)
         return late
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Members:
             try:
                 event = self._events.get(timeout=self._wait_s())
             except queue.Empty:
-                self._send_late_ones_away()
+                self._remove_late_members()
                 continue
             if event is None:
                 return
@@ -180,15 +180,15 @@ class Members:
             else:
                 self._on_ended(member, error)
 
-    def _send_late_ones_away(self) -> None:
+    def _remove_late_members(self) -> None:
         now = time.monotonic()
         for member in self.all():
             if member.deadline is not None and member.deadline <= now:
                 member.deadline = None
                 member.state = "away"
-                self._send_away(member.instance_id)
+                self._remove_from_group(member.instance_id)
 
-    def _send_away(self, instance_id: str) -> None:
+    def _remove_from_group(self, instance_id: str) -> None:
         try:
             self._remove(instance_id)
         except (KafkaError, ConnectionFailed) as error:

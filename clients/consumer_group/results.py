@@ -28,7 +28,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ..wire.record_metadata import TopicPartition
 from .function import BatchFailed
 from .members import Members, WorkerMember
-from .work import Entry, Taken
+from .work import Entry, MemberReport
 
 TAKE_S: Final = 30.0
 """How long a question waits in a member. Its answer comes at once when there is something."""
@@ -173,7 +173,7 @@ class Results(Iterator[Any]):
             lambda answer: events.put(lambda results: results._on_taken(source, done, answer))
         )
 
-    def _on_taken(self, source: _Source, done: list[int], answer: Future[Taken]) -> None:
+    def _on_taken(self, source: _Source, done: list[int], answer: Future[MemberReport]) -> None:
         if source.ended:
             return
         error = answer.exception()

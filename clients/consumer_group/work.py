@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     table: pa.Table | None
 
 
-class Taken(NamedTuple):
+class MemberReport(NamedTuple):
     """A member's report. life: the number of its process's start.
 
     version: to be said in the next call, which waits for something newer.
@@ -259,7 +259,7 @@ class MemberWork:
 
     def take(
         self, known: Collection[int], version: int, timeout_s: float, *, limit: int = 1_000
-    ) -> Taken:
+    ) -> MemberReport:
         """What is processed and not in `known`, or another state than `version`, waited for."""
 
         def has_news() -> bool:
@@ -278,7 +278,7 @@ class MemberWork:
                 entry = self._results.popleft()
                 self._handed[entry.number] = entry
                 entries.append(entry)
-            return Taken(
+            return MemberReport(
                 self.life,
                 entries[:limit],
                 self._progress.committed(),

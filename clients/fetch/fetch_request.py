@@ -37,7 +37,7 @@ class FetchConfig:
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class OpenFetch:
     """One open request: what it asks for, and at which generation and offset.
 
     at: when it was sent, time.monotonic().
@@ -91,7 +91,7 @@ def build_fetch_request(
     )
 
 
-def fetch_request(asked: Asked, view: ClusterView, config: FetchConfig) -> FetchRequest:
+def fetch_request(asked: OpenFetch, view: ClusterView, config: FetchConfig) -> FetchRequest:
     """The request of a consumer's open fetch."""
     return build_fetch_request(
         [

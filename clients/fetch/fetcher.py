@@ -35,7 +35,7 @@ from ..wire.io_thread import Steps, Timer
 from ..wire.observed_condition import ObservedCondition
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
-from .fetch_request import Asked, FetchConfig, fetch_request, last_batch
+from .fetch_request import FetchConfig, OpenFetch, fetch_request, last_batch
 from .fetch_state import (
     NEVER,
     NO_REPLICA,
@@ -231,10 +231,10 @@ class Fetcher:
         if stale:
             self._refresh()
 
-    def _plan(self, now: float) -> tuple[list[Asked], bool]:
+    def _plan(self, now: float) -> tuple[list[OpenFetch], bool]:
         """What to fetch from which node now, and whether the view of the cluster is too old."""
         buffered = sum(state.buffered_bytes for state in self._states.values())
-        asked: dict[Address, Asked] = {}
+        asked: dict[Address, OpenFetch] = {}
         wake_at = self._find_at if not self._finding and self._find_at > now else None
         stale = False
         for key, state in self._states.items():
@@ -262,7 +262,7 @@ class Fetcher:
                 lane = next((lane for lane in lanes if (address, lane) not in self._busy), None)
                 if lane is None:
                     continue
-                asked[address] = Asked(lane, address, {}, now)
+                asked[address] = OpenFetch(lane, address, {}, now)
             asked[address].states[key] = (state, state.generation, state.fetch_offset)
             state.asked = state.generation
         for one in asked.values():
@@ -287,7 +287,7 @@ class Fetcher:
         if wake_at is not None and wake_at != NEVER:
             self._timer = self._client.io.call_later(max(0.001, wake_at - now), self.wake)
 
-    def _ask(self, asked: Asked) -> None:
+    def _ask(self, asked: OpenFetch) -> None:
         request = fetch_request(asked, self._client.view, self._config)
         self._client.send(
             asked.address,
@@ -298,7 +298,7 @@ class Fetcher:
             max_version=MAX_VERSION,
         ).add_done_callback(lambda future: self._on_response(asked, future))
 
-    def _on_response(self, asked: Asked, future: Future[FetchResponse]) -> None:
+    def _on_response(self, asked: OpenFetch, future: Future[FetchResponse]) -> None:
         error = future.exception()
         refresh = False
         with self.condition:

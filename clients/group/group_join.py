@@ -54,8 +54,8 @@ from .consumer_protocol import (
     encode_subscription,
 )
 from .leaving import leave_group
+from .member_coordinator import MemberCoordinator
 from .membership import PROTOCOL_TYPE, Joined, Membership
-from .standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class GroupJoin:
     def __init__(
         self,
         client: ClusterClient,
-        coordinator: Standing,
+        coordinator: MemberCoordinator,
         *,
         owned: tuple[TopicPartition, ...],
         generation: int,

@@ -151,7 +151,7 @@ class ConsumerMember:
         return self._last_commit is not None
 
     def needs_attention(self) -> bool:
-        """Whether a poll that waits should call `see_to` again. Needs the fetcher's condition."""
+        """Whether a poll that waits should call `poll` again. Needs the fetcher's condition."""
         if self._completed:
             return True
         if not self.is_subscribed:
@@ -161,7 +161,7 @@ class ConsumerMember:
         return self.coordinator.needs_attention()
 
     def longest_wait_s(self) -> float:
-        """How long a poll may wait before it calls `see_to` again: it is polled all the while, and
+        """How long a poll may wait before it calls `poll` again: it is polled all the while, and
         what was handed out is committed when it is time.
         """
         longest = self.coordinator.config.max_poll_interval_ms / 3000
@@ -169,7 +169,7 @@ class ConsumerMember:
             longest = min(longest, max(0.05, self._auto_commit_at - time.monotonic()))
         return longest
 
-    def see_to(self) -> None:
+    def poll(self) -> None:
         """Go on with a rebalance as far as it goes without waiting; commit if it is time.
 
         Raises:

@@ -20,7 +20,7 @@ from ..wire.cluster_client import GROUP, ClusterClient
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.io_thread import Steps, wait
 from .leaving import leave_group
-from .standing import Standing
+from .member_coordinator import MemberCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class Heartbeats:
     """The heartbeats of one member. `polled` says that its application is alive."""
 
-    def __init__(self, client: ClusterClient, coordinator: Standing) -> None:
+    def __init__(self, client: ClusterClient, coordinator: MemberCoordinator) -> None:
         self._client = client
         self._coordinator = coordinator
         self._round = 0

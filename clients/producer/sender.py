@@ -386,18 +386,18 @@ class Sender:
 
     def _done(self, batch: ProducerBatch, outcome: AppendedBatch) -> None:
         self._queues[TopicPartition(batch.topic, batch.partition)].on_done(batch)
-        self._tell(batch, outcome)
+        self._finish(batch, outcome)
 
     def _fail(self, batch: ProducerBatch, error: Exception) -> None:
         self._queues[TopicPartition(batch.topic, batch.partition)].on_failed(batch)
         logger.warning("%d records are not delivered: %s", batch.record_count, error)
         self._metrics.on_error(batch.topic, batch.record_count)
-        self._tell(batch, error)
+        self._finish(batch, error)
 
-    def _tell(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
+    def _finish(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
         assert self.accumulator is not None
         if self._interceptors is not None:
-            self._tell_interceptors(batch, outcome)
+            self._call_interceptors(batch, outcome)
         batch.outcome = outcome
         batch.data = _NOTHING
         self.accumulator.on_done(batch)
@@ -405,7 +405,7 @@ class Sender:
         if self._retired is not None:
             self._end_if_idle()
 
-    def _tell_interceptors(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
+    def _call_interceptors(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
         count, start, error = batch.record_count, -1, None
         if isinstance(outcome, Exception):
             error = outcome

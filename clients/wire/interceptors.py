@@ -106,7 +106,7 @@ class _Interceptors(Generic[I]):
         return one if one._all else None
 
     def close(self) -> None:
-        self._tell("close")
+        self._call("close")
 
     def _through(self, hook: str, value: T, check: Callable[[T], T], *before: object) -> T:
         """What the last one makes of what the others made of `value`."""
@@ -117,7 +117,7 @@ class _Interceptors(Generic[I]):
                 logger.exception("%s.%s failed and is passed over", type(one).__qualname__, hook)
         return value
 
-    def _tell(self, hook: str, *arguments: object) -> None:
+    def _call(self, hook: str, *arguments: object) -> None:
         for one in self._all:
             try:
                 getattr(one, hook)(*arguments)
@@ -133,7 +133,7 @@ class ProducerInterceptors(_Interceptors[ProducerInterceptor]):
         return self._through("on_send_batch", table, _table, topic)
 
     def on_acknowledgement(self, metadata: BatchMetadata, error: Exception | None) -> None:
-        self._tell("on_acknowledgement", metadata, error)
+        self._call("on_acknowledgement", metadata, error)
 
 
 class ConsumerInterceptors(_Interceptors[ConsumerInterceptor]):
@@ -141,7 +141,7 @@ class ConsumerInterceptors(_Interceptors[ConsumerInterceptor]):
         return self._through("on_consume", records, _with_columns)
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self._tell("on_commit", offsets)
+        self._call("on_commit", offsets)
 
 
 def _table(returned: pa.Table) -> pa.Table:

@@ -203,7 +203,7 @@ class ConsumerConnector:
         for stream in made:
             stream.connector = self
         self._thread = threading.Thread(
-            target=_see_to_members,
+            target=_poll_members,
             args=(weakref.ref(self), self._stopping),
             name=f"{self.config.consumer_id}-members",
             daemon=True,
@@ -252,11 +252,11 @@ class ConsumerConnector:
     def _round(self) -> bool:
         """See to every member once. False: all have ended."""
         for stream in self._streams:
-            stream.see_to_group()
+            stream.poll_group()
         return not all(stream.has_ended for stream in self._streams)
 
 
-def _see_to_members(
+def _poll_members(
     reference: Callable[[], ConsumerConnector | None], stopping: threading.Event
 ) -> None:
     """Until the connector is shut down or dropped; it is not held meanwhile."""

@@ -107,7 +107,7 @@ class KafkaStream(Generic[T]):
         finally:
             self._turns.leave()
 
-    def see_to_group(self) -> None:
+    def poll_group(self) -> None:
         """Take part in rebalances and commit when it is time, unless the iterator is at it."""
         if not self._turns.try_enter():
             return

@@ -1,4 +1,4 @@
-"""A member's standing in its group, as a join and the heartbeats reach it: see coordinator."""
+"""A group's coordinator as a join and the heartbeats see it: see coordinator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .membership import GroupConfig, Membership
 from .subscription import Subscription
 
 
-class Standing(Protocol):
+class MemberCoordinator(Protocol):
     """Implemented by coordinator.Coordinator. All of it is used on the I/O thread."""
 
     config: GroupConfig
