@@ -188,7 +188,8 @@ class Node:
         self.node_id = -1
         self.groups: GroupHost | None = None
         self.voter: VoterHost | None = None
-        self._host: PartitionHost | None = None
+        self.host: PartitionHost | None = None
+        """None on a node without partitions."""
         self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
         self._probe = LoopProbe(self.metrics.loop_lag)
@@ -196,7 +197,8 @@ class Node:
         self._aside: ThreadPoolExecutor | None = None
         self.listener = Listener(self)
         self.metrics_endpoint = MetricsEndpoint(self)
-        self._is_open = False
+        self.is_open = False
+        """Whether it has its directories and its port."""
         self._driver = driver = TwoClockDriver(self.now_ms)
         life = Life(self._incarnation, config.server.broker.broker_session_timeout_ms)
         self._lifecycle = NodeLifecycle(life, driver.effects)
@@ -208,11 +210,6 @@ class Node:
         self._is_following = False
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
-
-    @property
-    def host(self) -> PartitionHost | None:
-        """None on a node without partitions."""
-        return self._host
 
     def listed_nodes(self) -> list[NodeImage]:
         """See handlers.context.Node."""
@@ -234,7 +231,7 @@ class Node:
 
     @property
     def log_dirs(self) -> LogDirs:
-        return NoLogDirs() if self._host is None else self._host.log_dirs
+        return NoLogDirs() if self.host is None else self.host.log_dirs
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -252,7 +249,7 @@ class Node:
             )
             await asyncio.to_thread(self.voter.open)
         if {"partition", "group"} & set(config.roles):
-            self._host = PartitionHost(
+            self.host = PartitionHost(
                 [
                     str(Path(data_dir) / config.directory)
                     for data_dir in (config.data_dir, *config.more_data_dirs)
@@ -262,10 +259,10 @@ class Node:
                 now_ms=self.now_ms,
                 on_all_offline=self._on_fenced,
             )
-            await asyncio.to_thread(self._host.open)
-            self.partitions = self._host
+            await asyncio.to_thread(self.host.open)
+            self.partitions = self.host
         await asyncio.to_thread(self._bind)
-        self._is_open = True
+        self.is_open = True
 
     def _bind(self) -> None:
         """Port 0 takes the port of the last time if it is still free.
@@ -286,15 +283,10 @@ class Node:
     @property
     def _directory(self) -> LogDirectories | LogDirectory:
         """What says whose this node's data is."""
-        if self._host is not None:
-            return self._host.directories
+        if self.host is not None:
+            return self.host.directories
         assert self.voter is not None
         return self.voter.directory
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has its directories and its port."""
-        return self._is_open
 
     @property
     def advertised_host(self) -> str:
@@ -313,11 +305,11 @@ class Node:
         await self._driver.ask(
             lambda ticket: self._lifecycle.register(ticket, self._registration())
         )
-        if self._host is not None:
-            self._host.start(self.node_id, self.controller, suspect=self._suspect)
+        if self.host is not None:
+            self.host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.server_config.groups, self.now_ms)
-                self._host.listener = self.groups
+                self.host.listener = self.groups
         await self._driver.ask(self._lifecycle.follow)
         self.listener.open()
         self._probe.start()
@@ -340,7 +332,7 @@ class Node:
             machine=config.machine,
             node_id=directory.identity.node_id,
             cluster_id=directory.identity.cluster_id,
-            has_all_data=self._host is None or self._host.logs.has_all_data,
+            has_all_data=self.host is None or self.host.logs.has_all_data,
             metadata_directory_id=(
                 "" if self.voter is None else self.voter.directory.identity.directory_id
             ),
@@ -365,7 +357,7 @@ class Node:
 
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""
-        self._is_open = False
+        self.is_open = False
         self.listener.close()
         self._probe.stop()
         self.metrics_endpoint.close()
@@ -377,8 +369,8 @@ class Node:
         self._driver.carry_out()
         if self.groups is not None:
             self.groups.close()
-        if self._host is not None:
-            await self._host.close()
+        if self.host is not None:
+            await self.host.close()
         if self.voter is not None:
             await self.voter.close()
 
@@ -395,9 +387,9 @@ class Node:
 
     async def _apply(self, image: MetadataImage) -> None:
         self._configure(image)
-        if self._host is not None:
-            await self._host.apply(image)
-            self._heap.on_partitions(self._host.partition_count)
+        if self.host is not None:
+            await self.host.apply(image)
+            self._heap.on_partitions(self.host.partition_count)
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:
@@ -412,13 +404,13 @@ class Node:
         except InvalidConfig as error:
             # Checked before they were stored, so an older version of us has stored them.
             logger.warning("node %d keeps its former settings: %s", self.node_id, error)
-        if self._host is not None:
-            self._host.configure(self.server_config)
+        if self.host is not None:
+            self.host.configure(self.server_config)
 
     def on_closed(self, peer: str) -> None:
         """See listener.MeasuredNode."""
-        if self._host is not None and self._is_open:
-            self._host.on_closed(peer)
+        if self.host is not None and self.is_open:
+            self.host.on_closed(peer)
 
     async def next_producer_id(self) -> int:
         """See handlers.context.Node."""
@@ -432,13 +424,13 @@ class Node:
 
     def status(self) -> dict[str, object]:
         """What `bradbury status` shows of this node: little, while its directories are opened."""
-        if not self._is_open:
+        if not self.is_open:
             return {
                 "name": self._node_config.name,
                 "roles": list(self._node_config.roles),
                 "pid": os.getpid(),
             }
-        host = self._host
+        host = self.host
         return {
             "node_id": self.node_id,
             "name": self._node_config.name,

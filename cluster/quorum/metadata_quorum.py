@@ -19,7 +19,7 @@ The voter's side is voter.py. Not here: sending, waiting, the log's bytes (actor
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from .voter import NO_SNAPSHOT, Candidate, LogEnd
 
@@ -33,7 +33,8 @@ class MetadataQuorum:
         self._granted: dict[str, LogEnd] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._voters_from = 0
-        self._acknowledged: dict[str, int] = {}
+        self.acknowledged: dict[str, int] = {}
+        """Up to where each voter has our log on its disk; without those that never said."""
         self._next: dict[str, int] = {}
         self._epochs: list[int] = []
         self._starts: list[int] = []
@@ -51,11 +52,6 @@ class MetadataQuorum:
     def voters(self) -> frozenset[str]:
         """Those that count now, committed or not."""
         return self._voters
-
-    @property
-    def acknowledged(self) -> Mapping[str, int]:
-        """Up to where each voter has our log on its disk; without those that never said."""
-        return self._acknowledged
 
     # --- becoming the leader ---------------------------------------------------------------------
 
@@ -125,14 +121,14 @@ class MetadataQuorum:
 
     def on_acknowledged(self, voter: str, end_offset: int) -> bool:
         """`voter` has our log up to `end_offset` on its disk. True if more is committed now."""
-        self._next[voter] = max(end_offset, self._acknowledged.get(voter, 0))
-        self._acknowledged[voter] = self._next[voter]
+        self._next[voter] = max(end_offset, self.acknowledged.get(voter, 0))
+        self.acknowledged[voter] = self._next[voter]
         return self._advance()
 
     def on_mismatch(self, voter: str, try_offset: int) -> None:
         """`voter` has another log; go on from `try_offset`, or one earlier if that is no step."""
         now = self.next_offset(voter)
-        self._next[voter] = max(0, min(try_offset, now - 1), self._acknowledged.get(voter, 0))
+        self._next[voter] = max(0, min(try_offset, now - 1), self.acknowledged.get(voter, 0))
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -176,7 +172,7 @@ class MetadataQuorum:
         return count // 2 + 1
 
     def _advance(self) -> bool:
-        ends = sorted((self._acknowledged.get(name, 0) for name in self._voters), reverse=True)
+        ends = sorted((self.acknowledged.get(name, 0) for name in self._voters), reverse=True)
         everywhere = ends[self._majority_of(len(self._voters)) - 1]
         # An entry of the own epoch has to be among them: see the module's step 3.
         if self._led_from is None or everywhere <= max(self._led_from, self.committed):

@@ -207,10 +207,6 @@ class GroupMembers:
                 return True
         return False
 
-    def select_protocol(self) -> str:
-        """See SupportedProtocols.select."""
-        return self.protocols.select([member.protocols for member in self])
-
     @property
     def rebalance_timeout_ms(self) -> int:
         """The longest that any member asks for."""

@@ -154,7 +154,7 @@ class GroupRebalance:
                 f"Group {group.group_id} with generation {group.generation} is now empty."
             )
             return
-        group.protocol = members.select_protocol()
+        group.protocol = members.protocols.select(members)
         group.become(GroupState.COMPLETING_REBALANCE)
         for member in members:
             request_id = members.take_join(member)

@@ -45,7 +45,7 @@ class StaticRejoin:
         self._effects.start_session(member.member_id, member.session_timeout_ms)
         text = f"static member {member.member_id} with instance id {join.instance_id}"
         if group.state is GroupState.STABLE:
-            if self._members.select_protocol() != group.protocol:
+            if self._members.protocols.select(self._members) != group.protocol:
                 self._rebalance.prepare(
                     f"Group's selectedProtocol will change because {text} joined with change of "
                     f"protocol; client reason: {join.reason}"

@@ -6,10 +6,17 @@ What always holds: while there are members, at least one protocol is supported b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Protocol
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(assignor name, metadata) in the order of preference; names are distinct."""
+
+
+class Supporter(Protocol):
+    """A member."""
+
+    protocols: Protocols
 
 
 class SupportedProtocols:
@@ -38,13 +45,13 @@ class SupportedProtocols:
         """Whether all members know one of these protocols."""
         return any(self._supporters[name] == self._member_count for name in names)
 
-    def select(self, members: Sequence[Protocols]) -> str:
+    def select(self, members: Iterable[Supporter]) -> str:
         """Each member votes for the first of its protocols that all know; most votes win.
 
         A tie goes to the protocol that was voted for first.
         """
         known_by_all = {name for name, n in self._supporters.items() if n == self._member_count}
         votes = Counter(
-            next(name for name, _ in protocols if name in known_by_all) for protocols in members
+            next(name for name, _ in member.protocols if name in known_by_all) for member in members
         )
         return votes.most_common(1)[0][0]

@@ -343,7 +343,7 @@ class Groups(RuleBasedStateMachine):
                 if member.instance_id is not None:
                     assert members.static_member_id(member.instance_id) == member.member_id
             if len(members):
-                assert members.select_protocol()
+                assert members.protocols.select(members)
             assert (group.metadata.state is GroupState.EMPTY) <= (len(members) == 0)
 
     @invariant()

@@ -229,7 +229,7 @@ def entries_of_former_epochs_are_counted(patch: Patch) -> None:
     """Raft, figure 8."""
 
     def advance(quorum: MetadataQuorum) -> bool:
-        ends = sorted((quorum._acknowledged.get(name, 0) for name in quorum._voters), reverse=True)
+        ends = sorted((quorum.acknowledged.get(name, 0) for name in quorum._voters), reverse=True)
         everywhere = ends[quorum._majority_of(len(quorum.voters)) - 1]
         if everywhere <= quorum.committed:
             return False
@@ -327,7 +327,7 @@ def a_new_voter_counts_before_it_has_the_log(patch: Patch) -> None:
         new = frozenset(voters) - quorum.voters
         change(quorum, voters)
         for name in new:
-            quorum._acknowledged[name] = 1 << 60
+            quorum.acknowledged[name] = 1 << 60
 
     def to_the_end(quorum: MetadataQuorum) -> bool:
         is_more = advance(quorum)

@@ -85,7 +85,7 @@ class ThreeNodes:
         node = self.node(node_id)
 
         async def die() -> None:
-            node._is_open = False
+            node.is_open = False
             node.listener.close()
             node._lifecycle.stop()
             node._driver.cancel()
