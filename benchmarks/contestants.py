@@ -75,7 +75,7 @@ class Contestant(ABC):
 
 @contextmanager
 def alone(broker: Contestant, brokers: Iterable[Contestant]) -> Iterator[None]:
-    """The processes of the others stand still: an idle JVM wakes up some hundred times a second."""
+    """The other processes are suspended: an idle JVM wakes up some hundred times a second."""
     others = [other for other in brokers if other is not broker]
     for other in others:
         other.suspend()

@@ -132,7 +132,7 @@ class Rules:
         return self.ask(event)
 
     def end_delay(self, group_id: str) -> None:
-        """The initial delay is over; twice, as somebody came in between."""
+        """The initial delay is over; twice, as a member came in between."""
         for _ in range(4):
             key = TimerKey(TimerKind.JOIN, group_id)
             self.perform(self.coordinator.on_timer(key, now_ms=0))

@@ -135,8 +135,8 @@ def move_the_leader(broker: Replicated, topic: str) -> None:
 def replicas_of(broker: Replicated, topic: str) -> tuple[int, list[int]]:
     """The leader, and all in their order."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    told = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
-    return told.leader, list(told.replicas)
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+    return found.leader, list(found.replicas)
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    pass  # --debug is taken from anywhere on the line: see run
+    pass  # --debug may be anywhere on the line: see run
 
 
 def version() -> None:
@@ -120,7 +120,7 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more at exit.
+        # The reader of our output has closed the pipe. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as error:  # completion leaves this way

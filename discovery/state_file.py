@@ -40,7 +40,7 @@ class ClusterState:
 
     pid, started: of the process that keeps it up, and when that began (clock ticks after boot);
         None where detached actors live in a Ray cluster without any process of ours.
-    is_program: that process is somebody's program which called bradbury.up(), so taking the
+    is_program: that process is a user's program which called bradbury.up(), so taking the
         cluster down does not end it.
     ray_address: of the Ray cluster's GCS, "host:port".
     bootstrap: "host:port,..." of the brokers.

@@ -3,7 +3,7 @@
     python examples/async_pipeline.py
 
 A hundred sensors report to a topic, each awaiting its acknowledgements. A reader of a group takes
-tables as they come, and a reader of single records stops in the middle and is taken over from. No
+tables as they come, and a reader of single records stops in the middle and another goes on. No
 Ray: the cluster is in this process.
 """
 

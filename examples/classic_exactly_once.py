@@ -25,7 +25,7 @@ COUNT = 10_000
 
 
 def read_all(host: str, port: int, database: str, *, die_after: int) -> None:
-    """Copy the topic to `database` from where it stands; `die_after` messages, die uncleanly."""
+    """Copy the topic to `database`, from its end on; die uncleanly after `die_after` messages."""
     output = sqlite3.connect(database)
     output.execute("CREATE TABLE IF NOT EXISTS amounts (amount INTEGER)")
     output.execute("CREATE TABLE IF NOT EXISTS progress (offset INTEGER)")

@@ -1,4 +1,4 @@
-"""Consumers as Ray actors: anybody with a handle polls, and a poll is an Arrow table.
+"""Consumers as Ray actors: every holder of a handle can poll, and a poll is an Arrow table.
 
     python examples/consume_with_actors.py
 

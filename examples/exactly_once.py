@@ -96,7 +96,7 @@ class Files(Mortal):
             while True:
                 new = rows.filter(pc.greater_equal(rows.column("offset"), self.position(part)))
                 if not new.num_rows or self.write(part, new):
-                    break  # else somebody else was first: look again at what is new
+                    break  # else another process was first: look again at what is new
         self.maybe_die(stored=True)
 
     def write(self, part: str, rows: pa.Table) -> bool:

@@ -3,7 +3,7 @@
     python examples/produce_from_ray_tasks.py
 
 Starts a small embedded Ray and ends it again. In a Ray cluster of yours say bradbury.up() once,
-with the address omitted, and only use what stands between.
+with the address omitted, and only use what is between.
 """
 
 import tempfile

@@ -99,7 +99,7 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """The answers of actors of ours, by the names given here; all are asked at once.
 
     One that is being restarted is asked again. Where an answer did not come within `timeout`
-    seconds of the call, an UpError stands in its place: a node that is gone costs its wait once,
+    seconds of the call, an UpError is in its place: a node that is gone costs its wait once,
     however many actors it had.
     """
     deadline = time.monotonic() + timeout

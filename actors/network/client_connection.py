@@ -469,7 +469,7 @@ class ClientConnection:
         return records
 
     def _give_up_on_file(self) -> None:
-        """A file is shorter than promised: the frame cannot be finished, nor be taken back."""
+        """A file is shorter than promised: the frame can neither be finished nor withdrawn."""
         self._shared.lines.error("a log file shrank under a fetch of %s", self.peer)
         self.close(kind="failure")
 

@@ -23,7 +23,7 @@ PORTS_PER_NODE = 16
 
 
 class PlacementError(Exception):
-    """One line: why no cluster can stand on these Ray nodes, and the remedy."""
+    """One line: why no cluster can run on these Ray nodes, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,11 +197,11 @@ class BrokerActor(NodeActor):
         await super()._hand_over()
 
     async def ask_standby(self, call: ControllerCall[Any]) -> Any:
-        """What is asked of the controller while this broker stands in for it; see standby."""
+        """Calls to the controller while this broker runs a standby; see standby."""
         return await self._standby.controller().ask(call)
 
     async def describe_standby(self) -> dict[str, Any] | None:
-        """As ControllerActor.describe, without settings and pid; None unless it stands in."""
+        """As ControllerActor.describe, without settings and pid; None without an active standby."""
         try:
             return _description_of(self._standby.controller())
         except NotController:

@@ -317,7 +317,7 @@ def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A spinner with the latest word on a terminal; elsewhere nothing: an error stands alone."""
+    """A spinner with the latest step on a terminal; elsewhere nothing but an error."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -333,5 +333,5 @@ def _progress() -> Iterator[Callable[[str], None]]:
 def _clear_away(state: ClusterState) -> None:
     """Remove what a cluster whose process has ended left running, and its state file."""
     end_leftovers(state.descendants)
-    if read_state(state.namespace) == state:  # else another cluster's has taken its place
+    if read_state(state.namespace) == state:  # else another cluster has replaced it
         remove_state(state.namespace)

@@ -121,7 +121,7 @@ def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
 class IndexEntry(NamedTuple):
     """key: an offset (.index) or a timestamp (.timeindex); target: a position, or an offset.
 
-    place: the byte in the index where the entry stands.
+    place: the byte in the index where the entry begins.
     """
 
     place: int

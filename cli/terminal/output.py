@@ -45,7 +45,7 @@ def print_table(
 
     Args:
         columns: the headings.
-        rows: what stands below them; columns of numbers are set right.
+        rows: the cells; columns of numbers are aligned right.
         title: a line above it.
         optional: columns that are omitted, the first first, where there is no room for all.
     """

@@ -46,7 +46,7 @@ def produce(
             "--key-separator",
             "-k",
             metavar="TEXT",
-            help=r"What stands between key and value, e.g. ':' or '\t'. Without it no keys.",
+            help=r"The text between key and value, e.g. ':' or '\t'. Without it no keys.",
             show_default=False,
         ),
     ] = None,

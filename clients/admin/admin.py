@@ -179,7 +179,7 @@ class Admin:
 
         Args:
             topic: its name.
-            total: more than it has; partitions cannot be taken away.
+            total: more than it has; partitions cannot be removed.
             assignments: the node ids of each new partition; by default they are spread.
             validate_only: check, change nothing.
 

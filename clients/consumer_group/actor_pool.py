@@ -2,7 +2,7 @@
 
 What always holds:
     A worker's name says which life of it is meant ("w3#2"): what a former life still sends is of no
-    worker that anybody knows.
+    known worker.
     A worker whose call failed gets nothing more before its process is another one: one that is
     still there is ended. Ray starts it again, and it then is a new worker.
     Workers are their member's: they end with it, so that a member that is restarted does not find

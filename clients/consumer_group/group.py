@@ -63,7 +63,7 @@ class ConsumerGroup:
         guarantee: "at_least_once" commits what is finished; "at_most_once" commits before a batch
             is processed.
         order: "key" or "partition": records with the same one are processed one after another, as
-            they stand in the log. None: several workers share what comes as they can. Without
+            they are in the log. None: several workers share what comes as they can. Without
             workers it is always by partition.
         batch_records: most records of a batch; there are fewer if fewer have come.
         max_in_flight: batches for each worker at a time, the one it works on included, until their

@@ -56,7 +56,7 @@ class Progress:
         return None
 
     def suspend(self, keys: Iterable[TopicPartition]) -> None:
-        """Given up in a rebalance: nothing of it is committed until it is taken back."""
+        """Revoked in a rebalance: nothing of it is committed until it is assigned again."""
         for key in keys:
             if key in self._partitions:
                 self._partitions[key].suspended = True

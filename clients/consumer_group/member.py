@@ -339,7 +339,7 @@ class MemberProcess:
             self._work.changed.notify_all()
 
     def _note_positions(self, consumer: Consumer) -> None:
-        """Where reading stands: past the markers of transactions, which are no records."""
+        """The position of the reading: past the markers of transactions, which are not records."""
         known = [key for key, (position, _) in self._work.offsets().items() if position >= 0]
         assigned = set(consumer.assignment())
         for key in known:

@@ -65,7 +65,7 @@ class Results(Iterator[Any]):
         ends: Mapping[TopicPartition, int] | None,
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        self._owner = owner  # a group lives as long as somebody iterates
+        self._owner = owner  # a group is kept as long as its results are iterated
         self._by_reference = by_reference
         self._ends = ends
         self._committed = dict(committed or {})

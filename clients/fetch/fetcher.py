@@ -430,7 +430,7 @@ class Fetcher:
         state.seek(known)
 
     def _raise_in_poll(self, error: Exception, states: Iterable[FetchState]) -> None:
-        """Unless all of `states` are sought, or taken away, before poll looks."""
+        """Unless all of `states` are sought, or revoked, before the next poll."""
         concerned = tuple((state, state.generation) for state in states)
         self._errors.append(_Failure(error, concerned))
         self.condition.notify_all()
@@ -455,7 +455,7 @@ class Fetcher:
         refresh = False
         with self.condition:
             self._finding = False
-            # one that was sought, or taken away, since it was asked for is not concerned
+            # one that was sought, or revoked, since the request is not concerned
             states = [state for state, generation in asked if state.generation == generation]
             if isinstance(error, Exception):
                 self._find_at = time.monotonic() + self._backoff_s

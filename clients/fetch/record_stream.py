@@ -2,7 +2,7 @@
 
 What always holds:
     A chunk is of one partition and of one generation of it; a chunk from before a seek, or of a
-    partition that was taken away, is never handed out.
+    partition that was revoked, is never handed out.
     Positions move when records are handed out, not when they are decoded.
 
 Not here: waiting (consumer), fetching (fetcher).

@@ -1,4 +1,4 @@
-"""A group's coordinator as a join and the heartbeats see it: see coordinator."""
+"""A group's coordinator as a join and the heartbeats see it: see consumer_coordinator."""
 
 from __future__ import annotations
 

@@ -211,8 +211,8 @@ class AsyncProducer:
     async def _prepare(
         self, producer: _LoopProducer, topic: str, size: int, partition: int
     ) -> None:
-        """Wait for what Producer.send would wait for: the topic's partitions, whoever encodes what
-        was sent before, and room.
+        """Wait for what Producer.send would wait for: the topic's partitions, the encoding of
+        what was sent before, and room.
         """
         buffer = producer.accumulator.topics.get(topic)
         if buffer is None:

@@ -30,7 +30,7 @@ class BufferMemory:
         self.held = 0
         """Bytes of records that are not delivered or failed yet."""
         self.closed: Exception | None = None
-        """What whoever wants memory is told from now on."""
+        """The error that a caller for memory gets from now on."""
         self.never_waits: int | None = None
         """Id of a thread that has awaited room in another way, so that it need not wait here."""
         self._condition = condition
@@ -87,7 +87,7 @@ class BufferMemory:
             metrics.buffer_wait_s += time.monotonic() - began
 
     def no_room(self, size: int) -> RequestTimedOut:
-        """What whoever has waited for it in vain raises."""
+        """The error of a caller that has waited for memory in vain."""
         self._metrics.exhausted.record(1, time.monotonic())
         return RequestTimedOut(
             f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AwaitableFuture(Future[T]):
-    """Cannot be cancelled: what was asked of a broker cannot be taken back.
+    """Cannot be cancelled: a request to a broker cannot be withdrawn.
 
     A coroutine that awaits it can be cancelled; the future goes on.
     """

@@ -1,8 +1,9 @@
 """DescribeQuorum (API key 55): who holds the metadata log, and how far (KIP-595, KIP-836).
 
-The controller is no Kafka node here, and tools look for the leader among the voters: the first of
-those that are farthest stands for it, or lags would be counted from a voter that was away. A voter
-is shown as the node whose directory it is; observers are the other nodes, which apply the metadata.
+The controller is not a Kafka node here, and tools look for the leader among the voters: the first
+of those that are farthest counts as the leader, or lags would be counted from a voter that was
+away. A voter is shown as the node whose directory it is; observers are the other nodes, which apply
+the metadata.
 A node fetches by asking for news, which it does every two seconds or more often; as in Kafka the
 times of the leader are those of the question.
 """

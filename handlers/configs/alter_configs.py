@@ -29,7 +29,7 @@ from ..ports.context import RequestContext
 from .broker_loggers import alter_levels
 from .describe_configs import check_this_node
 
-# Neither request says how long to wait; the change stands, this is for those who look at once.
+# Neither request says how long to wait; this is for clients that look at the change at once.
 WAIT_MS = 1_000
 
 

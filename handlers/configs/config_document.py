@@ -72,7 +72,7 @@ classic group does not look at them, here as in Kafka.
 REFUSED = """\
 ## Known to Kafka, refused here
 
-A star stands for the rest of a name.
+A star replaces the rest of a name.
 """
 
 

@@ -1,6 +1,6 @@
 """DescribeConfigs (API key 32): the settings of topics and of the answering broker.
 
-Broker "" stands for what was set for all brokers at run time. So are the levels of its loggers, the
+Broker "" has what was set for all brokers at run time. So are the levels of its loggers, the
 settings of groups, and subscriptions to metrics of clients. Unknown names are errors per resource,
 an unknown type is one of the whole request.
 How a setting is shown: config_description. Source: ConfigHelper.scala.

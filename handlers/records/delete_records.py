@@ -1,6 +1,6 @@
 """DeleteRecords (API key 21): records below an offset are no longer served (KIP-107).
 
--1 stands for the high watermark. Whole segments below the new log start offset go with the next
+-1 means the high watermark. Whole segments below the new log start offset go with the next
 round of retention; the offset itself is on the leader's disk before the answer, and the replicas in
 sync have dropped the records, too. The answer is the low watermark, their least log start offset.
 Source: ReplicaManager.deleteRecords, Partition.deleteRecordsOnLeader.

@@ -112,7 +112,7 @@ def read_partition(
         if diverging is not None:
             reading.settled = True
             return FetchedPartition(wanted.partition, diverging=diverging)
-        # The marks are taken before the read, so that a client never sees records beyond them.
+        # The offsets are read before the records, so that a client never sees records beyond them.
         high_watermark = replica.log.high_watermark
         last_stable_offset = replica.log.last_stable_offset
         committed = request.isolation_level == READ_COMMITTED

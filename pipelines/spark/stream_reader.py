@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
         if options.min_offsets_per_trigger is not None:
-            return ReadMaxRows(2**62)  # any but ReadAllAvailable, which stands for Trigger.Once
+            return ReadMaxRows(2**62)  # any but ReadAllAvailable, which means Trigger.Once
         return ReadAllAvailable()
 
     @errors_in_one_line()

@@ -1,4 +1,4 @@
-"""Settings under the names of 0.7, as they stand in a properties file, for the two config classes.
+"""Settings under the names of 0.7, as in a properties file, for the two config classes.
 
 What always holds: a name is acted on or refused, never ignored. What is gone says why, and what
 there is instead.
