@@ -1,7 +1,7 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-    InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> Append(record), or a Reply at once
-    Append, once committed --on_committed--> the record counts, Reply; after PREPARE_* SendMarkers
+    InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> AppendTransactions, or AnswerRequest
+    once committed --on_committed--> the record counts, AnswerRequest; SendMarkers after PREPARE_*
     SendMarkers, when all are written --on_markers_written--> Append(COMPLETE_*)
 
 One transition of an id at a time: while a record of it is on its way, or its markers are, others
@@ -28,18 +28,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..protocol.error_code import ErrorCode
-from .effects import (
-    Append,
-    Effect,
-    Producer,
-    Reply,
-    SendMarkers,
-    StartTimer,
-    TimerKey,
-    TimerKind,
-    Written,
-)
 from .transaction_config import TransactionConfig
+from .transaction_effects import (
+    AnswerRequest,
+    AppendTransactions,
+    Effect,
+    InitializedProducer,
+    SendMarkers,
+    StartTransactionTimer,
+    TransactionTimer,
+    TransactionTimerKind,
+    TransactionWritten,
+)
 from .transaction_metadata import (
     FIRST_WITH_EPOCH_BUMP,
     MAX_EPOCH,
@@ -55,8 +55,8 @@ from .transaction_state import TransactionState
 TakeProducerId = Callable[[], int | None]
 """A producer id that nobody had; None: there is none at the moment."""
 
-ABORT_TIMER = TimerKey(TimerKind.ABORT_TIMED_OUT)
-EXPIRE_TIMER = TimerKey(TimerKind.EXPIRE)
+ABORT_TIMER = TransactionTimer(TransactionTimerKind.ABORT_TIMED_OUT)
+EXPIRE_TIMER = TransactionTimer(TransactionTimerKind.EXPIRE)
 COMPLETE_RETRY_MS = 1_000
 MOST_TOMBSTONES = 1_000
 """In one batch."""
@@ -128,29 +128,43 @@ class TransactionCoordinator:
         An open transaction is aborted, and the client is told to come back.
         """
         if not self._config.may_time_out_after(timeout_ms):
-            return [Reply(request_id, Producer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))]
+            return [
+                AnswerRequest(
+                    request_id, InitializedProducer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+                )
+            ]
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             producer_id = self._take_producer_id()
             if producer_id is None:
-                return [Reply(request_id, Producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))]
+                return [
+                    AnswerRequest(
+                        request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                    )
+                ]
             created = TransactionMetadata(producer_id, timeout_ms, now_ms)
             transaction = self._transactions[transactional_id] = Transaction(created)
         metadata = transaction.metadata
         if transaction.is_busy:
-            return [Reply(request_id, Producer(ErrorCode.CONCURRENT_TRANSACTIONS))]
+            return [
+                AnswerRequest(request_id, InitializedProducer(ErrorCode.CONCURRENT_TRANSACTIONS))
+            ]
         if expected is not None and not _may_recover(metadata, *expected):
-            return [Reply(request_id, Producer(ErrorCode.PRODUCER_FENCED))]
+            return [AnswerRequest(request_id, InitializedProducer(ErrorCode.PRODUCER_FENCED))]
         if metadata.state is TransactionState.ONGOING:
-            written = Written(
-                transactional_id, request_id, Producer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            written = TransactionWritten(
+                transactional_id, request_id, InitializedProducer(ErrorCode.CONCURRENT_TRANSACTIONS)
             )
             return self._fence_and_abort(transaction, written, now_ms)
         following = self._begin(metadata, timeout_ms, expected, now_ms)
         if isinstance(following, ErrorCode):
-            return [Reply(request_id, Producer(following))]
-        answer = Producer(ErrorCode.NONE, following.producer_id, following.producer_epoch)
-        return self._write(transaction, following, Written(transactional_id, request_id, answer))
+            return [AnswerRequest(request_id, InitializedProducer(following))]
+        answer = InitializedProducer(
+            ErrorCode.NONE, following.producer_id, following.producer_epoch
+        )
+        return self._write(
+            transaction, following, TransactionWritten(transactional_id, request_id, answer)
+        )
 
     def _begin(
         self,
@@ -187,15 +201,15 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         error = self._check_producer(transaction, producer_id, producer_epoch)
         if error or transaction is None:
-            return [Reply(request_id, error)]
+            return [AnswerRequest(request_id, error)]
         metadata = transaction.metadata
         if transaction.is_busy:
-            return [Reply(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
+            return [AnswerRequest(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
-            return [Reply(request_id, ErrorCode.NONE)]
+            return [AnswerRequest(request_id, ErrorCode.NONE)]
         following = metadata.with_partitions(partitions, client_version, now_ms=now_ms)
         return self._write(
-            transaction, following, Written(transactional_id, request_id, ErrorCode.NONE)
+            transaction, following, TransactionWritten(transactional_id, request_id, ErrorCode.NONE)
         )
 
     def verify_partitions(
@@ -249,20 +263,30 @@ class TransactionCoordinator:
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            return [Reply(request_id, Producer(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
+            return [
+                AnswerRequest(
+                    request_id, InitializedProducer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                )
+            ]
         decide = _decide_end_v2 if client_version >= FIRST_WITH_EPOCH_BUMP else _decide_end
         decision = decide(transaction, producer_id, producer_epoch, is_commit=is_commit)
         metadata = transaction.metadata
         if decision is ErrorCode.NONE and client_version >= FIRST_WITH_EPOCH_BUMP:
-            current = Producer(ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch)
-            return [Reply(request_id, current)]
+            current = InitializedProducer(
+                ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch
+            )
+            return [AnswerRequest(request_id, current)]
         if decision is not None:
-            return [Reply(request_id, Producer(decision))]
+            return [AnswerRequest(request_id, InitializedProducer(decision))]
         next_producer_id = NO_PRODUCER_ID
         if client_version >= FIRST_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted:
             taken = self._take_producer_id()
             if taken is None:
-                return [Reply(request_id, Producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))]
+                return [
+                    AnswerRequest(
+                        request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                    )
+                ]
             next_producer_id = taken
         following = metadata.prepared(
             _prepared(is_commit=is_commit),
@@ -273,11 +297,11 @@ class TransactionCoordinator:
         return self._write(
             transaction,
             following,
-            Written(transactional_id, request_id, _ended(following)),
+            TransactionWritten(transactional_id, request_id, _ended(following)),
         )
 
     def _fence_and_abort(
-        self, transaction: Transaction, written: Written, now_ms: int
+        self, transaction: Transaction, written: TransactionWritten, now_ms: int
     ) -> list[Effect]:
         fenced = transaction.metadata.fenced()
         following = fenced.prepared(TransactionState.PREPARE_ABORT, self._version, now_ms=now_ms)
@@ -296,7 +320,9 @@ class TransactionCoordinator:
         self, transactional_id: str, transaction: Transaction, now_ms: int
     ) -> list[Effect]:
         following = transaction.metadata.completed(now_ms=now_ms)
-        return self._write(transaction, following, Written(transactional_id, None, ErrorCode.NONE))
+        return self._write(
+            transaction, following, TransactionWritten(transactional_id, None, ErrorCode.NONE)
+        )
 
     def _send_markers(self, transactional_id: str, metadata: TransactionMetadata) -> SendMarkers:
         return SendMarkers(
@@ -309,13 +335,13 @@ class TransactionCoordinator:
 
     # --- time ------------------------------------------------------------------------------------
 
-    def on_timer(self, key: TimerKey, *, now_ms: int) -> list[Effect]:
+    def on_timer(self, key: TransactionTimer, *, now_ms: int) -> list[Effect]:
         match key.kind:
-            case TimerKind.ABORT_TIMED_OUT:
+            case TransactionTimerKind.ABORT_TIMED_OUT:
                 return self._abort_timed_out(now_ms)
-            case TimerKind.EXPIRE:
+            case TransactionTimerKind.EXPIRE:
                 return self._expire(now_ms)
-            case TimerKind.COMPLETE:
+            case TransactionTimerKind.COMPLETE:
                 transaction = self._transactions.get(key.transactional_id)
                 if transaction is None or transaction.pending is not None:
                     return []
@@ -323,7 +349,7 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self, now_ms: int) -> list[Effect]:
         interval = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        effects: list[Effect] = [StartTimer(ABORT_TIMER, interval)]
+        effects: list[Effect] = [StartTransactionTimer(ABORT_TIMER, interval)]
         for transactional_id, transaction in self._transactions.items():
             metadata = transaction.metadata
             if (
@@ -331,7 +357,7 @@ class TransactionCoordinator:
                 and metadata.state is TransactionState.ONGOING
                 and metadata.start_ms + metadata.timeout_ms < now_ms
             ):
-                written = Written(transactional_id, None, ErrorCode.NONE)
+                written = TransactionWritten(transactional_id, None, ErrorCode.NONE)
                 effects += self._fence_and_abort(transaction, written, now_ms)
         return effects
 
@@ -349,9 +375,9 @@ class TransactionCoordinator:
                 transaction.pending = metadata.dead()
                 expired.append(TransactionRecord(transactional_id, None))
         return [
-            StartTimer(EXPIRE_TIMER, interval),
+            StartTransactionTimer(EXPIRE_TIMER, interval),
             *(
-                Append(tuple(expired[start : start + MOST_TOMBSTONES]))
+                AppendTransactions(tuple(expired[start : start + MOST_TOMBSTONES]))
                 for start in range(0, len(expired), MOST_TOMBSTONES)
             ),
         ]
@@ -370,8 +396,8 @@ class TransactionCoordinator:
         abort_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expire_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
         effects: list[Effect] = [
-            StartTimer(ABORT_TIMER, abort_ms),
-            StartTimer(EXPIRE_TIMER, expire_ms),
+            StartTransactionTimer(ABORT_TIMER, abort_ms),
+            StartTransactionTimer(EXPIRE_TIMER, expire_ms),
         ]
         for transactional_id, transaction in self._transactions.items():
             if transaction.metadata.state.is_prepared:
@@ -379,13 +405,15 @@ class TransactionCoordinator:
         return effects
 
     def _write(
-        self, transaction: Transaction, following: TransactionMetadata, written: Written
+        self, transaction: Transaction, following: TransactionMetadata, written: TransactionWritten
     ) -> list[Effect]:
         assert transaction.pending is None
         transaction.pending = following
-        return [Append((TransactionRecord(written.transactional_id, following),), written)]
+        return [
+            AppendTransactions((TransactionRecord(written.transactional_id, following),), written)
+        ]
 
-    def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
+    def on_committed(self, append: AppendTransactions, *, now_ms: int) -> list[Effect]:
         """The records are in the log for good. Called in log order."""
         effects: list[Effect] = []
         for transactional_id, metadata in append.records:
@@ -398,10 +426,12 @@ class TransactionCoordinator:
                 effects.append(self._send_markers(transactional_id, metadata))
         written = append.written
         if written is not None and written.request_id is not None:
-            effects.insert(0, Reply(written.request_id, written.answer))
+            effects.insert(0, AnswerRequest(written.request_id, written.answer))
         return effects
 
-    def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
+    def on_failed(
+        self, append: AppendTransactions, error: ErrorCode, *, now_ms: int
+    ) -> list[Effect]:
         """Nothing of it was appended, because of `error`: the transition did not come about."""
         effects = self._refuse(append, error)
         for transactional_id, metadata in append.records:
@@ -410,11 +440,13 @@ class TransactionCoordinator:
             if transaction.metadata.producer_epoch == NO_EPOCH:
                 del self._transactions[transactional_id]  # it was never written
             elif metadata is not None and transaction.metadata.state.is_prepared:
-                key = TimerKey(TimerKind.COMPLETE, transactional_id)
-                effects.append(StartTimer(key, COMPLETE_RETRY_MS))
+                key = TransactionTimer(TransactionTimerKind.COMPLETE, transactional_id)
+                effects.append(StartTransactionTimer(key, COMPLETE_RETRY_MS))
         return effects
 
-    def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
+    def on_late(
+        self, append: AppendTransactions, *, now_ms: int
+    ) -> tuple[list[Effect], AppendTransactions]:
         """It is not committed for long: whoever waits is told to try again.
 
         Returns the Append to go on with, which nobody waits for. The record may yet be committed,
@@ -426,13 +458,15 @@ class TransactionCoordinator:
             written=None if written is None else written._replace(request_id=None)
         )
 
-    def _refuse(self, append: Append, error: ErrorCode) -> list[Effect]:
+    def _refuse(self, append: AppendTransactions, error: ErrorCode) -> list[Effect]:
         written = append.written
         if written is None or written.request_id is None:
             return []
         told = _WRITE_ERRORS.get(error, error)
-        answer = Producer(told) if isinstance(written.answer, Producer) else told
-        return [Reply(written.request_id, answer)]
+        answer = (
+            InitializedProducer(told) if isinstance(written.answer, InitializedProducer) else told
+        )
+        return [AnswerRequest(written.request_id, answer)]
 
     def close(self) -> None:
         """The coordinator has ended."""
@@ -456,13 +490,13 @@ def _prepared(*, is_commit: bool) -> TransactionState:
     return TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
 
 
-def _ended(prepared: TransactionMetadata) -> Producer:
+def _ended(prepared: TransactionMetadata) -> InitializedProducer:
     """What the client goes on with: from version 2 on, the next epoch or producer id."""
     if not prepared.bumps_epoch:
-        return Producer(ErrorCode.NONE)
+        return InitializedProducer(ErrorCode.NONE)
     if prepared.next_producer_id != NO_PRODUCER_ID:
-        return Producer(ErrorCode.NONE, prepared.next_producer_id, 0)
-    return Producer(ErrorCode.NONE, prepared.producer_id, prepared.producer_epoch)
+        return InitializedProducer(ErrorCode.NONE, prepared.next_producer_id, 0)
+    return InitializedProducer(ErrorCode.NONE, prepared.producer_id, prepared.producer_epoch)
 
 
 def _decide_end(

@@ -4,7 +4,7 @@ import pytest
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.transactions.transaction_world import TIMEOUT_MS, World
-from bradbury.transactions.effects import Producer
+from bradbury.transactions.transaction_effects import InitializedProducer
 from bradbury.transactions.transaction_metadata import MAX_EPOCH, TransactionMetadata
 from bradbury.transactions.transaction_records import TransactionRecord
 from bradbury.transactions.transaction_state import TransactionState
@@ -49,7 +49,7 @@ def test_with_version_2_each_end_raises_the_epoch_and_the_markers_have_it() -> N
     world.commit()
     ended = world.end((number, epoch), is_commit=True)
     world.commit()
-    assert world.answers[ended] == Producer(ErrorCode.NONE, number, epoch + 1)
+    assert world.answers[ended] == InitializedProducer(ErrorCode.NONE, number, epoch + 1)
     assert world.write_markers().producer_epoch == epoch + 1
     world.commit()
     late = world.add((number, epoch), PAID)
@@ -161,12 +161,12 @@ def test_the_table_of_ends_without_a_transaction_in_version_2() -> None:
     assert world.error_of(before) is ErrorCode.PRODUCER_FENCED
     aborted = world.end((number, epoch), is_commit=False)
     world.settle()
-    assert world.answers[aborted] == Producer(ErrorCode.NONE, number, epoch + 1)
+    assert world.answers[aborted] == InitializedProducer(ErrorCode.NONE, number, epoch + 1)
     again = world.end((number, epoch), is_commit=False)
     assert world.answers[again] == world.answers[aborted]
     following = world.end((number, epoch + 1), is_commit=False)
     world.settle()
-    assert world.answers[following] == Producer(ErrorCode.NONE, number, epoch + 2)
+    assert world.answers[following] == InitializedProducer(ErrorCode.NONE, number, epoch + 2)
 
 
 def test_up_to_version_1_nothing_ends_without_a_transaction() -> None:
@@ -206,12 +206,12 @@ def test_at_the_last_epoch_an_end_brings_the_next_id_and_a_repeated_one_too() ->
     world = with_epoch(MAX_EPOCH - 1, TransactionState.ONGOING)
     ended = world.end((7, MAX_EPOCH - 1), is_commit=True)
     world.commit()
-    assert world.answers[ended] == Producer(ErrorCode.NONE, 8, 0)
+    assert world.answers[ended] == InitializedProducer(ErrorCode.NONE, 8, 0)
     markers = world.write_markers()
     assert (markers.producer_id, markers.producer_epoch) == (7, MAX_EPOCH)
     world.commit()
     again = world.end((7, MAX_EPOCH - 1), is_commit=True)
-    assert world.answers[again] == Producer(ErrorCode.NONE, 8, 0)
+    assert world.answers[again] == InitializedProducer(ErrorCode.NONE, 8, 0)
 
 
 def test_at_the_last_epoch_a_producer_can_still_be_fenced() -> None:
@@ -236,7 +236,7 @@ def test_a_producer_that_recovers_goes_on_unless_another_has_begun() -> None:
     number, epoch = world.begin_producer()
     recovered = world.init(expected=(number, epoch))
     world.settle()
-    assert world.answers[recovered] == Producer(ErrorCode.NONE, number, epoch + 1)
+    assert world.answers[recovered] == InitializedProducer(ErrorCode.NONE, number, epoch + 1)
     repeated = world.init(expected=(number, epoch))
     world.settle()
     assert world.answers[repeated] == world.answers[recovered]
@@ -249,10 +249,10 @@ def test_a_producer_that_did_not_hear_its_next_id_is_told_again() -> None:
     world = with_epoch(MAX_EPOCH - 1)
     rotated = world.init(expected=(7, MAX_EPOCH - 1))
     world.settle()
-    assert world.answers[rotated] == Producer(ErrorCode.NONE, 8, 0)
+    assert world.answers[rotated] == InitializedProducer(ErrorCode.NONE, 8, 0)
     repeated = world.init(expected=(7, MAX_EPOCH - 1))
     world.settle()
-    assert world.answers[repeated] == Producer(ErrorCode.NONE, 8, 0)
+    assert world.answers[repeated] == InitializedProducer(ErrorCode.NONE, 8, 0)
     older = world.init(expected=(7, MAX_EPOCH - 2))
     assert world.error_of(older) is ErrorCode.PRODUCER_FENCED
 

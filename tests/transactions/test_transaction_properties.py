@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.transactions.transaction_world import World
-from bradbury.transactions.effects import Producer
 from bradbury.transactions.transaction_coordinator import COMPLETE_RETRY_MS
+from bradbury.transactions.transaction_effects import InitializedProducer
 from bradbury.transactions.transaction_metadata import NO_EPOCH, NO_PRODUCER_ID
 from bradbury.transactions.transaction_state import TransactionState
 
@@ -40,7 +40,7 @@ class Transactions(RuleBasedStateMachine):
                 continue
             self.heard.add(request)
             kind, name, what = self.asked[request]
-            if not isinstance(answer, Producer) or answer.error is not ErrorCode.NONE:
+            if not isinstance(answer, InitializedProducer) or answer.error is not ErrorCode.NONE:
                 continue
             if answer.producer_epoch != NO_EPOCH:
                 self.producers[name].append((answer.producer_id, answer.producer_epoch))

@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.transactions.effects import (
-    Append,
-    Effect,
-    Producer,
-    Reply,
-    SendMarkers,
-    StartTimer,
-    TimerKey,
-)
 from bradbury.transactions.transaction_config import TransactionConfig
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
+from bradbury.transactions.transaction_effects import (
+    AnswerRequest,
+    AppendTransactions,
+    Effect,
+    InitializedProducer,
+    SendMarkers,
+    StartTransactionTimer,
+    TransactionTimer,
+)
 from bradbury.transactions.transaction_metadata import TransactionMetadata
 from bradbury.transactions.transaction_records import (
     TransactionRecord,
@@ -34,10 +34,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.log: list[TransactionRecord] = []
-        self.appends: list[Append] = []
+        self.appends: list[AppendTransactions] = []
         self.markers: list[SendMarkers] = []
-        self.answers: dict[int, Producer | ErrorCode] = {}
-        self.timers: dict[TimerKey, int] = {}
+        self.answers: dict[int, InitializedProducer | ErrorCode] = {}
+        self.timers: dict[TransactionTimer, int] = {}
         self.requests = 0
         self.begin()
 
@@ -61,14 +61,14 @@ class World:
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Reply(request_id, answer):
+                case AnswerRequest(request_id, answer):
                     assert request_id not in self.answers, "answered twice"
                     self.answers[request_id] = answer
-                case Append():
+                case AppendTransactions():
                     self.appends.append(effect)
                 case SendMarkers():
                     self.markers.append(effect)
-                case StartTimer(key, after_ms):
+                case StartTransactionTimer(key, after_ms):
                     self.timers[key] = self.now_ms + after_ms
 
     # --- what becomes of effects -----------------------------------------------------------------
@@ -168,14 +168,14 @@ class World:
             request = self.init(transactional_id)
             self.settle()
             answer = self.answers[request]
-            assert isinstance(answer, Producer)
+            assert isinstance(answer, InitializedProducer)
             if answer.error is ErrorCode.NONE:
                 return answer.producer_id, answer.producer_epoch
             assert answer.error is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def error_of(self, request: int) -> ErrorCode:
         answer = self.answers[request]
-        return answer.error if isinstance(answer, Producer) else answer
+        return answer.error if isinstance(answer, InitializedProducer) else answer
 
     def metadata(self, transactional_id: str = "id") -> TransactionMetadata:
         found = self.coordinator.metadata_of(transactional_id)

@@ -13,7 +13,7 @@ from .transaction_metadata import NO_EPOCH, NO_PRODUCER_ID, Partitions
 from .transaction_records import TransactionRecord
 
 
-class TimerKind(IntEnum):
+class TransactionTimerKind(IntEnum):
     ABORT_TIMED_OUT = auto()
     """It is time to look for transactions that are open for too long."""
     EXPIRE = auto()
@@ -22,12 +22,12 @@ class TimerKind(IntEnum):
     """The end of a transaction could not be written; it is to be tried again."""
 
 
-class TimerKey(NamedTuple):
-    kind: TimerKind
+class TransactionTimer(NamedTuple):
+    kind: TransactionTimerKind
     transactional_id: str = ""
 
 
-class Producer(NamedTuple):
+class InitializedProducer(NamedTuple):
     """The answer to InitProducerId and EndTxn: an error, or the producer to go on as."""
 
     error: ErrorCode
@@ -35,39 +35,39 @@ class Producer(NamedTuple):
     producer_epoch: int = NO_EPOCH
 
 
-class Reply(NamedTuple):
+class AnswerRequest(NamedTuple):
     """Answer the request that came with this id. Each request is answered exactly once.
 
     `answer`: a Producer for InitProducerId and EndTxn, an ErrorCode for AddPartitionsToTxn.
     """
 
     request_id: int
-    answer: Producer | ErrorCode
+    answer: InitializedProducer | ErrorCode
 
 
-class StartTimer(NamedTuple):
+class StartTransactionTimer(NamedTuple):
     """Call on_timer(key) in `after_ms`; replaces the timer of that key."""
 
-    key: TimerKey
+    key: TransactionTimer
     after_ms: int
 
 
-class Written(NamedTuple):
+class TransactionWritten(NamedTuple):
     """What waits for a record of this transactional id; `request_id` None: nobody does any more."""
 
     transactional_id: str
     request_id: int | None
-    answer: Producer | ErrorCode
+    answer: InitializedProducer | ErrorCode
 
 
-class Append(NamedTuple):
+class AppendTransactions(NamedTuple):
     """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
 
     In between on_late(self), at most once, gives the Append to go on with.
     """
 
     records: tuple[TransactionRecord, ...]
-    written: Written | None = None
+    written: TransactionWritten | None = None
 
 
 class SendMarkers(NamedTuple):
@@ -83,4 +83,4 @@ class SendMarkers(NamedTuple):
     partitions: Partitions
 
 
-Effect = Reply | StartTimer | Append | SendMarkers
+Effect = AnswerRequest | StartTransactionTimer | AppendTransactions | SendMarkers
