@@ -38,7 +38,7 @@ STILL_TOO_MANY = {
     "PartitionHost": 27,
     "Replica": 22,
     "ReplicaManager": 19,
-    "Work": 26,
+    "MemberWork": 26,
 }
 """Classes to be cut by meaning: these numbers only fall."""
 # Dev tools that live beside what they make; nothing imports them.
