@@ -403,7 +403,7 @@ class Node:
             self.server_config = self.server_config.with_dynamic(for_all, for_this)
         except InvalidConfig as error:
             # Checked before they were stored, so an older version of us has stored them.
-            logger.warning("node %d keeps its former settings: %s", self.node_id, error)
+            logger.warning("node %d keeps its previous settings: %s", self.node_id, error)
         if self.host is not None:
             self.host.configure(self.server_config)
 

@@ -177,7 +177,7 @@ class LocalCluster:
                 await controller.start()
                 return
             except Superseded as error:
-                logger.warning("the controller begins again: %s", error)
+                logger.warning("the controller starts again: %s", error)
 
     def _on_superseded(self) -> None:
         """E.g. the voters did not answer in time: in one process no other controller takes over."""

@@ -64,6 +64,6 @@ class LineLimit:
         return True
 
     def _report(self) -> None:
-        self._logger.warning("%d lines about peers were left out", self.left_out)
+        self._logger.warning("%d lines about peers were suppressed", self.left_out)
         self.left_out = 0
         self._left -= 1

@@ -63,7 +63,7 @@ class StepDriver:
             try:
                 done(effect, result)
             except Exception:
-                logger.exception("what has come of %s was not taken", type(effect).__name__)
+                logger.exception("the result of %s was not accepted", type(effect).__name__)
             self.carry_out()
 
         def begin(effect: E) -> None:
@@ -88,7 +88,7 @@ class StepDriver:
                 try:
                     self._carriers[type(effect)](effect)
                 except Exception:
-                    logger.exception("%s was not carried out", type(effect).__name__)
+                    logger.exception("%s failed", type(effect).__name__)
         finally:
             self._is_carrying_out = False
         for step in self._watched:

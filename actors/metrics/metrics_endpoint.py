@@ -48,7 +48,7 @@ class MetricsEndpoint:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE and port:
                     continue
-                logger.warning("no metrics on %s:%d: %s", host, tried, error)
+                logger.warning("no metrics endpoint on %s:%d: %s", host, tried, error)
                 return
             self.port = self._server.sockets[0].getsockname()[1]
             return

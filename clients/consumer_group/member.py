@@ -306,7 +306,7 @@ class MemberProcess:
         try:
             _undisturbed(lambda: consumer.commit(ends))
         except (KafkaError, ConnectionFailed) as error:
-            logger.info("not committed, so not processed now: %s", error)
+            logger.info("not processed, as the commit failed: %s", error)
             self._work.reread(batches)
             assigned = set(consumer.assignment())
             for key, first in firsts.items():
@@ -388,7 +388,7 @@ class MemberProcess:
         self._calm()
         if not self._work.settle(keys, self._config.revoke_timeout_ms / 1000):
             logger.warning(
-                "member %s gives up %s while a batch of it is being processed",
+                "member %s: %s revoked while a batch of it is being processed",
                 self._config.instance_id,
                 ", ".join(map(str, keys)),
             )

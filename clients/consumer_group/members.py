@@ -133,7 +133,7 @@ class Members:
             try:
                 event()
             except Exception:
-                logger.exception("a member is not watched any more; this is a bug in Bradbury")
+                logger.exception("watching a member failed; this is a bug in Bradbury")
 
     def _wait_s(self) -> float | None:
         deadlines = [one.deadline for one in self.all() if one.deadline is not None]
@@ -175,7 +175,7 @@ class Members:
                 member.actor.resize.remote(self._configure(member.number).workers)
                 self._watch(member)
             elif isinstance(error, ActorDiedError):
-                logger.warning("member %s is made again: %s", member.instance_id, error)
+                logger.warning("member %s is created again: %s", member.instance_id, error)
                 self._start(member.number, member.restarts)
             else:
                 self._on_ended(member, error)
@@ -192,7 +192,7 @@ class Members:
         try:
             self._remove(instance_id)
         except (KafkaError, ConnectionFailed) as error:
-            logger.info("member %s was not sent away: %s", instance_id, error)
+            logger.info("member %s was not removed from the group: %s", instance_id, error)
 
 
 def _succeeded(ref: Any) -> bool:

@@ -162,7 +162,7 @@ class ConsumerCoordinator:
         try:
             self._client.run(self._leave(notify, reason), timeout_ms)
         except (KafkaError, ConnectionFailed) as error:
-            logger.info("group %r: not left properly: %s", self.config.group_id, error)
+            logger.info("group %r: LeaveGroup failed: %s", self.config.group_id, error)
         self.subscription = Subscription()
         self.rejoin_needed = False
         self._join = None

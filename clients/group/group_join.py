@@ -235,7 +235,10 @@ class GroupJoin:
             return decode_subscription(metadata, member_id, instance_id)
         except MalformedRequest as error:
             logger.warning(
-                "group %r: member %r gets nothing: %s", self._config.group_id, member_id, error
+                "group %r: member %r is assigned no partitions: %s",
+                self._config.group_id,
+                member_id,
+                error,
             )
             return Member(member_id, (), instance_id=instance_id)
 

@@ -400,7 +400,7 @@ class ConsumerMember:
             try:
                 commit = self._client.io.spawn(self.commit(self._worth_committing(), timeout_ms))
             except (KafkaError, ConnectionFailed) as error:
-                logger.warning("positions are not committed: %s; they are read again", error)
+                logger.warning("offsets are not committed: %s; they are read again", error)
                 return True
             self._last_commit = commit
             commit.add_done_callback(lambda _: self._fetcher.notify())
@@ -409,7 +409,7 @@ class ConsumerMember:
         self._last_commit = None
         failure = commit.exception()
         if failure is not None:
-            logger.warning("positions are not committed: %s; they are read again", failure)
+            logger.warning("offsets are not committed: %s; they are read again", failure)
         return True
 
     def _maybe_auto_commit(self) -> None:
@@ -439,7 +439,7 @@ class ConsumerMember:
         error = future.exception()
         if error is None:
             return
-        logger.warning("positions are not committed: %s; the next commit covers them", error)
+        logger.warning("offsets are not committed: %s; the next commit covers them", error)
         if is_retriable(error):
             self._auto_commit_at = time.monotonic() + self._client.config.retry_backoff_ms / 1000
 
@@ -454,7 +454,7 @@ class ConsumerMember:
                 with self._fetcher.condition:
                     self._fetcher.condition.wait(0.02)
         except (KafkaError, ConnectionFailed) as error:
-            logger.warning("positions are not committed: %s; they are read again", error)
+            logger.warning("offsets are not committed: %s; they are read again", error)
 
     def _commit_leaving(self, timeout_ms: int, deadline: float) -> bool:
         """Whether it is done. While the others are waited for the old generation still counts.

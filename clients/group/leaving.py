@@ -39,4 +39,4 @@ def leave_group(
         # Not in the group's lane, where a join of this member may be parked.
         yield from wait(client.send(address, request, LeaveGroupResponse))
     except ConnectionFailed as error:
-        logger.info("group %r: not left properly: %s", config.group_id, error)
+        logger.info("group %r: LeaveGroup failed: %s", config.group_id, error)

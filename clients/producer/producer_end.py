@@ -66,7 +66,7 @@ def _on_exit() -> None:
         if not has_ended and accumulator is not None:
             logger.warning(
                 "the program ends with %d records not acknowledged, which may be lost; "
-                "close the producer, which waits for as long as it takes",
+                "close the producer, which waits until they are",
                 accumulator.open_record_count(),
             )
 

@@ -114,7 +114,7 @@ class _Interceptors(Generic[I]):
             try:
                 value = check(getattr(one, hook)(*before, value))
             except Exception:
-                logger.exception("%s.%s failed and is passed over", type(one).__qualname__, hook)
+                logger.exception("%s.%s failed and is skipped", type(one).__qualname__, hook)
         return value
 
     def _call(self, hook: str, *arguments: object) -> None:
@@ -122,7 +122,7 @@ class _Interceptors(Generic[I]):
             try:
                 getattr(one, hook)(*arguments)
             except Exception:
-                logger.exception("%s.%s failed and is passed over", type(one).__qualname__, hook)
+                logger.exception("%s.%s failed and is skipped", type(one).__qualname__, hook)
 
 
 class ProducerInterceptors(_Interceptors[ProducerInterceptor]):

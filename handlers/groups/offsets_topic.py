@@ -49,4 +49,4 @@ async def create(context: RequestContext) -> None:
     if made.outcome.code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} cannot be made: {made.outcome.message}")
     if made.outcome.code == ErrorCode.NONE:
-        logger.info("%s made with %d replicas", OFFSETS_TOPIC, topic.replication_factor)
+        logger.info("created %s with %d replicas", OFFSETS_TOPIC, topic.replication_factor)

@@ -174,4 +174,4 @@ def test_a_flood_of_lines_is_cut_and_counted(caplog: pytest.LogCaptureFixture) -
         limit.settle()
         limit.warning("one more")
     texts = [record.getMessage() for record in caplog.records]
-    assert texts[BURST:] == [f"{1000 - BURST} lines about peers were left out", "one more"]
+    assert texts[BURST:] == [f"{1000 - BURST} lines about peers were suppressed", "one more"]

@@ -124,7 +124,7 @@ def test_an_exception_of_one_is_logged_and_goes_no_further(
     assert notes.closed == 1
     said = [record.getMessage() for record in caplog.records]
     for hook in ("on_send", "on_send_batch", "on_acknowledgement", "close"):
-        assert f"Broken.{hook} failed and is passed over" in said
+        assert f"Broken.{hook} failed and is skipped" in said
 
 
 @pytest.mark.usefixtures("unknown_soon")
@@ -249,5 +249,5 @@ def test_a_broken_one_costs_the_consumer_nothing(
         consumer.commit()
         assert consumer.committed() == {(topic, 0): 5}
     said = [record.getMessage() for record in caplog.records]
-    assert "BrokenWatch.on_consume failed and is passed over" in said
-    assert "BrokenWatch.on_commit failed and is passed over" in said
+    assert "BrokenWatch.on_consume failed and is skipped" in said
+    assert "BrokenWatch.on_commit failed and is skipped" in said
