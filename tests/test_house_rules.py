@@ -34,7 +34,6 @@ GIVEN_FROM_OUTSIDE = {"Admin", "AsyncConsumer", "Consumer", "ConsumerProcess"}
 SETTINGS_AS_ARGUMENTS = {"Consumer", "ConsumerGroup", "Producer"}
 """Made by applications, which name the settings that they change."""
 STILL_TOO_MANY = {
-    "GroupCoordinator": 22,
     "PartitionHost": 27,
     "Replica": 22,
     "ReplicaManager": 19,

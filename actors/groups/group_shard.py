@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ...groups.coordinator.coordinator import GroupCoordinator
+from ...groups.coordinator.coordinator import GroupCoordinator, describe_group, list_groups
 from ...groups.coordinator.coordinator_context import CoordinatorContext
 from ...groups.coordinator.coordinator_effects import (
     AppendBatch,
@@ -125,10 +125,10 @@ class GroupShard:
         return future
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        return self._context.coordinator.describe(group_id)
+        return describe_group(self._context.coordinator.groups, group_id)
 
     def list_groups(self) -> list[ListedGroup]:
-        return self._context.coordinator.list_groups()
+        return list_groups(self._context.coordinator.groups)
 
     @property
     def coordinator(self) -> GroupCoordinator:

@@ -16,7 +16,7 @@ Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...protocol.error_code import ErrorCode
@@ -31,7 +31,6 @@ from ...protocol.messages.leave_group import (
 from ...protocol.messages.list_groups import ListedGroup
 from ...protocol.messages.offset_commit import OffsetCommitRequest
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..classic.classic_group import ClassicGroup
 from ..classic.consumer_subscription import CONSUMER
@@ -87,25 +86,15 @@ class GroupCoordinator:
     ) -> None:
         """`memory` and `counters`: the node's, shared with its other coordinators."""
         self._config = config
-        self._memory = MemberMemory(config.bradbury_group_members_max_bytes, memory)
+        self.memory = MemberMemory(config.bradbury_group_members_max_bytes, memory)
+        """What its members hold."""
         self._counters = GroupCounters() if counters is None else counters
-        self._state = CoordinatorState(config, self._memory, self._counters)
-        self._retention = Retention(config, now_ms=0)
-
-    @property
-    def groups(self) -> dict[str, ClassicGroup]:
+        self._state = CoordinatorState(config, self.memory, self._counters)
+        self.groups = self._state.groups
         """By group id. Not to be changed."""
-        return self._state.groups
-
-    @property
-    def memory_used(self) -> int:
-        """Bytes that its members hold, about."""
-        return self._memory.used
-
-    @property
-    def offset_count(self) -> int:
-        """Partitions with a committed offset, of all groups."""
-        return self._state.offsets.count
+        self.offsets = self._state.offsets
+        """What was committed. To be read."""
+        self._retention = Retention(config, now_ms=0)
 
     # --- membership ------------------------------------------------------------------------------
 
@@ -216,17 +205,6 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
 
-    def fetch_offsets(
-        self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False
-    ) -> OffsetFetchResponseGroup:
-        """See CommittedOffsets.fetch."""
-        return self._state.offsets.fetch(asked, require_stable=require_stable)
-
-    def is_committing(self, group_id: str) -> bool:
-        """Offsets of the group are on their way to the log."""
-        offsets = self._state.offsets.of(group_id)
-        return offsets is not None and offsets.is_committing
-
     def on_offset_delete(
         self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
     ) -> list[Effect]:
@@ -259,13 +237,6 @@ class GroupCoordinator:
         return _in_batches(records, _nobody_waits())
 
     # --- operators -------------------------------------------------------------------------------
-
-    def describe(self, group_id: str) -> DescribedGroup | None:
-        group = self.groups.get(group_id)
-        return None if group is None else described(group.metadata)
-
-    def list_groups(self) -> list[ListedGroup]:
-        return [listed(group.metadata) for group in self.groups.values()]
 
     def on_delete(self, request_id: int, group_ids: Iterable[str], *, now_ms: int) -> list[Effect]:
         """Empty groups go, with their offsets. Gone at once for joins, answered once committed."""
@@ -377,7 +348,7 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """The coordinator has ended, and what its members held is free."""
-        self._memory.give_back()
+        self.memory.give_back()
 
     def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
         """The records are in the log for good. Called in log order."""
@@ -463,6 +434,17 @@ class GroupCoordinator:
     def _count_deleted(self, append: Append) -> None:
         count = sum(isinstance(record, OffsetRecord) for record in append.records)
         self._counters.offsets_deleted += count
+
+
+def describe_group(groups: Mapping[str, ClassicGroup], group_id: str) -> DescribedGroup | None:
+    """As DescribeGroups answers; None if there is none of this id."""
+    group = groups.get(group_id)
+    return None if group is None else described(group.metadata)
+
+
+def list_groups(groups: Mapping[str, ClassicGroup]) -> list[ListedGroup]:
+    """As ListGroups answers."""
+    return [listed(group.metadata) for group in groups.values()]
 
 
 def _in_batches(

@@ -163,7 +163,7 @@ class CoordinatorContext:
             now_ms - self._load_began_ms,
             self.leader_epoch,
             len(self.coordinator.groups),
-            self.coordinator.offset_count,
+            self.coordinator.offsets.count,
         )
         self._perform(self.coordinator.on_loaded(now_ms=wall_ms), now_ms, wall_ms)
         deleted, self._deleted_topics = self._deleted_topics, set()
@@ -191,7 +191,7 @@ class CoordinatorContext:
 
     def fetch_offsets(self, fetch: OffsetFetch) -> None:
         """Answered with what is committed, once the commits of its group before it are."""
-        if self.coordinator.is_committing(fetch.asked.group_id):
+        if self.coordinator.offsets.is_committing(fetch.asked.group_id):
             self._pending[-1].fetches.append(fetch)
         else:
             self._answer_fetch(fetch)
@@ -272,7 +272,7 @@ class CoordinatorContext:
 
     def _answer_fetch(self, fetch: OffsetFetch) -> None:
         """Also while later commits of its group are under way: it came before them."""
-        found = self.coordinator.fetch_offsets(fetch.asked, require_stable=fetch.require_stable)
+        found = self.coordinator.offsets.fetch(fetch.asked, require_stable=fetch.require_stable)
         self.effects.append(Reply(fetch.ticket, found))
 
     def _on_doubt(self, error: Exception, now_ms: int, wall_ms: int) -> None:

@@ -95,7 +95,7 @@ class CoordinatorRuntime:
         return GroupNumbers(
             states=states,
             members=members,
-            offsets=sum(context.coordinator.offset_count for context in active),
+            offsets=sum(context.coordinator.offsets.count for context in active),
             partitions=len(active),
             partitions_loading=len(self._contexts) - len(active),
             memory_bytes=self.memory.used,

@@ -111,8 +111,13 @@ class CommittedOffsets:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
+    def is_committing(self, group_id: str) -> bool:
+        """Offsets of the group are on their way to the log."""
+        offsets = self.of(group_id)
+        return offsets is not None and offsets.is_committing
+
     def fetch(
-        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
         """Committed offsets of the topics asked for, or of all (topics None).
 

@@ -324,7 +324,7 @@ class Groups(RuleBasedStateMachine):
         for group in self.driver.coordinator.groups.values():
             held += len(group.metadata.members.pending) * MemberMemory.PENDING_BYTES
             held += sum(member.size for member in group.metadata.members)
-        assert self.driver.coordinator.memory_used == held
+        assert self.driver.coordinator.memory.used == held
 
     @invariant()
     def generations_only_grow(self) -> None:
@@ -364,7 +364,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def acknowledged_offsets_are_there(self) -> None:
         found = self.driver.all_offsets()
-        assert self.driver.coordinator.offset_count == len(found)
+        assert self.driver.coordinator.offsets.count == len(found)
         if not self.driver.uncommitted:
             assert found == self.offsets
 

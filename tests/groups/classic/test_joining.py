@@ -2,6 +2,7 @@
 
 import pytest
 
+from bradbury.groups.coordinator.coordinator import list_groups
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.groups.group_driver import G, GroupDriver
 
@@ -316,5 +317,5 @@ def test_a_group_that_nobody_entered_leaves_nothing_behind() -> None:
         driver.join()
     driver.advance(10_000)
     assert driver.state == "none"
-    assert driver.coordinator.list_groups() == []
+    assert list_groups(driver.coordinator.groups) == []
     assert driver.log == []

@@ -17,9 +17,9 @@ def test_a_client_that_joins_ten_thousand_times_and_never_uses_its_ids() -> None
     answers = [driver.error(driver.join()) for _ in range(FLOOD)]
     assert answers.count(ErrorCode.MEMBER_ID_REQUIRED) == 100
     assert answers.count(ErrorCode.GROUP_MAX_SIZE_REACHED) == FLOOD - 100
-    assert driver.coordinator.memory_used <= 100 * MemberMemory.PENDING_BYTES
+    assert driver.coordinator.memory.used <= 100 * MemberMemory.PENDING_BYTES
     driver.advance(10_000)
-    assert (driver.state, driver.coordinator.memory_used) == ("none", 0)
+    assert (driver.state, driver.coordinator.memory.used) == ("none", 0)
     assert len(driver.timers) == 1
 
 
@@ -30,7 +30,7 @@ def test_a_client_that_joins_ten_thousand_times_and_never_syncs() -> None:
     driver.advance(60_000)
     assert {driver.error(request) for request in requests} == {ErrorCode.NONE}
     driver.advance(120_000)
-    assert (driver.state, driver.coordinator.memory_used) == ("Empty", 0)
+    assert (driver.state, driver.coordinator.memory.used) == ("Empty", 0)
     assert len(driver.timers) == 1
     (member,) = driver.enter(1)
     assert driver.heartbeat(member, driver.coordinator.groups["orders"].metadata.generation) == 0
@@ -44,13 +44,13 @@ def test_ten_thousand_groups_of_one_member_with_much_metadata() -> None:
     answers: list[int] = []
     for number in range(FLOOD):
         answers.append(driver.join(version=3, protocols=big, group=f"group-{number}"))
-        assert driver.coordinator.memory_used <= limit
+        assert driver.coordinator.memory.used <= limit
     refused = [request for request in answers if not driver.is_parked(request)]
     assert len(answers) - len(refused) == 19
     assert {driver.error(request) for request in refused} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert len(driver.coordinator.groups) == 19
     driver.advance(600_000)
-    assert driver.coordinator.memory_used == 0
+    assert driver.coordinator.memory.used == 0
     assert driver.is_parked(driver.join(version=3, protocols=big))
 
 

@@ -235,8 +235,8 @@ class GroupOracle:
         live = shard.coordinator
         for group_id in live.groups.keys() | replayed.groups.keys():
             asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
-            now = live.fetch_offsets(asked)
-            then = replayed.fetch_offsets(asked)
+            now = live.offsets.fetch(asked)
+            then = replayed.offsets.fetch(asked)
             if now != then:
                 self.violated("G3", shard, f"{group_id} has {now}, its log says {then}")
             group = live.groups.get(group_id)

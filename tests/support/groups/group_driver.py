@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bradbury.groups.classic.join import Join
-from bradbury.groups.coordinator.coordinator import GroupCoordinator
+from bradbury.groups.coordinator.coordinator import GroupCoordinator, describe_group
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_effects import (
@@ -363,11 +363,11 @@ class GroupDriver:
             group_id=group,
             topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])],
         )
-        answer = self.coordinator.fetch_offsets(asked, require_stable=require_stable)
+        answer = self.coordinator.offsets.fetch(asked, require_stable=require_stable)
         return answer.topics[0].partitions[0]
 
     def all_offsets(self, group: str = G) -> dict[TopicPartition, int]:
-        answer = self.coordinator.fetch_offsets(OffsetFetchRequestGroup(group, topics=None))
+        answer = self.coordinator.offsets.fetch(OffsetFetchRequestGroup(group, topics=None))
         return {
             (topic.name, partition.partition_index): partition.committed_offset
             for topic in answer.topics
@@ -375,13 +375,13 @@ class GroupDriver:
         }
 
     def describe(self, group: str = G) -> DescribedGroup:
-        found = self.coordinator.describe(group)
+        found = describe_group(self.coordinator.groups, group)
         assert found is not None
         return found
 
     @property
     def state(self) -> str:
-        found = self.coordinator.describe(G)
+        found = describe_group(self.coordinator.groups, G)
         return "none" if found is None else found.group_state
 
     # --- whole scenes ----------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def error_of(answer: Any) -> ErrorCode:
 
 def offset_of(shard: Any) -> int | None:
     """What is shown now, to whoever does not wait."""
-    answer = shard.coordinator.fetch_offsets(OffsetFetchRequestGroup("g", topics=None))
+    answer = shard.coordinator.offsets.fetch(OffsetFetchRequestGroup("g", topics=None))
     return answer.topics[0].partitions[0].committed_offset if answer.topics else None
 
 
