@@ -49,8 +49,7 @@ EMBEDDED_ENVIRONMENT = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
 }
 NO_RAY_HERE = (
-    "no Ray cluster runs on this machine; start one with `ray start --head`, or leave the address "
-    "away"
+    "no Ray cluster runs on this machine; start one with `ray start --head`, or omit the address"
 )
 NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
 
@@ -228,7 +227,7 @@ def _check_reachable(address: str) -> None:
     except (OSError, OverflowError, ValueError) as error:
         raise RayUnreachable(
             f"no Ray cluster answers at {address!r} ({error}); "
-            "start one with `ray start --head`, or leave the address away"
+            "start one with `ray start --head`, or omit the address"
         ) from None
 
 
@@ -322,7 +321,7 @@ def _init_ray(address: str, namespace: str) -> None:
     except ConnectionError as error:
         raise RayUnreachable(
             f"no Ray cluster answers at {address!r} ({str(error).splitlines()[0]}); "
-            "start one with `ray start --head`, or leave the address away"
+            "start one with `ray start --head`, or omit the address"
         ) from None
     except RuntimeError as error:
         if "ersion mismatch" in str(error):

@@ -304,7 +304,7 @@ def start(
     if existing is not None and existing != settings:
         raise UpError(
             f"a cluster is already up in namespace {namespace!r} with {existing}; "
-            "run `bradbury down` first, or leave the settings away"
+            "run `bradbury down` first, or omit the settings"
         )
     nodes = _ray_nodes()
     is_port_ours = port is None and existing is None

@@ -179,7 +179,9 @@ def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:
     try:
         (description,) = admin.describe_topics([topic])
     except UnknownTopicOrPartition:
-        raise CommandFailed(f"topic {topic!r} does not exist; `bradbury topics list`") from None
+        raise CommandFailed(
+            f"topic {topic!r} does not exist; `bradbury topics list` shows those that do"
+        ) from None
     count = len(description.partitions)
     if partition >= count:
         raise CommandFailed(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")

@@ -84,7 +84,7 @@ def reset_offsets(
     if sum(forms) + sum(value is not None for value in values) != 1:
         raise UsageError(f"use one of {FORMS}")
     if from_file is not None and all_topics:
-        raise UsageError("--from-file names its partitions; leave --all-topics away")
+        raise UsageError("--from-file names its partitions; omit --all-topics")
     if from_file is None and bool(topic) == all_topics:
         raise UsageError("use --topic TOPIC or --all-topics")
     if to_earliest or to_latest:

@@ -81,7 +81,7 @@ def consume(
     if offset is not None and from_beginning:
         raise UsageError("--from-beginning and --offset are two beginnings; use one of them")
     if group is not None and partition is not None:
-        raise UsageError("--group shares all partitions; leave --partition or --group away")
+        raise UsageError("--group shares all partitions; omit --partition or --group")
     servers = bootstrap_servers(bootstrap)
     count = require_partition(servers, topic, partition)
     reset: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"

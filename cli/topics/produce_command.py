@@ -130,7 +130,7 @@ def table_of(lines: list[bytes], separator: bytes | None, first_line: int = 0) -
     if (missing := pc.index(at, -1).as_py()) >= 0:
         raise CommandFailed(
             f"line {first_line + missing + 1} has no {separator.decode()!r} between key and value; "
-            "leave --key-separator away, or use another one"
+            "omit --key-separator, or use another one"
         )
     pairs = [line.split(separator, 1) for line in lines]
     return pa.table(

@@ -142,7 +142,9 @@ class Consumer:
             client_rack=client_rack,
         )
         if pattern is not None and (topics or group is None):
-            raise InvalidConfig("a pattern needs a group, and takes the place of topics")
+            raise InvalidConfig(
+                "a pattern needs a group, and replaces topics: give group= and no topics"
+            )
         self._isolation = config.isolation_level
         self._request_timeout_ms = request_timeout_ms
         self._client = client = ClusterClient(
@@ -235,7 +237,7 @@ class Consumer:
         """
         member = self._group("subscribe needs Consumer(group=...); assign works without")
         if (topics is None) == (pattern is None):
-            raise InvalidConfig("subscribe to topics or to a pattern")
+            raise InvalidConfig("subscribe needs either topics or a pattern")
         wanted = (
             Subscription.of(topics or ()) if pattern is None else Subscription.matching(pattern)
         )
@@ -275,7 +277,7 @@ class Consumer:
             ValueError: the consumer is subscribed.
         """
         if self._member is not None and self._member.is_subscribed:
-            raise ValueError("a subscribed consumer is given its partitions; it cannot assign any")
+            raise ValueError("a subscribed consumer cannot assign partitions: unsubscribe first")
         wanted = [TopicPartition(*partition) for partition in partitions]
         for topic, partition in wanted:
             view = self._waiter.run(self._client.topic(topic, partition=partition))

@@ -61,15 +61,29 @@ class ConsumerConfig:
         reset = parse_reset(auto_offset_reset)
         level = isolation_level(isolation_level_name)
         if max_poll_records is not None and max_poll_records < 1:
-            raise InvalidConfig("max_poll_records must be at least 1, or None for all there is")
+            raise InvalidConfig(
+                f"max_poll_records={max_poll_records}: use at least 1, or None for all there is"
+            )
         if heartbeat_interval_ms >= session_timeout_ms:
-            raise InvalidConfig("heartbeat_interval_ms must be less than session_timeout_ms")
-        if max_poll_interval_ms < 1 or heartbeat_interval_ms < 1 or auto_commit_interval_ms < 0:
-            raise InvalidConfig("intervals are milliseconds, and at least 1")
+            raise InvalidConfig(
+                f"heartbeat_interval_ms={heartbeat_interval_ms} must be less than "
+                f"session_timeout_ms={session_timeout_ms}; use a third of it"
+            )
+        for name, value, least in (
+            ("max_poll_interval_ms", max_poll_interval_ms, 1),
+            ("heartbeat_interval_ms", heartbeat_interval_ms, 1),
+            ("auto_commit_interval_ms", auto_commit_interval_ms, 0),
+        ):
+            if value < least:
+                raise InvalidConfig(f"{name}={value}: use milliseconds, at least {least}")
         if group is not None and not group.strip():
-            raise InvalidGroupId("a group has a name; group=None reads without one")
+            raise InvalidGroupId(
+                f"group={group!r} has no name; use a name, or group=None to read without a group"
+            )
         if group is None and group_instance_id is not None:
-            raise InvalidConfig("group_instance_id needs a group")
+            raise InvalidConfig(
+                f"group_instance_id={group_instance_id!r} needs a group; give group=, too"
+            )
         if group is None:
             return cls(reset=reset, isolation_level=level, group=None, auto_commit_interval_ms=None)
         return cls(

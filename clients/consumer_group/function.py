@@ -105,7 +105,9 @@ class Function:
             raise ValueError(f'batch_format={self.batch_format!r}: use "arrow" or "records"')
         given = self.constructor_arguments or self.constructor_keywords
         if given and not isinstance(self.fn, type):
-            raise TypeError("arguments for a constructor, but the function is not a class")
+            raise TypeError(
+                "fn_constructor_args and fn_constructor_kwargs need a class, not a function"
+            )
 
     def build(self) -> Callable[[pa.Table], Any]:
         """What is called with each table. Raises whatever the class's constructor raises."""

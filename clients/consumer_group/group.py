@@ -109,9 +109,13 @@ class ConsumerGroup:
             ("max_attempts", max_attempts),
         ):
             if value < 1:
-                raise InvalidConfig(f"{name}={value}: at least 1")
-        if revoke_timeout_ms >= consumer_options.get("max_poll_interval_ms", 300_000):
-            raise InvalidConfig("revoke_timeout_ms must be less than max_poll_interval_ms")
+                raise InvalidConfig(f"{name}={value}: use at least 1")
+        max_poll_interval_ms = consumer_options.get("max_poll_interval_ms", 300_000)
+        if revoke_timeout_ms >= max_poll_interval_ms:
+            raise InvalidConfig(
+                f"revoke_timeout_ms={revoke_timeout_ms} must be less than "
+                f"max_poll_interval_ms={max_poll_interval_ms}"
+            )
         _check_sizes(actors, workers)
         join_for_clients(consumer_options.get("bootstrap"), consumer_options.get("namespace"))
         self.group = group
@@ -208,7 +212,9 @@ class ConsumerGroup:
     def commit(self) -> Commits:
         """`ray.get(group.commit.remote())`: what was polled so far is done, and that is stored."""
         if self._polls is None:
-            raise RuntimeError("only what was polled is committed by hand")
+            raise RuntimeError(
+                "commit is for polled tables: call poll first; map and for_each commit"
+            )
         return Commits([member.actor for member in self._all()])
 
     # --- while it runs -----------------------------------------------------------------------
@@ -222,7 +228,10 @@ class ConsumerGroup:
         workers = self._workers if workers is None else workers
         _check_sizes(wanted, workers)
         if bool(workers) != bool(self._workers):
-            raise InvalidConfig("a group has workers, or members that process, from the start")
+            raise InvalidConfig(
+                f"workers={workers}: a group that began with {self._workers} workers keeps having "
+                "some, or none; make another group"
+            )
         self._actors, self._workers = wanted, workers
         if self._members is None:
             return
@@ -292,7 +301,9 @@ class ConsumerGroup:
         results: bool = True,
     ) -> Results:
         if self._members is not None or self._stopped:
-            raise RuntimeError("a group does one thing: make another for the next")
+            raise RuntimeError(
+                "a group runs one map, for_each or poll: make another ConsumerGroup for the next"
+            )
         ends, committed = self._look(stop_at_end=stop_at_end)
         self._function, self._deliver = function, deliver
         weak = weakref.ref(self)  # the thread that watches must not keep a group that was dropped
@@ -449,22 +460,26 @@ def _topics(topics: str | Iterable[str] | re.Pattern[str]) -> tuple[str, ...] | 
         return topics
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
-        raise InvalidConfig("a group needs topics")
+        raise InvalidConfig(
+            "a group needs topics: give a name, a list of names or a compiled pattern"
+        )
     return names
 
 
 def _check_sizes(actors: int, workers: int) -> None:
     if actors < 1:
-        raise InvalidConfig(f"actors={actors}: at least 1")
+        raise InvalidConfig(f"actors={actors}: use at least 1")
     if workers and workers < actors:
-        raise InvalidConfig(f"workers={workers}: every one of {actors} members needs one, or none")
+        raise InvalidConfig(
+            f"workers={workers}: use at least one for each of {actors} actors, or 0"
+        )
 
 
 def _check(options: Mapping[str, Any], guarantee: str, order: str | None) -> None:
     if guarantee not in {"at_least_once", "at_most_once"}:
-        raise InvalidConfig(f"guarantee={guarantee!r}: at_least_once, at_most_once")
+        raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
     if order not in {None, "key", "partition"}:
-        raise InvalidConfig(f"order={order!r}: key, partition, None")
+        raise InvalidConfig(f'order={order!r}: use "key", "partition" or None')
     known = set(inspect.signature(Consumer.__init__).parameters) - {"self", "topics"} - _OURS
     unknown = sorted(set(options) - known)
     if unknown:

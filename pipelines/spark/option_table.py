@@ -75,7 +75,7 @@ REFUSED_WRITING: Final = {
     "key.serializer": _SERIALIZED,
     "value.serializer": _SERIALIZED,
     "transactional.id": "there are no transactions in this version, and a write delivers at least"
-    " once; leave the option away",
+    " once; omit the option",
 }
 _SECURITY: Final = ("security.", "ssl.", "sasl.")
 

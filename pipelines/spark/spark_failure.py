@@ -1,7 +1,7 @@
 """What a session or a query fails with: one line with cause and remedy, where the cause is known.
 
 Of a call into Python that failed Spark shows what the worker wrote last: a traceback, thirty lines
-through Spark's code and ours with the cause at their end. It leaves the traceback away where the
+through Spark's code and ours with the cause at their end. It omits the traceback where the
 worker's environment says so, and it ends the worker afterwards; so said inside the worker, for a
 failure whose cause is known, it concerns that failure alone. All others keep their traceback.
 

@@ -391,7 +391,7 @@ def _ending(given: Mapping[str, str], *, streaming: bool) -> Position | None:
             if name.lower() in given:
                 what = "offset" if name == "endingOffsets" else "timestamp"
                 raise ValueError(
-                    f"ending {what} not valid in streaming queries: leave {name} away, or read a "
+                    f"ending {what} not valid in streaming queries: omit {name}, or read a "
                     "batch with spark.read"
                 )
         return None

@@ -181,7 +181,7 @@ class ConsumerConnector:
 
     def _check_new(self) -> None:
         if self._stopping.is_set():
-            raise ValueError("the connector is shut down")
+            raise ValueError("the connector is shut down; create another one")
         if self._created:
             raise ValueError("the streams of a connector are made once; create another connector")
 

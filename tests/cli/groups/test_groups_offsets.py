@@ -164,7 +164,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     assert "use --topic TOPIC or --all-topics" in ask("--to-latest").usage
     both = ask("--to-latest", "-t", topic, "--all-topics")
     assert "use --topic TOPIC or --all-topics" in both.usage
-    assert "leave --all-topics away" in ask("--from-file", "x.csv", "--all-topics").usage
+    assert "omit --all-topics" in ask("--from-file", "x.csv", "--all-topics").usage
     assert "is not a duration" in ask("-t", topic, "--by-duration", "an hour").usage
     assert "is not a time" in ask("-t", topic, "--to-datetime", "noon").usage
     assert "is not a time" in ask("-t", topic, "--to-datetime", "latest").usage

@@ -80,7 +80,7 @@ def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
         ("produce t absent.txt", "absent.txt: there is no such file"),
         ("consume t --offset 3", "--offset needs --partition"),
         ("consume t -p 0 --offset 3 --from-beginning", "--from-beginning and --offset"),
-        ("consume t -p 0 -g g", "leave --partition or --group away"),
+        ("consume t -p 0 -g g", "omit --partition or --group"),
         ("consume t --format %x", "%x"),
         ("offsets get t --time yesterday", "ISO 8601"),
         ("groups list --state Asleep", "use one of Empty"),
