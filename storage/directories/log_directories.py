@@ -7,12 +7,13 @@ What always holds:
     All directories belong to the same node of the same cluster.
 
 A move (AlterReplicaLogDirs) makes a copy `<topic>-<partition>.<id>-future` in the other directory.
-While both are there the one with the longer log is the true one: a copy only ever follows, so it
-can be ahead only when it had taken over already. Steps, each fsynced before the next, and what a
-crash between two of them leaves:
+While both are there the one with the newer leader epoch, or else the longer one, is the true log: a
+copy only ever follows, so it can be ahead only when it had taken over already; or when the log was
+truncated, and then it is longer at most, until there are records of a newer epoch. Steps, each
+fsynced before the next, and what a crash between two of them leaves:
     note says the new directory          both logs are there: the copy goes on following
     copy gets the log's name, in memory
-    at the same moment it takes over     the new name may be lost: the longer log is the true one
+    at the same moment it takes over     the new name may be lost: the newer log is the true one
     copy flushed, its name fsynced       two logs of one name: as above; the other is removed
     old log renamed to -delete           done
 
@@ -170,15 +171,24 @@ class LogDirectories:
 
     # --- loading ---------------------------------------------------------------------------------
 
-    def load_logs(self, config_for: Callable[[str], LogConfig], *, now_ms: int) -> list[str]:
+    def load_logs(
+        self,
+        config_for: Callable[[str], LogConfig],
+        *,
+        now_ms: int,
+        on_damaged: Callable[[], None] = lambda: None,
+    ) -> list[str]:
         """Open the logs of all directories; returns what was not as expected, in sentences.
+
+        `on_damaged`: called for a log that has lost more than a crash takes, as soon as that is
+        known: what was wrong is cut off by then, and the next start will find nothing wrong.
 
         A directory that fails meanwhile is offline. Raises StorageFailure if all are.
         """
         said: list[str] = []
         for directory in self._directories:
             try:
-                directory.load_logs(config_for, now_ms=now_ms)
+                directory.load_logs(config_for, now_ms=now_ms, on_damaged=on_damaged)
             except StorageFailure as error:
                 said.append(f"{directory.path} is offline until restart: {error}")
         if not self.online:
@@ -192,14 +202,14 @@ class LogDirectories:
         return said
 
     def _finish_moves(self) -> list[str]:
-        """Keep the longer of two logs of one partition."""
+        """Keep the newer of two logs of one partition."""
         said = []
         for directory in self.online:
             for key, future in list(directory.future_logs.items()):
                 current = self._find(key, future.topic_id, other_than=directory)
                 if current is None or key in directory.logs:
                     continue  # its log is missing, or it is a leftover: see unclaimed futures
-                if future.log_end_offset > current[1].log_end_offset:
+                if _progress(future) > _progress(current[1]):
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
                     self._take_over(directory, key)
                     self._drop(current[0], key)
@@ -209,8 +219,8 @@ class LogDirectories:
                 if other is None or log.topic_id is None:
                     continue
                 noted = self.placements.directory_id_of((log.topic_id, key[1]))
-                mine = (log.log_end_offset, noted == directory.identity.directory_id)
-                theirs = (other[1].log_end_offset, noted == other[0].identity.directory_id)
+                mine = (_progress(log), noted == directory.identity.directory_id)
+                theirs = (_progress(other[1]), noted == other[0].identity.directory_id)
                 if mine >= theirs:
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
                     self._drop(other[0], key)
@@ -235,7 +245,7 @@ class LogDirectories:
         directory.logs[key] = log
 
     def _drop(self, directory: LogDirectory, key: TopicPartition) -> None:
-        """What a move has left behind: every record of it is in the log that stays."""
+        """What a move has left behind: every record of it that counts is in the log that stays."""
         log = directory.release_log(*key)
         unique_id = log.topic_id or UUID(int=0)
         path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
@@ -263,6 +273,11 @@ class LogDirectories:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+
+def _progress(log: PartitionLog) -> tuple[int, int]:
+    """How far a log has come: of two of one partition, the one with more is the newer."""
+    return log.epochs.latest_epoch, log.log_end_offset
 
 
 def _check_same_owner(directories: Sequence[LogDirectory]) -> None:

@@ -201,12 +201,14 @@ class LogDirectory:
         config_for: Callable[[str], LogConfig],
         *,
         now_ms: int,
+        on_damaged: Callable[[], None] = lambda: None,
     ) -> dict[TopicPartition, PartitionLog]:
         """Open every log in the directory; internal topics first, as others wait for them.
 
         Args:
             config_for: the settings of a topic, by its name.
             now_ms: the time now.
+            on_damaged: see LogDirectories.load_logs.
 
         Raises:
             StorageFailure: the disk failed.
@@ -244,6 +246,8 @@ class LogDirectory:
                 high_watermark=high_watermarks.get(key, 0),
                 cleaner_offset=0 if cleaner_offsets is None else cleaner_offsets.get(key),
             )
+            if self.logs[key].recovery.is_damaged:
+                on_damaged()
             self._refuse_transactions(self.logs[key])
         self._is_loaded = True
         self.checkpoints.follow(self.logs)

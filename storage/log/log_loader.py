@@ -363,6 +363,11 @@ class LogLoader:
         if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
             self._note(f"{epochs.path} was absent or damaged and is made again from the log")
             found_epochs = _epochs_in(log)
+        elif epochs.entries and _begins_before(log, log_start_offset, epochs.entries[0][1]):
+            # Deleted records are back, as the log start was not on the disk when the process died;
+            # the epochs that go with them may be missing, or begin too late.
+            self._note(f"{epochs.path} begins after the log and is made again from it")
+            found_epochs = _epochs_in(log)
         epochs.forget_contradicted(self._last_scanned)
         epochs.assign_all(found_epochs)
         epochs.truncate_from_end(log.active.next_offset)
@@ -383,6 +388,17 @@ def _offset_of(name: str) -> int:
     """The offset in a file name; -1 if it is not one of ours."""
     stem = name.partition(".")[0]
     return int(stem) if stem.isdigit() else -1
+
+
+def _begins_before(log: SegmentList, start: int, offset: int) -> bool:
+    """Whether the first record from `start` on comes before `offset`, and has a leader epoch."""
+    if start >= offset:
+        return False
+    for segment in log.segments:
+        for _, header in walk_headers(segment.file, 0, segment.size):
+            if header.next_offset > start:
+                return header.base_offset < offset and header.leader_epoch >= 0
+    return False
 
 
 def _epochs_in(log: SegmentList) -> list[tuple[int, int]]:

@@ -493,6 +493,7 @@ class PartitionLog:
             local.replace_all(offset, DUE_AT_ONCE)
             self.log_start_offset = offset
             self._forget_from(offset)
+            self.epochs.clear()  # those that began earlier, too: nothing of them is left
         except OSError as error:
             raise local.health.fail(f"truncating {local.directory}", error) from error
         self._sync_truncation()

@@ -289,3 +289,35 @@ def test_a_log_whose_records_are_all_deleted_keeps_its_last_segment(tmp_path: Pa
     assert (log.log_start_offset, log.log_end_offset) == (4, 4)
     assert log.segments[-1].size > 0
     assert [segment.base_offset for segment in log.segments] == [0]
+
+
+def test_deleted_records_that_are_back_have_their_epochs_again(tmp_path: Path) -> None:
+    """The epochs were stored after the log start had moved, which was not on the disk yet."""
+    log = open_log(tmp_path)
+    for epoch in (1, 2, 3):
+        log.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=0, opened=True)
+    expected = log.epochs.entries
+    end = log.log_end_offset
+    log.high_watermark = end
+    log.advance_log_start_offset(expected[1][1] + 1)
+    log.local.assign_epoch(4)
+    log.flushing.flush()
+    log.close(clean=False)
+
+    again = open_log(tmp_path)
+    assert again.log_start_offset == 0
+    assert again.epochs.entries == expected
+    again.close(clean=False)
+    kept = open_log(tmp_path, log_start_offset=expected[2][1])
+    assert kept.epochs.entries == expected[2:]
+
+
+def test_a_log_that_begins_anew_further_on_has_no_former_epochs(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_as_leader(make_batch(), leader_epoch=1, now_ms=0, opened=True)
+    log.truncate_fully_and_start_at(100)
+    assert log.epochs.entries == []
+    assert log.epochs.latest_epoch == -1
+    log.append_as_leader(make_batch(), leader_epoch=2, now_ms=0, opened=True)
+    log.close(clean=False)
+    assert open_log(tmp_path).epochs.entries == [(2, 100)]
