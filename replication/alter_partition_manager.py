@@ -67,7 +67,7 @@ class Proposal(NamedTuple):
 
 
 class AlterPartitionManager:
-    """Of one life of one node."""
+    """The requests of one life of one node."""
 
     def __init__(self, node: LeadingNode, effects: Effects) -> None:
         self._node = node

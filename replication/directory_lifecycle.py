@@ -8,8 +8,11 @@ in memory: see actors/replication/intact_token. Its order is what keeps records 
     put       as soon as the clean marks are taken, if nothing is missing: so the next life knows
     put       else only when the node is registered: until the controller knows of the loss, each
               life has to tell it
+    removed   as soon as a log is found damaged: it is cut to what is whole, and if the process died
+              before it has told the controller, the next life would find nothing wrong
     removed   when a disk fails: what it still has is not known. It stays removed in this life.
-    removed   before a clean stop ends: from there on the clean marks say it
+    removed   after a clean stop, whose marks say it alone from then on; not before they are there,
+              as a process may be killed while it stops
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class IntactToken(Protocol):
 
 
 class DirectoryLifecycle:
-    """`open` first, `begin` when the node is registered, `end` before they are closed."""
+    """`open`, `begin` when the node is registered, `end` before they are closed, `on_closed`."""
 
     def __init__(
         self,
@@ -76,19 +79,24 @@ class DirectoryLifecycle:
         self._directories = directories
         for path, reason in directories.unusable.items():
             logger.error("%s is offline until restart: %s", path, reason)
+        self._token = token = self._token_of(directories)
+        ids = [each.identity.directory_id for each in directories.all]
+        is_intact = {directory_id: token.is_valid(directory_id) for directory_id in ids}
         try:
-            said = directories.load_logs(lambda topic: LogConfig(), now_ms=wall_ms)
+            said = directories.load_logs(
+                lambda topic: LogConfig(), now_ms=wall_ms, on_damaged=token.remove
+            )
         except (StorageFailure, DataDirectoryError) as error:
             self._directories = None
             directories.close(clean=False)
             if isinstance(error, DataDirectoryError):
                 raise
             raise DirectoryUnusable(f"no data directory can be read: {error}") from error
-        self._token = self._token_of(directories)
-        self.has_all_data = directories.has_all_data(self._token.is_valid)
+        self.has_all_data = directories.has_all_data(is_intact.__getitem__)
         if self.has_all_data:
-            self._token.put()
+            token.put()
         else:
+            token.remove()
             logger.warning(
                 "the last stop was neither clean nor the death of a process alone: what this node "
                 "leads is given to others that are in sync"
@@ -120,8 +128,11 @@ class DirectoryLifecycle:
             self._token.remove()
 
     def end(self) -> LogDirectories | None:
-        """The directories, if open, to be closed: from here on their clean marks say it."""
+        """The directories, if open, to be closed. on_closed() comes next."""
         directories, self._directories = self._directories, None
-        if directories is not None and self._token is not None:
-            self._token.remove()
         return directories
+
+    def on_closed(self) -> None:
+        """Their clean marks are there; or their disk has failed meanwhile."""
+        if self._token is not None:
+            self._token.remove()

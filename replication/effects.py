@@ -87,6 +87,19 @@ class GiveWay(NamedTuple):
     condition: Any
 
 
+class WakingStep(Protocol):
+    """Something that waits for a time, once."""
+
+    def on_time(self, now_ms: int) -> None: ...
+
+
+class WakeAt(NamedTuple):
+    """Tell `step` when it is `at_ms`, on the monotonic clock."""
+
+    step: WakingStep
+    at_ms: int
+
+
 class EndMove(NamedTuple):
     """Give up the move of the partition `condition.key`, if there is one; then tell `step`."""
 

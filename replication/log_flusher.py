@@ -4,7 +4,7 @@
     checkpoint   recovery points, high watermarks, log starts
 
 A round costs what has changed, not what is there: appends leave their replica in `changed`.
-What else is done beside the requests (retention, free space): actors' partition_upkeep.
+When, and what else is done beside the requests (retention, free space): log_maintenance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOREVER_MS = 2**63 - 1
 
 
 class LogFlusher:
-    """Of one life of one node. What waits for the disk is written as a sequel (see procedure)."""
+    """Flushes of one life of one node. What waits for the disk is a sequel (see procedure)."""
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class LogFlusher:
 
     def checkpoint(self) -> Sequel:
         """It ends when it is on the disks."""
-        yield [self._checkpoint_turn]  # two at a time would rename each other's files away
         try:
+            # Two at a time would rename each other's files away. Cancelled here, it has the turn.
+            yield [self._checkpoint_turn]
             for directory in self._directories.online:
                 work = directory.checkpoints.begin()
                 if work is None:

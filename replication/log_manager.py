@@ -180,8 +180,8 @@ class LogManager:
 
     def write_note(self) -> Sequel:
         """Where the partitions are, durably. Raises KafkaStorageError."""
-        yield [self._note_turn]
         try:
+            yield [self._note_turn]  # in here: cancelled, it goes no further, and has the turn
             note = self.directories.placements.begin_note()
             if note is not None:
                 [failure] = yield [note]

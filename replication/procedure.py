@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from .effects import Effects, RunWork, WorkingStep
+from .effects import Effects, GiveWay, RunWork, WorkingStep
 
 Outcomes = list[Exception | None]
 
@@ -40,7 +40,7 @@ class Procedure:
     ) -> None:
         """`begin` comes next."""
         self.now_ms = now_ms
-        """Of the last thing that was waited for."""
+        """The time at the end of the last thing that was waited for."""
         self.is_running = True
         self._effects = effects
         self._sequel = sequel
@@ -118,3 +118,13 @@ class OneAtATime:
             self._waiting.popleft().on_work_done(self, None, 0)
         else:
             self._is_taken = False
+
+
+class Turn:
+    """The requests that have come meanwhile are answered first; see Condition."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        self._effects.append(GiveWay(step, self))

@@ -78,7 +78,7 @@ class ReplicaHost(Protocol):
 
 
 class Replica:
-    """Of one life of one node. `now_ms` is of a clock that never jumps, `wall_ms` of the world."""
+    """Lives as long as its process. `now_ms` is of a clock that never jumps, `wall_ms` is not."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ EXPECTED_UNTIL_MS = 16 * FIRST_BACKOFF_MS
 """The back-off by which an expected error has lasted for about as long, and is told of, once."""
 MAX_BACKOFF_MS = 1000
 LONGEST_THROTTLED_MS = 1000
-"""Of a throttled partition: then its limit is looked at again, which may be another one."""
+"""Wait of a throttled partition until its limit is looked at again: it may be another one."""
 ASKED_AGAIN = inf
 EARLIEST, LATEST = -2, -1
 SESSION_ERRORS = (
@@ -115,7 +115,7 @@ class FollowingNode(Protocol):
     def node_id(self) -> int: ...
     @property
     def broker_epoch(self) -> int:
-        """Of this node's registration, as it is known here."""
+        """The epoch of this node's registration, as it is known here."""
         ...
 
     @property
@@ -153,7 +153,7 @@ class _OutOfRange:
 
 
 class ReplicaFetcher:
-    """Of one life of one node. It asks nothing of its own accord while a question is out."""
+    """Lives as long as its process. It asks nothing of its own accord while a question is out."""
 
     def __init__(self, node: FollowingNode, leader_id: int) -> None:
         self.leader_id = leader_id
@@ -168,7 +168,7 @@ class ReplicaFetcher:
         self._forgotten: dict[TopicIdPartition, None] = {}
         self._session = (NO_SESSION, INITIAL_EPOCH)
         self._broker_epoch = node.broker_epoch
-        """Of this node, as the session was told it."""
+        """This node's epoch, as the session was told it."""
         self._is_waiting = False
         """For an answer of the leader."""
         self._working: Procedure | None = None
@@ -507,7 +507,7 @@ class ReplicaFetcher:
     # --- where the leader has nothing at our position --------------------------------------------
 
     def _ask_for_offset(self) -> None:
-        """Of the leader's log: where it begins, then where it ends."""
+        """Ask for the leader's log start, then for its log end."""
         asked = self._out_of_range[0]
         followed = asked.followed
         if self._partitions.get(followed.partition_id) is not followed:

@@ -23,7 +23,7 @@ class FetcherSettled:
 
 
 class ReplicaFetcherManager:
-    """Of one life of one node."""
+    """The fetchers of one life of one node."""
 
     def __init__(self, node: FollowingNode) -> None:
         self._node = node

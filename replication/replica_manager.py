@@ -9,7 +9,8 @@ are answered KAFKA_STORAGE_ERROR, the other directories serve on; with the last 
 A partition whose directory was missing at the start is offline in the same way.
 
 Not here: the logs on the disk (log_manager), how followers fetch (replica_fetcher), what runs
-beside the requests (actors' partition_upkeep), moves to other directories (replica_mover).
+beside the requests (log_maintenance), moves to other directories
+(alter_log_dirs_manager).
 """
 
 from __future__ import annotations
@@ -43,13 +44,12 @@ from .effects import (
     Effects,
     EndMove,
     FetchersEnded,
-    GiveWay,
     NoDirectoryLeft,
     WorkingStep,
 )
 from .log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
 from .partition_effects import LeaderElected, ReplicaClosed, ReplicaOpened, Resigned, ResumeMove
-from .procedure import Procedure, Sequel
+from .procedure import Procedure, Sequel, Turn
 from .replica import Replica
 from .replica_fetcher import FollowedPartition, FollowerThrottle
 from .replica_fetcher_manager import ReplicaFetcherManager
@@ -74,7 +74,7 @@ class ReplicaManagerNode(Protocol):
 
 
 class ReplicaManager:
-    """Of one life of one node. `start`, `apply` for every image; `halt`, `shut_down` at last."""
+    """The replicas of one life of a node. `start`, `apply` for each image; `halt`, `shut_down`."""
 
     def __init__(self, node: ReplicaManagerNode, effects: Effects) -> None:
         self.effects = effects
@@ -461,16 +461,6 @@ class BeginEpochs:
                 log.local.assign_epoch(leader_epoch)
             except KafkaStorageError:
                 failed.add(log.health)
-
-
-class Turn:
-    """The requests that have come meanwhile are answered first; see procedure.Condition."""
-
-    def __init__(self, effects: Effects) -> None:
-        self._effects = effects
-
-    def begin_waiting(self, step: WorkingStep) -> None:
-        self._effects.append(GiveWay(step, self))
 
 
 class MoveEnded:

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from ..storage.log.log_flush import FlushWork
 from ..storage.log.partition_log import PartitionLog
+
+T = TypeVar("T")
 
 
 class Work(Protocol):
@@ -55,3 +58,18 @@ class AssignEpochs:
     def run(self) -> None:
         """See Work."""
         self.log.local.assign_epochs(self._epochs)
+
+
+class StorageCall(Generic[T]):
+    """A blocking call of the storage's. `result`: what it has returned, after `run`."""
+
+    __slots__ = ("_call", "result")
+
+    result: T
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+
+    def run(self) -> None:
+        """See Work."""
+        self.result = self._call()

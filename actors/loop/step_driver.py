@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ...replication.effects import DeadlineMoved, Effects, GiveWay, TickingStep
+from ...replication.effects import DeadlineMoved, Effects, GiveWay, TickingStep, WakeAt
 from ...replication.procedure import Procedure, Sequel
 from ...steps.replies import Refuse, Reply, ended
 
@@ -30,6 +30,7 @@ class StepDriver:
             GiveWay: self._give_way,
             Refuse: _refuse,
             Reply: _reply,
+            WakeAt: self._wake_at,
         }
         self._tasks: set[asyncio.Task[None]] = set()
         self._watched: list[TickingStep] = []
@@ -112,6 +113,13 @@ class StepDriver:
             self.carry_out()
 
         asyncio.get_running_loop().call_soon(go_on)
+
+    def _wake_at(self, effect: WakeAt) -> None:
+        def wake() -> None:
+            effect.step.on_time(self.now_ms())
+            self.carry_out()
+
+        asyncio.get_running_loop().call_at(effect.at_ms / 1000 + 0.001, wake)
 
     def now_ms(self) -> int:
         """Milliseconds of the monotonic clock."""

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from ...handlers.ports.request_metrics import Histogram
 from ...replication.effects import RunWork
-from ...replication.storage_work import LogFlush, begin_flush
-from ...storage.log.partition_log import PartitionLog
+from ...replication.storage_work import LogFlush
 from .carry_through import until_thread_ends
 from .step_driver import StepDriver
 
@@ -51,16 +50,6 @@ class StorageThreads:
                 self.fsyncs.observe(perf_counter() - started)
         effect.step.on_work_done(effect.work, failure, self._driver.now_ms())
         self._driver.carry_out()
-
-    async def flush(self, log: PartitionLog) -> None:
-        """Bring all that is in `log` now to the disk. Raises StorageFailure."""
-        flush = begin_flush(log)
-        if flush is None:
-            return
-        started = perf_counter()
-        await self.run(flush.run)
-        self.fsyncs.observe(perf_counter() - started)
-        flush.complete()
 
     async def settle(self) -> None:
         """Returns when no work of a step is in progress."""

@@ -8,6 +8,8 @@ conversion go through it, too: an idempotent producer has five in flight, and it
 must reach the log in order.
 
 What always holds: every batch that was taken in is answered, once.
+It decides nothing of the order that keeps records safe: what comes out is appended by the replica's
+step, as any other batch. It is a bounded queue before threads, and so it stands here.
 Not here: what is converted and how (storage/log/batch_conversion).
 """
 
@@ -25,7 +27,7 @@ from ...protocol.errors import KafkaError, RequestTimedOut
 T = TypeVar("T")
 THREADS = 2
 MOST_BYTES = 128 * 1024**2
-"""Of batches that wait for their conversion, or for another one's, on one node."""
+"""Bytes of batches that wait for their conversion, or for another one's, on one node."""
 
 
 class ConversionPool:

@@ -87,7 +87,7 @@ class LogCleaner:
         self.totals = CleaningReport()
         """Bytes of them all."""
         self.max_dirty_ratio = 0.0
-        """Of the logs that were looked at last: the largest part that could be compacted."""
+        """The largest part that could be compacted, of the logs that were looked at last."""
 
     def start(self) -> None:
         if not self._is_enabled:

@@ -1,7 +1,7 @@
 """Driver of replication/replica_manager: the partitions of one node.
 
 Nothing is decided here. It gives the steps the time and what they ask for: threads, connections,
-the controller, people's requests. Beside them run partition_upkeep, log_cleaner and replica_mover.
+the controller, people's requests. Beside them run partition_upkeep, log_cleaner, hosted_log_dirs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from ...handlers.ports.context import Controller
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, KafkaError
+from ...replication.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.directory_lifecycle import DirectoryLifecycle
 from ...replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft, SuspectNode
+from ...replication.log_maintenance import LogMaintenance
 from ...replication.log_manager import LogManager
 from ...replication.partition_effects import (
     LeaderElected,
@@ -33,22 +35,21 @@ from ...replication.partition_effects import (
 )
 from ...replication.replica import LeadershipEnded, Replica
 from ...replication.replica_manager import ReplicaManager
+from ...replication.replication_throttle import ReplicationThrottle
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.file_system import FileSystem
-from ...storage.disk.storage_failure import StorageFailure
-from ...storage.log.partition_log import PartitionLog
 from ...storage.log_config import LogConfig
 from ..loop.step_driver import StepDriver
 from ..loop.storage_threads import StorageThreads
 from .alter_partition_sender import AlterPartitionSender
 from .conversion_queue import ConversionPool
+from .deletion_policy import load_deletion_policy
+from .hosted_log_dirs import HostedLogDirs
 from .hosted_replica import HostedReplica
 from .intact_token import IntactToken
 from .leader_connections import LeaderConnections
 from .log_cleaner import LogCleaner
 from .partition_upkeep import PartitionUpkeep
-from .replica_mover import ReplicaMover
-from .replication_throttle import ReplicationThrottle
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class PartitionHost:
         self.node_id = -1
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
-        self._mover: ReplicaMover | None = None
+        self._log_dirs: HostedLogDirs | None = None
         self._sender: AlterPartitionSender | None = None
         self._connections = LeaderConnections(self, self._driver)
         self._telling: set[asyncio.Task[None]] = set()
@@ -141,10 +142,10 @@ class PartitionHost:
         return self._upkeep
 
     @property
-    def log_dirs(self) -> ReplicaMover:
+    def log_dirs(self) -> HostedLogDirs:
         """See handlers.log_dirs_port.LogDirs."""
-        assert self._mover is not None, "start() comes first"
-        return self._mover
+        assert self._log_dirs is not None, "start() comes first"
+        return self._log_dirs
 
     def start(
         self,
@@ -166,25 +167,32 @@ class PartitionHost:
         self.steps.start(log_manager)
         self._sender = AlterPartitionSender(controller, self._driver)
         self._driver.tick_when_due(self.steps.alter_partition)
-        self._upkeep = PartitionUpkeep(
+        maintenance = LogMaintenance(
             self.directories,
             self.steps.by_partition,
             self._config,
-            now_ms=self._now_ms,
-            in_thread=self._threads.run,
+            self._driver.effects,
             changed=self.steps.changed,
-            run=self._driver.run,
-            on_failure=self.on_failure,
+            on_storage_failure=self.steps.on_storage_failure,
+            deletion_policy=load_deletion_policy(self._config.bradbury_log_deletion_policy),
         )
-        self._mover = ReplicaMover(
+        self._upkeep = PartitionUpkeep(maintenance, self._driver, wall_ms=self._now_ms)
+        moves = AlterLogDirsManager(
             self.directories,
             self.steps.by_partition,
-            now_ms=self._now_ms,
-            in_thread=self._threads.run,
+            self._driver.effects,
             throttle=self.throttle,
-            write_note=lambda: self._driver.run(log_manager.write_note()),
-            replace_log=self._replace_log,
-            flush=self._flush,
+            write_note=log_manager.write_note,
+            new_id=uuid4,
+            on_storage_failure=self.steps.on_storage_failure,
+        )
+        self._log_dirs = HostedLogDirs(
+            moves,
+            self._driver,
+            self.directories,
+            self.steps.by_partition,
+            wall_ms=self._now_ms,
+            in_thread=self._threads.run,
             on_failure=self.on_failure,
         )
         self._upkeep.start()
@@ -202,8 +210,8 @@ class PartitionHost:
         await self.stop_following()
         if self._sender is not None:
             await self._sender.close()
-        if self._mover is not None:
-            await self._mover.close()
+        if self._log_dirs is not None:
+            await self._log_dirs.close()
         if self.cleaner is not None:
             await self.cleaner.stop()
         if self._upkeep is not None:
@@ -211,6 +219,7 @@ class PartitionHost:
         directories = self.logs.end()
         if directories is not None:
             await self._driver.run(self.steps.shut_down(directories))
+            self.logs.on_closed()
         await self._threads.settle()
         self._threads.close()
         self._conversions.close()
@@ -221,18 +230,6 @@ class PartitionHost:
         self.steps.halt()
         await self._connections.close()
         await self._threads.settle()
-
-    async def _flush(self, log: PartitionLog) -> None:
-        """A failure takes its directory offline. Raises StorageFailure."""
-        try:
-            await self._threads.flush(log)
-        except StorageFailure:
-            self.on_failure()
-            raise
-
-    def _replace_log(self, replica: Replica, log: PartitionLog) -> None:
-        replica.replace_log(log)
-        self._driver.carry_out()
 
     def on_failure(self) -> None:
         """A disk may have failed."""

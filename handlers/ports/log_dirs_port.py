@@ -1,4 +1,4 @@
-"""A node's log directories, as handlers reach them. See actors/replication/replica_mover."""
+"""A node's log directories, as handlers reach them. See actors/replication/hosted_log_dirs."""
 
 from __future__ import annotations
 

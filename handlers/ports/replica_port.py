@@ -1,7 +1,7 @@
 """What a handler reaches of this node's partitions: replicas, slices of them, who waits for more.
 
-Implemented in actors/ (hosted_replica, partition_host, replication_throttle). What is not awaitable
-is immediate and of this moment; see context for how handlers use that.
+Implemented in actors/replication (hosted_replica, partition_host), the throttle in replication/.
+What is not awaitable is immediate and of this moment; see context for how handlers use that.
 """
 
 from __future__ import annotations

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from bradbury.actors.loop.step_driver import StepDriver
 from bradbury.actors.replication.partition_upkeep import PartitionUpkeep
 from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.replication.effects import RunWork
+from bradbury.replication.log_maintenance import LogMaintenance
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.disk.file_system import OsFileSystem
 
-T = TypeVar("T")
 FREE_BYTES = 10_000
 FLOOR_BYTES = 4_000
 
@@ -33,23 +32,27 @@ def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
         health = directories.all[0].health
         measured = asyncio.Event()
 
-        async def in_thread(work: Callable[[], T]) -> T:
-            answer = work()
+        driver = StepDriver()
+
+        async def answer(effect: RunWork) -> None:
+            effect.work.run()
             # An append between the answer of the disk and the moment the loop hears of it.
             health.headroom -= 1_000
-            asyncio.get_running_loop().call_soon(measured.set)
-            return answer
+            effect.step.on_work_done(effect.work, None, driver.now_ms())
+            driver.carry_out()
+            measured.set()
 
-        upkeep = PartitionUpkeep(
+        answers: list[asyncio.Task[None]] = []
+        driver.on(RunWork, lambda effect: answers.append(asyncio.create_task(answer(effect))))
+        maintenance = LogMaintenance(
             directories,
             {},
             BrokerConfig(bradbury_log_dir_min_free_bytes=FLOOR_BYTES),
-            now_ms=lambda: 0,
-            in_thread=in_thread,
+            driver.effects,
             changed={},
-            run=StepDriver().run,
-            on_failure=lambda: None,
+            on_storage_failure=lambda: None,
         )
+        upkeep = PartitionUpkeep(maintenance, driver, wall_ms=lambda: 0)
         upkeep.start()
         at_start = health.headroom
         await measured.wait()

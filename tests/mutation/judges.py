@@ -27,7 +27,11 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "tests/**/test_group_host.py",
         "tests/**/test_group_handlers.py",
     ),
-    "replication": ("tests/replication", "tests/**/test_partition_upkeep.py"),
+    "replication": (
+        "tests/replication",
+        "tests/**/test_partition_upkeep.py",
+        "tests/**/test_intact_token.py",
+    ),
     "controller": (
         "tests/cluster",
         "tests/controller",

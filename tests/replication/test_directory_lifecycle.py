@@ -7,6 +7,7 @@ from uuid import UUID
 from bradbury.replication.directory_lifecycle import DirectoryLifecycle
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 PATHS = ("/a", "/b")
@@ -99,6 +100,29 @@ def test_after_a_clean_stop_the_marks_say_it_alone() -> None:
     registered(lifecycle)
     directories = lifecycle.end()
     assert directories is not None
-    assert memory.ids == set()
+    assert memory.ids, "it may still be killed before the marks are there"
     directories.close(clean=True)
+    lifecycle.on_closed()
+    assert memory.ids == set()
+    assert opened(disk, memory).has_all_data
+
+
+def test_damage_is_told_by_every_life_until_the_node_is_registered() -> None:
+    """The first life cuts the damage off, so that the next one finds nothing wrong."""
+    disk, memory = MemoryFileSystem(), Memory()
+    first = registered(opened(disk, memory))
+    log = first.all[0].create_log("t", 0, UUID(int=1), LogConfig(), now_ms=0)
+    for _ in range(3):
+        log.append_as_leader(make_batch(), leader_epoch=0, now_ms=0, opened=True)
+    killed(disk)
+    [path] = [name for name in disk.names if name.endswith(".log")]
+    content = disk.names[path].content
+    content[len(content) // 2] ^= 0xFF
+    assert not opened(disk, memory).has_all_data
+    killed(disk)
+    second = opened(disk, memory)
+    assert not any(log.recovery.is_damaged for log in second.directories.all[0].logs.values())
+    assert not second.has_all_data, "the controller has not heard of it"
+    registered(second)
+    killed(disk)
     assert opened(disk, memory).has_all_data

@@ -1,11 +1,14 @@
-"""How fast one node sends, receives and moves the replicas that its topics' settings throttle.
+"""Replication throttle: how fast one node sends, receives and moves replicas.
+
+It holds back those that their topics' settings say, and decides nothing of the order of anything.
 
     sending     the leader answers a follower that is out of sync with nothing
     receiving   the follower leaves the partition out of what it asks for
     moving      between this node's log directories: every move waits after each piece
 
 Bytes of throttled replicas count also when they are in sync, though those are never held back.
-Limits and lists are read from the settings each time, so a change is felt at once.
+Limits and lists are read from the settings each time, so a change is felt at once. The time is
+asked for, not given: a fetch of which nothing is throttled costs no look at a clock.
 Source: ReplicaManager.shouldLeaderThrottle, ReplicaFetcherThread.shouldFollowerThrottle (KIP-73).
 """
 
@@ -13,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...cluster.broker_config import BrokerConfig
-from ...cluster.metadata.metadata_image import MetadataImage
-from ...cluster.partition.replication_quota import ReplicationQuota
-from ...protocol.topic_partition import TopicPartition
-from ...replication.replica import Replica
-from ...storage.disk.throttled_replicas import names_replica
+from ..cluster.broker_config import BrokerConfig
+from ..cluster.metadata.metadata_image import MetadataImage
+from ..cluster.partition.replication_quota import ReplicationQuota
+from ..protocol.topic_partition import TopicPartition
+from ..storage.disk.throttled_replicas import names_replica
+from .replica import Replica
 
 
 class ReplicationThrottle:

@@ -1,0 +1,92 @@
+"""Driver of replication/alter_log_dirs_manager: what handlers reach of log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...handlers.ports.log_dirs_port import LogDirState, LogInDir
+from ...protocol.topic_partition import TopicPartition
+from ...replication.alter_log_dirs_manager import AlterLogDirsManager
+from ...replication.replica import Replica
+from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.log_directory import LogDirectory
+from ...storage.disk.storage_failure import StorageFailure
+from ..loop.step_driver import StepDriver
+from .hosted_replica import InThread
+
+
+class HostedLogDirs:
+    """Implements handlers.log_dirs_port.LogDirs. One event loop."""
+
+    def __init__(
+        self,
+        steps: AlterLogDirsManager,
+        driver: StepDriver,
+        directories: LogDirectories,
+        replicas: Mapping[TopicPartition, Replica],
+        *,
+        wall_ms: Callable[[], int],
+        in_thread: InThread,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._steps = steps
+        self._driver = driver
+        self._directories = directories
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+        self._in_thread = in_thread
+        self._on_failure = on_failure
+
+    async def describe(self) -> list[LogDirState]:
+        """Every directory of this node with its logs; see handlers.log_dirs_port.LogDirs."""
+        states = [
+            LogDirState(path, is_online=False, logs=(), total_bytes=-1, usable_bytes=-1)
+            for path in self._directories.unusable
+        ]
+        for directory in self._directories.all:
+            state = LogDirState(directory.path, False, (), -1, -1)
+            if directory.health.is_online:
+                try:
+                    usable, total = await self._in_thread(directory.space)
+                    state = LogDirState(
+                        directory.path, True, self._logs_in(directory), total, usable
+                    )
+                except StorageFailure:
+                    self._on_failure()
+            states.append(state)
+        return states
+
+    def _logs_in(self, directory: LogDirectory) -> tuple[LogInDir, ...]:
+        logs = [
+            LogInDir(topic, partition, log.segments.size_in_bytes, 0, False)
+            for (topic, partition), log in directory.logs.items()
+        ]
+        for (topic, partition), future in directory.future_logs.items():
+            replica = self._replicas.get((topic, partition))
+            end = future.log_end_offset if replica is None else replica.log.log_end_offset
+            lag = max(end - future.log_end_offset, 0)
+            logs.append(LogInDir(topic, partition, future.segments.size_in_bytes, lag, True))
+        return tuple(logs)
+
+    async def move(self, topic: str, partition: int, path: str) -> None:
+        """Begin to move a partition to the directory `path`; see handlers.log_dirs_port.LogDirs.
+
+        It begins also if the one who asks goes away meanwhile: half begun it would leave a copy
+        that nobody knows of.
+        """
+        now_ms, wall_ms = self._driver.now_ms(), self._wall_ms()
+        await self._driver.run(
+            self._steps.move(topic, partition, path, now_ms=now_ms, wall_ms=wall_ms)
+        )
+
+    def resume(self, key: TopicPartition, replica: Replica) -> None:
+        """See replication.partition_effects.ResumeMove."""
+        self._steps.resume(key, replica, now_ms=self._driver.now_ms(), wall_ms=self._wall_ms())
+
+    async def end(self, key: TopicPartition) -> None:
+        """See replication.effects.EndMove."""
+        await self._driver.run(self._steps.end(key))
+
+    async def close(self) -> None:
+        """Stop copying; the copies stay and are gone on with after the next start."""
+        await self._driver.run(self._steps.close())

@@ -1,0 +1,259 @@
+"""Moves between log directories, one input at a time: what comes between two steps of the disk."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bradbury.protocol.errors import KafkaError
+from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.effects import GiveWay, RunWork, WakeAt
+from bradbury.replication.procedure import Procedure, Sequel
+from bradbury.replication.replica import Replica
+from bradbury.steps.replies import Refuse, ended
+from bradbury.storage.directories.log_directories import LogDirectories
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
+
+TOPIC_ID = UUID(int=3)
+KEY = ("t", 0)
+
+
+class MovingNode:
+    """A follower of t-0 with two log directories; the disk works when `work` says so."""
+
+    node_id = 1
+
+    def __init__(self) -> None:
+        self.effects: list[Any] = []
+        self.changed: dict[Replica, None] = {}
+        self.disk = MemoryFileSystem()
+        self.directories = LogDirectories.open(self.disk, ["/a", "/b"], directory_ids=["a", "b"])
+        self.directories.load_logs(lambda topic: LogConfig(), now_ms=0)
+        first = self.directories.all[0]
+        self.old = first.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=0)
+        self.old.local.assign_epoch(1)
+        self.replica = Replica("t", 0, self.old, self)
+        self.waits_ms = 0
+        self.ids = (UUID(int=number) for number in range(1, 99))
+        self.moves = AlterLogDirsManager(
+            self.directories,
+            {KEY: self.replica},
+            self.effects,
+            throttle=SimpleNamespace(
+                wait_to_move_ms=lambda: self.waits_ms, on_moved=lambda size: None
+            ),
+            write_note=self._write_note,
+            new_id=lambda: next(self.ids),
+            on_storage_failure=self.on_storage_failure,
+        )
+        self.done: list[str] = []
+        self.failures = 0
+
+    def on_storage_failure(self) -> None:
+        self.failures += 1
+
+    def _write_note(self) -> Sequel:
+        note = self.directories.placements.begin_note()
+        if note is not None:
+            [failure] = yield [note]
+            if failure is not None:
+                raise failure
+
+    def append(self, epoch: int = 1) -> None:
+        self.old.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=0, opened=True)
+
+    def run(self, sequel: Sequel) -> None:
+        Procedure(
+            self.effects, sequel, 0, lambda error: self.effects.append(ended("move", error))
+        ).begin()
+
+    def begin(self, path: str = "/b") -> None:
+        self.run(self.moves.move("t", 0, path, now_ms=0, wall_ms=0))
+
+    def work(self, until: str = "") -> bool:
+        """All that the disk is to do; or up to before the work of this name."""
+        while self.effects:
+            effect = self.effects[0]
+            if isinstance(effect, RunWork) and until and until in type(effect.work).__name__:
+                return True
+            self.effects.pop(0)
+            if isinstance(effect, RunWork):
+                failure = None
+                try:
+                    effect.work.run()
+                except KafkaError as error:
+                    failure = error
+                self.done.append(type(effect.work).__name__)
+                effect.step.on_work_done(effect.work, failure, 0)
+            elif isinstance(effect, GiveWay):
+                effect.step.on_work_done(effect.condition, None, 0)
+            elif isinstance(effect, WakeAt):
+                self.done.append(f"wait until {effect.at_ms}")
+                self.waits_ms = 0
+                effect.step.on_time(effect.at_ms)
+            elif isinstance(effect, Refuse):
+                raise effect.error
+        return False
+
+    def held(self) -> list[list[tuple[str, int]]]:
+        return [list(each.logs) for each in self.directories.all]
+
+
+def test_records_that_come_while_the_note_is_written_are_in_the_log_that_takes_over() -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    assert node.work(until="NoteWork")
+    node.append()
+    expected = read_all(node.old)
+    assert not node.work()
+    assert node.held() == [[], [KEY]]
+    assert node.replica.log is not node.old
+    assert read_all(node.replica.log) == expected
+    assert node.disk.list_directory("/a") == sorted(
+        each for each in node.disk.list_directory("/a") if "t-0" not in each or "-delete" in each
+    )
+
+
+def test_what_was_dropped_meanwhile_is_not_in_the_log_that_takes_over() -> None:
+    """The log has the same end again, with other records."""
+    node = MovingNode()
+    node.append()
+    node.append()
+    node.begin()
+    assert node.work(until="NoteWork")
+    end = node.old.log_end_offset
+    node.old.truncate_to(end // 2)
+    node.old.local.assign_epoch(2)
+    node.append(epoch=2)
+    assert node.old.log_end_offset == end
+    expected, epochs = read_all(node.old), node.old.epochs.entries
+    node.work()
+    assert node.held() == [[], [KEY]]
+    assert read_all(node.replica.log) == expected
+    assert node.replica.log.epochs.entries == epochs
+
+
+@pytest.mark.parametrize("moment", ["CopyPiece", "StorageCall", "NoteWork"])
+def test_a_move_that_is_given_up_leaves_the_log_where_it_was(moment: str) -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    node.work(until="CopyPiece")
+    node.work(until=moment)
+    node.run(node.moves.end(KEY))
+    node.work()
+    assert node.held() == [[KEY], []]
+    assert node.replica.log is node.old
+    assert not any("t-0" in each for each in node.disk.list_directory("/b"))
+
+
+def test_a_throttled_move_waits_and_ends_at_once_when_it_is_given_up() -> None:
+    node = MovingNode()
+    node.append()
+    node.waits_ms = 5_000
+    node.begin()
+    node.work()
+    assert "wait until 1000" in node.done
+    assert node.held() == [[], [KEY]]
+
+    node = MovingNode()
+    node.append()
+    node.begin()
+    node.work(until="CopyPiece")
+    node.waits_ms = 5_000
+    effect = node.effects.pop(0)
+    effect.work.run()
+    effect.step.on_work_done(effect.work, None, 0)
+    [wake] = [each for each in node.effects if isinstance(each, WakeAt)]
+    node.effects.remove(wake)
+    node.run(node.moves.end(KEY))
+    node.work()
+    wake.step.on_time(1_000)  # the clock's answer comes all the same
+    node.work()
+    assert node.held() == [[KEY], []]
+
+
+def test_a_disk_that_fails_under_the_copy_ends_the_move_and_nothing_else() -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    node.work(until="CopyPiece")
+
+    def fail(operation: str, path: str) -> None:
+        if path.startswith("/b"):
+            raise OSError(5, "Input/output error")
+
+    node.disk.before = fail
+    node.work()
+    assert node.failures
+    assert node.held() == [[KEY], []]
+    assert node.directories.all[0].health.is_online
+    assert not node.directories.all[1].health.is_online
+    node.append()
+    assert node.replica.log.log_end_offset == node.old.log_end_offset
+
+
+def test_a_move_goes_on_after_a_stop() -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    assert node.work(until="CopyPiece")
+    node.run(node.moves.close())
+    node.work()
+    assert node.held() == [[KEY], []]
+    assert list(node.directories.all[1].future_logs) == [KEY]
+    node.moves._moves.clear()  # as in the next life
+    node.moves.resume(KEY, node.replica, now_ms=0, wall_ms=0)
+    expected = read_all(node.old)
+    node.work()
+    assert node.held() == [[], [KEY]]
+    assert read_all(node.replica.log) == expected
+
+
+def test_a_move_goes_on_from_nowhere_if_a_former_life_has_truncated_the_log() -> None:
+    node = MovingNode()
+    node.append()
+    node.append()
+    node.begin()
+    node.work(until="NoteWork")  # everything is copied
+    node.run(node.moves.close())
+    node.work()
+    node.moves._moves.clear()  # as in the next life, but for what the former one has done since
+    node.old.truncate_to(node.old.log_end_offset // 2)
+    node.old.local.assign_epoch(2)
+    for _ in range(3):
+        node.append(epoch=2)
+    node.old.local.truncations = 0
+    node.moves.resume(KEY, node.replica, now_ms=0, wall_ms=0)
+    expected, epochs = read_all(node.old), node.old.epochs.entries
+    node.work()
+    assert node.held() == [[], [KEY]]
+    assert read_all(node.replica.log) == expected
+    assert node.replica.log.epochs.entries == epochs
+
+
+def test_a_start_keeps_what_was_written_since_a_truncation_though_the_copy_is_longer() -> None:
+    node = MovingNode()
+    for _ in range(3):
+        node.append()
+    node.begin()
+    node.work(until="NoteWork")
+    node.old.truncate_to(node.old.log_end_offset // 3)
+    node.old.local.assign_epoch(2)
+    node.append(epoch=2)
+    expected = read_all(node.old)
+    [future] = node.directories.all[1].future_logs.values()
+    assert future.log_end_offset > node.old.log_end_offset
+    node.disk.locks.clear()  # the process dies
+    again = LogDirectories.open(node.disk, ["/a", "/b"], directory_ids=["a", "b"])
+    again.load_logs(lambda topic: LogConfig(), now_ms=0)
+    log = again.claim(KEY, TOPIC_ID)
+    assert log is not None
+    assert read_all(log) == expected
