@@ -207,9 +207,12 @@ class Reader(Client):
         partition_id: TopicPartition,
         *,
         reads_anywhere: bool = False,
+        rack: str = "",
     ) -> None:
         super().__init__(cluster, machine, partition_id)
         self.position = 0
+        self.rack = rack
+        """Whose replicas it wants to be sent to."""
         self._reads_anywhere = reads_anywhere
         self._ask()
 
@@ -233,6 +236,7 @@ class Reader(Client):
         )
         request = FetchRequest(
             max_bytes=READ_BYTES,
+            rack_id=self.rack,
             topics=[FetchTopic(topic_id=self.cluster.topics()[topic], partitions=[asked])],
         )
 
@@ -248,6 +252,9 @@ class Reader(Client):
             self._go_on(LOST)
             return
         [data] = result.responses[0].partitions
+        if data.preferred_read_replica >= 0:
+            self.cluster.oracle.on_sent_elsewhere(self, data.preferred_read_replica)
+            self.leader_id = data.preferred_read_replica
         self._go_on(error_for(data.error_code) if data.error_code else data.records)
 
     def _go_on(self, result: Any) -> None:

@@ -30,7 +30,7 @@ from bradbury.protocol.messages.sync_group import SyncGroupRequest
 
 from ..world.simulated_groups import CONFIG, SimulatedShard
 from ..world.simulated_replica import read_bytes
-from .simulated_oracle import Violation
+from .simulated_log_checks import Violation
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster

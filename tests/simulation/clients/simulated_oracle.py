@@ -12,7 +12,10 @@ Whatever is read, acknowledged, truncated or elected is compared with it.
     C1  a committed metadata entry never changes          C2  an epoch has one owner at a voter
     C3  what is published is committed                    C4  replaying the log gives the image
     F1  with flush.messages=1 what was claimed survives a power loss
+    F2  what a leader has said is deleted stays so        K1  consumers are sent into their own rack
+    D1  deleted counts what all in sync have deleted      D2  nothing else is deleted, but by retention
     L3  log start <= high watermark <= log end            L7  derived state is that of the records
+    P1  the first replicas are in as many racks as there can be (simulated_cluster)
 
 Where more machines have lost data at once than the settings promise to survive, a partition is
 `damaged`: then records may be lost (R3, R4, R7 are not asked), but nothing may be made up.
@@ -30,9 +33,9 @@ from bradbury.protocol.records.record_batch import read_header
 from bradbury.protocol.records.records import iterate_records
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
-from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
 from ..world.simulated_replica import Batch, SimulatedReplica, batches_of, read_batches
+from .simulated_log_checks import Violation, check_derived, check_log
 
 if TYPE_CHECKING:
     from bradbury.controller.metadata_leader import MetadataLeader
@@ -43,16 +46,6 @@ if TYPE_CHECKING:
     from .simulated_clients import Producer, Reader, Sent
 
 KEPT_LINES = 4_000
-
-
-class Violation(AssertionError):
-    """Something that must always hold did not. `partition_id` if it is about one."""
-
-    def __init__(
-        self, invariant: str, text: str, partition_id: TopicPartition | None = None
-    ) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant, self.partition_id = invariant, partition_id
 
 
 @dataclass
@@ -67,11 +60,23 @@ class Ledger:
     is_damaged: bool = False
     acknowledged: int = 0
     read: int = 0
+    deleted: int = 0
+    """Somebody wanted the records below this to be deleted."""
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    """(time, committed_end) of each commit."""
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, now_ms: int) -> None:
+        self.ends.append((now_ms, batch.next_offset))
         self.committed.append(batch)
         self.by_offset[batch.base_offset] = batch
         self.committed_end = batch.next_offset
+
+
+class Ledgers(dict[Ledger]):
+    """Of a partition that nobody writes to there is nothing to keep."""
+
+    def __missing__(self, partition_id: TopicPartition) -> Ledger:
+        return Ledger()
 
 
 class Oracle:
@@ -79,7 +84,7 @@ class Oracle:
 
     def __init__(self, cluster: SimulatedCluster, partitions: list[TopicPartition]) -> None:
         self._cluster = cluster
-        self.ledgers = {partition_id: Ledger() for partition_id in partitions}
+        self.ledgers = Ledgers({partition_id: Ledger() for partition_id in partitions})
         self.image = MetadataImage()
         """The newest that is committed."""
         self._entries: dict[int, bytes] = {}
@@ -94,6 +99,7 @@ class Oracle:
         self.elections = 0
         self.truncations = 0
         self.reassignments = 0
+        self.deletions = 0
 
     def note(self, partition_id: TopicPartition | None, text: str) -> None:
         """A line of the transcript."""
@@ -122,6 +128,16 @@ class Oracle:
         )
         self._cluster.clock.note(log.log_end_offset)
         check_log(log, partition_id)
+        if (
+            log.log_start_offset < node.deleted.get(partition_id, 0)
+            and node.node_id not in self.ledgers[partition_id].lossy
+        ):
+            raise Violation(
+                "F2",
+                f"node {node.node_id} opens its log from {log.log_start_offset}, and had said that "
+                f"everything below {node.deleted[partition_id]} is deleted",
+                partition_id,
+            )
         claimed = node.claimed.get(partition_id, 0)
         if log.log_end_offset < claimed:
             raise Violation(
@@ -139,6 +155,8 @@ class Oracle:
             f"ISR {state.isr}, ELR {state.elr}, high watermark {log.high_watermark}",
         )
         self.elections += 1
+        if partition_id not in self.ledgers:
+            return  # a topic that is deleted and made again has the same epochs again
         life = node.node_id, node.process.life
         known = self._leaders.setdefault((partition_id, state.leader_epoch), life)
         if known != life:
@@ -155,15 +173,17 @@ class Oracle:
         self._check_has_all(replica, ledger, "R3")
 
     def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger, invariant: str) -> None:
-        found = read_batches(replica.log, 0, replica.log.log_end_offset)
-        for mine, committed in zip(found, ledger.committed, strict=False):
+        start = replica.log.log_start_offset
+        found = read_batches(replica.log, start, replica.log.log_end_offset)
+        kept = [batch for batch in ledger.committed if batch.next_offset > start]
+        for mine, committed in zip(found, kept, strict=False):
             if mine != committed:
                 raise Violation(
                     invariant,
                     f"{replica} has {mine}, committed is {committed}",
                     replica.partition_id,
                 )
-        if len(found) < len(ledger.committed):
+        if len(found) < len(kept):
             raise Violation(
                 invariant,
                 f"{replica} ends at {replica.log.log_end_offset}, committed is everything "
@@ -188,7 +208,7 @@ class Oracle:
                 f"{ledger.committed_end}",
                 partition_id,
             )
-        for batch in read_batches(log, start, end):
+        for batch in read_batches(log, max(start, log.log_start_offset), end):
             committed = ledger.by_offset.get(batch.base_offset)
             if batch.base_offset < ledger.committed_end:
                 if committed != batch:
@@ -198,7 +218,7 @@ class Oracle:
             else:
                 if batch.base_offset != ledger.committed_end:
                     raise Violation("R4", f"{replica} leaves a gap before {batch}", partition_id)
-                ledger.commit(batch)
+                ledger.commit(batch, self._cluster.clock.now_ms)
         if replica.leader is not None:
             self._check_in_sync(replica, ledger)
             self._cluster.on_committed(replica)
@@ -219,7 +239,8 @@ class Oracle:
                 has_it = node.ends.get(partition_id, end) >= end
             else:
                 has_it = replica.log.log_end_offset >= end and (
-                    read_batches(replica.log, last.base_offset, end) == [last]
+                    replica.log.log_start_offset > last.base_offset
+                    or read_batches(replica.log, last.base_offset, end) == [last]
                 )
             if not has_it:
                 raise Violation(
@@ -429,13 +450,69 @@ class Oracle:
 
     def on_out_of_range(self, reader: Reader) -> int:
         """Where a reader goes on whose position is not in the leader's log."""
-        if not self.ledgers[reader.partition_id].is_damaged:
+        ledger = self.ledgers[reader.partition_id]
+        starts = [
+            replica.log.log_start_offset
+            for node in self._cluster.nodes.values()
+            if (replica := node.replicas.get(reader.partition_id)) is not None
+        ]
+        start = max(starts, default=0)
+        if ledger.is_damaged:
+            return min(starts, default=0)
+        may_be_gone = self._cluster.swarm.retention_ms >= 0 or reader.position < ledger.deleted
+        if not may_be_gone or reader.position > ledger.committed_end:
             raise Violation(
                 "R4",
                 f"{reader.position}, below which all was read, is not in the log",
                 reader.partition_id,
             )
-        return 0
+        return max(start, reader.position)
+
+    def on_sent_elsewhere(self, reader: Reader, node_id: int) -> None:
+        """A leader tells a consumer to read from a follower (KIP-392)."""
+        rack = self._cluster.rack_of(node_id)
+        if rack != reader.rack or node_id not in self._cluster.replicas_of(reader.partition_id):
+            raise Violation(
+                "K1", f"{reader.rack} is sent to {node_id} in {rack}", reader.partition_id
+            )
+
+    # --- DeleteRecords ---------------------------------------------------------------------------
+
+    def committed_before(self, partition_id: TopicPartition, time_ms: int) -> int:
+        """The committed end of a partition at that time."""
+        return max((end for at, end in self.ledgers[partition_id].ends if at <= time_ms), default=0)
+
+    def on_deletion(self, partition_id: TopicPartition, offset: int) -> None:
+        """Somebody asks for it."""
+        ledger = self.ledgers[partition_id]
+        ledger.deleted = max(ledger.deleted, offset)
+        self.note(partition_id, f"records below {offset} are to be deleted")
+
+    def on_deleted(
+        self,
+        node: SimulatedNode,
+        partition_id: TopicPartition,
+        offset: int,
+        lives: dict[int, int],
+    ) -> None:
+        """A leader has answered. Whoever is in sync and has lived since it was asked has done it."""
+        self.note(partition_id, f"node {node.node_id} has deleted what is below {offset}")
+        self.deletions += 1
+        node.deleted[partition_id] = max(offset, node.deleted.get(partition_id, 0))
+        leader = node.replicas.get(partition_id)
+        state = self.image.partition(*partition_id)
+        if leader is None or leader.leader is None or state is None:
+            return
+        for node_id in sorted({*leader.leader.isr} & {*state.isr}):
+            replica = self._cluster.nodes[node_id].replicas.get(partition_id)
+            is_same_life = self._cluster.nodes[node_id].process.life == lives.get(node_id)
+            if replica is not None and is_same_life and replica.log.log_start_offset < offset:
+                raise Violation(
+                    "D1",
+                    f"what is below {offset} counts as deleted, {replica} has it from "
+                    f"{replica.log.log_start_offset} on",
+                    partition_id,
+                )
 
     # --- from time to time, and at the end -------------------------------------------------------
 
@@ -456,6 +533,14 @@ class Oracle:
                     key = batch.base_offset, batch.leader_epoch
                     if seen.setdefault(key, batch) != batch:
                         raise Violation("R2", f"{batch} and {seen[key]}", partition_id)
+                is_kept = self._cluster.swarm.retention_ms < 0
+                if is_kept and log.log_start_offset > ledger.deleted and not ledger.is_damaged:
+                    raise Violation(
+                        "D2",
+                        f"{replica} begins at {log.log_start_offset}, nobody has deleted more "
+                        f"than what is below {ledger.deleted}",
+                        partition_id,
+                    )
                 if not ledger.is_damaged:
                     for batch in found:
                         if batch.next_offset > log.high_watermark:
@@ -475,17 +560,20 @@ class Oracle:
         if self._entries_end == self.image.offset and replayed != self.image:
             raise Violation("C4", f"{replayed} is not {self.image}")
         for partition_id, ledger in self.ledgers.items():
-            logs = []
-            for node_id in self._cluster.replicas_of(partition_id):
-                replica = self._cluster.nodes[node_id].replicas[partition_id]
-                logs.append(read_batches(replica.log, 0, replica.log.log_end_offset))
+            held = [
+                self._cluster.nodes[node_id].replicas[partition_id].log
+                for node_id in self._cluster.replicas_of(partition_id)
+            ]
+            start = max(log.log_start_offset for log in held)
+            logs = [read_batches(log, start, log.log_end_offset) for log in held]
             if any(each != logs[0] for each in logs):
                 raise Violation("end", "the replicas are not identical", partition_id)
             if ledger.is_damaged:
                 continue
-            if logs[0] != ledger.committed:
+            kept = [batch for batch in ledger.committed if batch.next_offset > start]
+            if logs[0] != kept:
                 raise Violation("end", "the logs are not what was committed", partition_id)
-            self._check_sequences(partition_id, logs[0])
+            self._check_sequences(partition_id, ledger.committed)
 
     def _check_sequences(self, partition_id: TopicPartition, log: list[Batch]) -> None:
         expected: dict[int, int] = {}
@@ -500,36 +588,3 @@ class Oracle:
                 )
             count = batch.next_offset - batch.base_offset
             expected[batch.producer_id] = batch.base_sequence + count
-
-
-def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:
-    if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
-        raise Violation(
-            "L3",
-            f"start {log.log_start_offset}, high watermark {log.high_watermark}, "
-            f"end {log.log_end_offset}",
-            partition_id,
-        )
-    if log.flushing.recovery_point > log.log_end_offset:
-        raise Violation("L3", f"recovery point {log.flushing.recovery_point}", partition_id)
-
-
-def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartition) -> None:
-    """Epochs and producers are those of the records."""
-    epochs: list[tuple[int, int]] = []
-    last: dict[int, list[int]] = {}
-    for batch in found:
-        if not epochs or epochs[-1][0] != batch.leader_epoch:
-            epochs.append((batch.leader_epoch, batch.base_offset))
-        if batch.producer_id >= 0:
-            last.setdefault(batch.producer_id, []).append(batch.base_offset)
-    known = log.epochs.entries
-    if [entry for entry in known if entry[1] < log.log_end_offset] != epochs:
-        raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)
-    producers = {
-        name: [batch.base_offset for batch in entry.batches]
-        for name, entry in log.local.producers.entries.items()
-    }
-    expected = {name: offsets[-REMEMBERED_BATCHES:] for name, offsets in last.items()}
-    if producers != expected:
-        raise Violation("L7", f"producers {producers}, the records say {expected}", partition_id)

@@ -8,8 +8,13 @@ product. `planted` undoes it.
 from dataclasses import replace
 from random import Random
 
-from ..world.simulated_faults import Swarm
-from . import planted_in_controllers, planted_in_groups, planted_in_replicas
+from ..world.simulated_swarm import Swarm
+from . import (
+    planted_in_controllers,
+    planted_in_directories,
+    planted_in_groups,
+    planted_in_replicas,
+)
 from .fault_registry import FAULTS, planted
 
 __all__ = [
@@ -18,6 +23,7 @@ __all__ = [
     "TOLD",
     "planted",
     "planted_in_controllers",
+    "planted_in_directories",
     "planted_in_groups",
     "planted_in_replicas",
     "swarm_for",
@@ -42,5 +48,14 @@ MASKED = {
 def swarm_for(name: str, seed: int) -> Swarm:
     """The seed's own, but for what the fault needs; without what makes others harder to see."""
     drawn = Swarm.draw(Random(f"swarm {seed}"))
-    calm = {"groups": 0, "producers": 3, "voter_changes": 0.0, "snapshots": 0.0}
+    calm = {
+        "groups": 0,
+        "producers": 3,
+        "voter_changes": 0.0,
+        "snapshots": 0.0,
+        "directories": 1,
+        "retention_ms": -1,
+        "racks": 0,
+        "throttled": False,
+    }
     return replace(drawn, **{**calm, **FAULTS[name].seen_by})

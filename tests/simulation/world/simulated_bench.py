@@ -19,8 +19,8 @@ from bradbury.protocol.records.records import encode_records
 from bradbury.storage.log.partition_log import PartitionLog
 
 from .simulated_cluster import TOPIC, TOPIC_ID, SimulatedCluster
-from .simulated_faults import Swarm
 from .simulated_replica import SimulatedReplica, read_batches
+from .simulated_swarm import Swarm
 
 PARTITION = (TOPIC, 0)
 

@@ -11,11 +11,12 @@ The decisions are cluster/'s and storage/'s; the simulated parts only join them,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
-from bradbury.cluster.broker_config import BrokerConfig
-from bradbury.cluster.metadata.metadata_image import MetadataImage
+from bradbury.cluster.broker_config import RACK_AWARE, BrokerConfig
+from bradbury.cluster.metadata.metadata_image import MetadataImage, NodeImage
 from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     ConfigRecord,
@@ -26,6 +27,7 @@ from bradbury.cluster.metadata.metadata_records import (
     TopicRecord,
     encode_metadata_record,
 )
+from bradbury.cluster.partition.replica_placement import place_replicas
 from bradbury.cluster.quorum.voter import Candidate, LogEnd
 from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
@@ -39,13 +41,15 @@ from bradbury.storage.log_config import LogConfig
 from ..clients.simulated_clients import Producer, Reader
 from ..clients.simulated_group_operator import GroupOperator
 from ..clients.simulated_group_oracle import GroupOracle
+from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import SHARED_PARTITIONS, Member
-from ..clients.simulated_oracle import Oracle, Violation
+from ..clients.simulated_oracle import Oracle
 from .simulated_controller import FIRST_PORT, SimulatedController
-from .simulated_faults import Faults, Swarm
+from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
+from .simulated_swarm import Swarm
 from .simulated_voter import ask_at_once, open_voter
 
 TOPIC = "t"
@@ -57,6 +61,8 @@ SETTLE_MS = 20_000
 FIRST_CLIENT = 100
 OPERATOR = 1_000
 FETCH_BYTES = 2_000
+FILE_DELETE_DELAY_MS = 300
+THROTTLED_RATE = 2_000
 
 
 class SimulatedCluster:
@@ -73,24 +79,34 @@ class SimulatedCluster:
             min_insync_replicas=swarm.min_insync,
             flush_messages=1 if swarm.flushes else 2**63 - 1,
             segment_bytes=swarm.segment_bytes,
+            retention_ms=swarm.retention_ms,
+            file_delete_delay_ms=FILE_DELETE_DELAY_MS,
+            leader_replication_throttled_replicas="*" if swarm.throttled else "",
+            follower_replication_throttled_replicas="*" if swarm.throttled else "",
         )
         self.broker_config = BrokerConfig(
             replica_lag_time_max_ms=swarm.lag_ms,
+            replica_high_watermark_checkpoint_interval_ms=swarm.checkpoint_ms,
+            log_retention_check_interval_ms=swarm.retention_check_ms,
             replica_fetch_wait_max_ms=swarm.fetch_wait_ms,
             replica_fetch_max_bytes=FETCH_BYTES,
             replica_fetch_response_max_bytes=FETCH_BYTES,
+            replica_selector_class=RACK_AWARE if swarm.racks else "",
+            replication_quota_window_num=2,
         )
+        self.settings = replace(
+            self.broker_config,
+            leader_replication_throttled_rate=THROTTLED_RATE,
+            follower_replication_throttled_rate=THROTTLED_RATE,
+            replica_alter_log_dirs_io_max_bytes_per_second=THROTTLED_RATE,
+        )
+        """As they are changed while nodes run."""
         self.partitions: list[TopicPartition] = [(TOPIC, n) for n in range(swarm.partitions)]
         """The partitions that are written to and read."""
         self.all_partitions = list(self.partitions)
         if swarm.groups:
             self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
-        self._first_replicas = {
-            partition_id: tuple(
-                1 + (partition_id[1] + n) % swarm.nodes for n in range(swarm.replication_factor)
-            )
-            for partition_id in self.all_partitions
-        }
+        self._first_replicas = self._place(swarm)
         self.oracle = Oracle(self, self.all_partitions)
         self.group_oracle = GroupOracle(self)
         self.nodes = {n: SimulatedNode(self, n) for n in range(1, swarm.nodes + 1)}
@@ -110,6 +126,40 @@ class SimulatedCluster:
         self._start_clients()
         self.faults = Faults(self)
 
+    def rack_of(self, node_id: int) -> str | None:
+        racks = self.swarm.racks
+        return f"r{node_id % racks}" if racks else None
+
+    def _place(self, swarm: Swarm) -> dict[tuple[int, ...]]:
+        """By the shipped rule, where there are racks."""
+        factor = swarm.replication_factor
+        if not swarm.racks:
+            return {
+                partition_id: tuple(1 + (partition_id[1] + n) % swarm.nodes for n in range(factor))
+                for partition_id in self.all_partitions
+            }
+        nodes = [
+            NodeImage(
+                node_id=node_id,
+                directory_id="",
+                incarnation="",
+                roles=("broker", "partition"),
+                host=f"host {node_id}",
+                port=0,
+                rack=self.rack_of(node_id),
+                machine=f"m{node_id}",
+                epoch=0,
+            )
+            for node_id in range(1, swarm.nodes + 1)
+        ]
+        placed = {}
+        for partition_id in self.all_partitions:
+            [replicas] = place_replicas(nodes, 1, factor=factor, start=partition_id[1])
+            if len({self.rack_of(each) for each in replicas}) < min(factor, swarm.racks):
+                raise Violation("P1", f"{replicas} are in too few racks", partition_id)
+            placed[partition_id] = replicas
+        return placed
+
     def _format(self) -> None:
         """The first entry of the metadata log, at every voter: nodes and topic are there."""
         records: list[MetadataRecord] = [
@@ -125,7 +175,8 @@ class SimulatedCluster:
                 roles=("broker", "partition"),
                 host="",
                 port=0,
-                rack=None,
+                rack=self.rack_of(node_id),
+                machine=f"m{node_id}",
                 epoch=0,
             )
             for node_id, node in self.nodes.items()
@@ -146,9 +197,10 @@ class SimulatedCluster:
                 )
             )
         if self.swarm.groups:
-            records.append(
-                ConfigRecord(resource="topic", name=OFFSETS_TOPIC, key="flush.messages", value="1")
-            )
+            for key, value in (("flush.messages", "1"), ("retention.ms", "-1")):
+                records.append(
+                    ConfigRecord(resource="topic", name=OFFSETS_TOPIC, key=key, value=value)
+                )
         records += [
             PartitionRecord(
                 topic_id=str(self.topics()[name]),
@@ -189,7 +241,10 @@ class SimulatedCluster:
             partition_id = self.partitions[number % len(self.partitions)]
             machine = FIRST_CLIENT + len(self.producers) + number
             reads_anywhere = swarm.follower_reads and number % 2 == 1
-            self.readers.append(Reader(self, machine, partition_id, reads_anywhere=reads_anywhere))
+            rack = f"r{number % swarm.racks}" if swarm.racks else ""
+            self.readers.append(
+                Reader(self, machine, partition_id, reads_anywhere=reads_anywhere, rack=rack)
+            )
         for group in range(swarm.groups):
             for number in range(swarm.group_members):
                 instance_id = f"i{number}" if number < swarm.static_members else None
@@ -326,6 +381,7 @@ class SimulatedCluster:
     def settle(self) -> None:
         """No more faults: does everything come to rest, and is it all there?"""
         self.is_calm = True
+        self.settings = self.broker_config
         self.oracle.note(None, "calm")
         self.faults.heal()
         for producer in self.producers:

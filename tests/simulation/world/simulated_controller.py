@@ -39,7 +39,7 @@ from .simulated_voter import result_of
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
-    from .simulated_faults import Swarm
+    from .simulated_swarm import Swarm
 
 LEAST_VOTERS = 2
 FIRST_PORT = 1_000

@@ -1,27 +1,98 @@
 """A disk in memory that a power loss leaves as disks are: with some of what was not synced."""
 
+from errno import EIO, ENOSPC
 from random import Random
 
 from ...support.storage.memory_file_system import Inode, MemoryFile, MemoryFileSystem
+
+BEFORE_LENGTH = 12
+CHECKED_FROM = 21
+"""Where in a record batch begins what its checksum is of."""
 
 
 class SimulatedDisk(MemoryFileSystem):
     """See MemoryFileSystem; synced contents and names are safe, the rest is at chance's mercy."""
 
-    def lose_power(self, random: Random) -> "SimulatedDisk":
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: set[str] = set()
+        """Directories in which nothing can be written any more, until they are repaired."""
+        self.failed: set[str] = set()
+        """Those of them in which something was refused: somebody has seen it."""
+
+        self.full: set[str] = set()
+        """Directories whose disks have no room left; what is in them stays as it is."""
+
+    def free_bytes(self, path: str) -> int:
+        return 0 if path in self.full else super().free_bytes(path)
+
+    def enter(self, operation: str, path: str) -> None:
+        if operation == "read":
+            return
+        if self.full and operation == "write" and any(path.startswith(f"{d}/") for d in self.full):
+            raise OSError(ENOSPC, "No space left on device", path)
+        for directory in self.failing:
+            if path == directory or path.startswith(f"{directory}/"):
+                self.failed.add(directory)
+                raise OSError(EIO, "Input/output error", path)
+
+    def repaired(self, random: Random) -> "SimulatedDisk":
+        """The disk when its failing directories work again: of what was refused there, and of what
+        was not synced then, no more is left than after a power loss.
+        """
+        after = self.lose_power(random, under=self.failed)
+        after.failing.clear()
+        after.failed.clear()
+        return after
+
+    def damage(self, random: Random, under: str) -> bool:
+        """Some bytes of a log that were not synced turn out to be others; whether there were any."""
+        found = [
+            (inode, start, end)
+            for path, inode in self.names.items()
+            if path.startswith(f"{under}/") and path.endswith(".log") and inode is not None
+            for start, end in _batches(inode.content)
+            if start >= len(inode.synced)
+        ]
+        if not found:
+            return False
+        inode, start, end = random.choice(found)
+        inode.content[random.randrange(start + CHECKED_FROM, end)] ^= 0xFF
+        return True
+
+    def lose_power(self, random: Random, *, under: set[str] | None = None) -> "SimulatedDisk":
         """The disk afterwards: of each file what was synced, or more: a prefix of its newest text.
 
         A prefix ends anywhere, also within a batch. Names that were not synced are gone, but for
-        those that chance has kept.
+        those that chance has kept. `under`: only in these directories, the rest is as it was.
         """
         after = SimulatedDisk()
+        after.failing, after.failed = set(self.failing), set(self.failed)
+        after.full = set(self.full)
         names = dict(self.synced_names)
+
+        def is_safe(path: str) -> bool:
+            return under is not None and not any(
+                path == each or path.startswith(f"{each}/") for each in under
+            )
+
+        if under is not None:
+            names = {path: inode for path, inode in names.items() if not is_safe(path)}
+            kept = {path: inode for path, inode in self.names.items() if is_safe(path)}
+            after.names.update(kept)
+            after._renamed = [each for each in self._renamed if is_safe(each[0])]
+            after.synced_names.update(
+                {path: inode for path, inode in self.synced_names.items() if is_safe(path)}
+            )
+            names = {path: inode for path, inode in names.items() if path != "/"}
         for path, inode in self.names.items():
+            if is_safe(path):
+                continue
             if path not in names and random.random() < 0.3 and _parent_is_in(names, path):
                 names[path] = inode
         for path, inode in names.items():
             after.names[path] = None if inode is None else _torn(inode, random)
-        after.synced_names = dict(after.names)
+            after.synced_names[path] = after.names[path]
         return after
 
     def after_death(self) -> "SimulatedDisk":
@@ -41,6 +112,18 @@ class SimulatedDisk(MemoryFileSystem):
     def read(self, path: str) -> bytes:
         file = self.open(path)
         return MemoryFile.read_at(file, file.size(), 0)
+
+
+def _batches(content: bytearray) -> list[tuple[int, int]]:
+    """(start, end) of each batch of a log."""
+    found, start = [], 0
+    while start + CHECKED_FROM < len(content):
+        end = start + BEFORE_LENGTH + int.from_bytes(content[start + 8 : start + 12])
+        if end > len(content):
+            break
+        found.append((start, end))
+        start = end
+    return found
 
 
 def _parent_is_in(names: dict[str, Inode | None], path: str) -> bool:

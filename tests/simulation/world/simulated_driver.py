@@ -9,14 +9,13 @@ from bradbury.protocol.errors import KafkaStorageError
 from bradbury.replication.effects import (
     DeadlineMoved,
     Effects,
-    EndMove,
     FetchersEnded,
     GiveWay,
     RunWork,
     SuspectNode,
     TickingStep,
+    WakeAt,
 )
-from bradbury.replication.partition_effects import ResumeMove
 from bradbury.replication.procedure import Procedure, Sequel
 from bradbury.replication.replica import LeadershipEnded
 from bradbury.steps.replies import Refuse, Reply, ended
@@ -42,10 +41,9 @@ class SimulatedDriver:
             Reply: lambda effect: effect.ticket(None),
             RunWork: self._run_work,
             GiveWay: self._give_way,
-            EndMove: self._end_move,
             FetchersEnded: lambda effect: None,
-            ResumeMove: lambda effect: None,
             SuspectNode: lambda effect: None,
+            WakeAt: self._wake_at,
         }
         self._due: dict[TickingStep, int] = {}
         self._is_carrying_out = False
@@ -96,9 +94,12 @@ class SimulatedDriver:
 
         self._process.after(0, go_on)
 
-    def _end_move(self, effect: EndMove) -> None:
-        """Nothing is moved between directories here."""
-        effect.step.on_work_done(effect.condition, None, self.now_ms())
+    def _wake_at(self, effect: WakeAt) -> None:
+        def wake() -> None:
+            effect.step.on_time(self.now_ms())
+            self.carry_out()
+
+        self._process.after(max(0, effect.at_ms - self.now_ms()), wake)
 
     def now_ms(self) -> int:
         return self._process.clock.now_ms

@@ -11,13 +11,18 @@ a partition at a time), but for the seeds that are `reckless`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from bradbury.cluster.control.partition_control import PREFERRED, ElectLeaders
 from bradbury.cluster.control.reassignment import AlterPartitionReassignments, PartitionReassignment
+from bradbury.cluster.control.topic_control import (
+    CreateTopics,
+    DeleteTopics,
+    TopicKey,
+    TopicToCreate,
+)
 from bradbury.controller.controller_calls import (
     AllocateProducerIds,
     Change,
@@ -26,7 +31,7 @@ from bradbury.controller.controller_calls import (
 )
 from bradbury.protocol.topic_partition import TopicPartition
 
-from .simulated_network import Weather
+from .simulated_directories import PATHS
 
 if TYPE_CHECKING:
     from ..clients.simulated_members import Member
@@ -35,150 +40,12 @@ if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
     from .simulated_replica import SimulatedReplica
 
-KINDS = (
-    "kill",
-    "power",
-    "disk",
-    "stop",
-    "pause",
-    "cut",
-    "group",
-    "controller",
-    "rival",
-    "pause controller",
-    "elect",
-)
-MEMBER_KINDS = ("kill member", "pause member", "leave", "twin")
+DELETED_AFTER_MS = 1_500
+"""Records are deleted when they are as old: every producer knows what has become of them."""
+SIDE_TOPIC = "side"
+KNOWN_AFTER_MS = 1_500
 MOST_TWINS = 4
 MOST_REPLICAS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swarm:
-    """Times are in ms, what has no unit is a probability."""
-
-    nodes: int = 3
-    voters: int = 3
-    partitions: int = 1
-    replication_factor: int = 3
-    min_insync: int = 2
-    flushes: bool = False
-    fsync_ms: int = 3
-    segment_bytes: int = 1 << 20
-    producers: int = 3
-    careless_producers: int = 0
-    readers: int = 2
-    in_flight: int = 3
-    pace_ms: int = 40
-    session_ms: int = 600
-    lag_ms: int = 400
-    fetch_wait_ms: int = 150
-    checkpoint_ms: int = 700
-    controller_restart_ms: int = 200
-    duration_ms: int = 6_000
-    kinds: tuple[str, ...] = ()
-    fault_every_ms: int = 400
-    outage_ms: int = 600
-    is_reckless: bool = False
-    stale_controller: float = 0.0
-    loss: float = 0.0
-    repeat: float = 0.0
-    delay_ms: int = 3
-    late: float = 0.0
-    ordered: bool = True
-    on_expand: float = 0.0
-    on_truncated: float = 0.0
-    on_votes: float = 0.0
-    on_committed: float = 0.0
-    lose_alter_answer: float = 0.0
-    voter_changes: float = 0.0
-    snapshots: float = 0.0
-    is_new: bool = False
-    """The cluster's first controller has to form it."""
-    on_adding: float = 0.0
-    follower_reads: bool = False
-    groups: int = 0
-    group_members: int = 3
-    static_members: int = 0
-    offsets_partitions: int = 1
-    log_errors: float = 0.0
-    """How often a coordinator's log refuses an append, says it failed, or cannot be read."""
-
-    @classmethod
-    def draw(cls, random: Random) -> Self:
-        """Everything that a seed decides."""
-        nodes = random.choice((3, 3, 3, 4, 5))
-        min_insync = random.choice((1, 2, 2, 2))
-        kinds = tuple(kind for kind in KINDS if random.random() < 0.45) or ("kill",)
-
-        def sometimes(chance: float, most: float) -> float:
-            return random.random() * most if random.random() < chance else 0.0
-
-        swarm = cls(
-            nodes=nodes,
-            voters=random.choice((3, 3, 5)) if nodes == 5 else 3,
-            partitions=random.choice((1, 1, 2, 3)),
-            min_insync=min_insync,
-            flushes=random.random() < 0.25,
-            fsync_ms=random.choice((1, 3, 10)),
-            segment_bytes=random.choice((1 << 20, 1 << 20, 1_500)),
-            producers=random.choice((3, 3, 4)),
-            careless_producers=random.choice((0, 0, 1)),
-            readers=2,
-            in_flight=random.choice((1, 3, 5)),
-            pace_ms=random.choice((25, 40, 60)),
-            session_ms=random.choice((300, 600)),
-            lag_ms=random.choice((200, 400)),
-            fetch_wait_ms=random.choice((60, 150)),
-            checkpoint_ms=random.choice((300, 900)),
-            duration_ms=random.choice((4_000, 8_000)),
-            kinds=kinds,
-            fault_every_ms=random.choice((150, 300, 600)),
-            outage_ms=random.choice((100, 500, 1_200)),
-            is_reckless=random.random() < 0.08,
-            stale_controller=sometimes(0.3, 0.4),
-            loss=sometimes(0.3, 0.15),
-            repeat=sometimes(0.3, 0.05),
-            delay_ms=random.choice((2, 4, 15)),
-            late=sometimes(0.3, 0.03),
-            ordered=random.random() < 0.7,
-            on_expand=sometimes(0.5, 0.5),
-            on_truncated=sometimes(0.3, 0.3),
-            on_votes=sometimes(0.3, 0.5),
-            on_committed=sometimes(0.3, 0.01),
-            lose_alter_answer=sometimes(0.3, 0.3),
-        )
-        groups = random.choice((0, 0, 0, 0, 1, 2))
-        reassigns = random.random() < 0.35
-        if groups:  # which cost as much as what is left out for them
-            swarm = replace(
-                swarm, partitions=1, producers=2, careless_producers=0, duration_ms=4_000
-            )
-        return replace(
-            swarm,
-            follower_reads=random.random() < 0.3,
-            on_adding=sometimes(0.5, 0.5) if reassigns else 0.0,
-            groups=groups,
-            group_members=random.choice((2, 3)),
-            static_members=random.choice((0, 1, 2)),
-            offsets_partitions=random.choice((1, 2)),
-            kinds=swarm.kinds
-            + (("reassign",) if reassigns else ())
-            + tuple(kind for kind in MEMBER_KINDS if groups and random.random() < 0.5),
-            is_new=random.random() < 0.1,
-            snapshots=sometimes(0.5, 0.05),
-            voter_changes=sometimes(0.3, 0.05),
-            log_errors=sometimes(0.4, 0.1) if groups else 0.0,
-        )
-
-    def weather(self) -> Weather:
-        return Weather(
-            loss=self.loss,
-            repeat=self.repeat,
-            delay_ms=self.delay_ms,
-            late=self.late,
-            ordered=self.ordered,
-        )
 
 
 class Faults:
@@ -207,9 +74,11 @@ class Faults:
         for controller in self._cluster.controllers:
             controller.process.resume()
         for node in self._cluster.nodes.values():
-            if node.process.is_up:
+            node.disk.full.clear()
+            if node.process.is_up and not node.disk.failing and node.logs.are_whole:
                 node.process.resume()
             else:
+                node.kill()
                 node.start()
         for member in self._cluster.members:
             member.process.resume()
@@ -255,6 +124,12 @@ class Faults:
             "pause member": lambda: self._pause_member(self._member()),
             "leave": lambda: self._end(self._member(), "leaves"),
             "twin": self._add_twin,
+            "disk error": lambda: self._fail_directory(self._node()),
+            "full disk": lambda: self._fill(self._node()),
+            "topic": self._change_topic,
+            "damage": lambda: self._damage(self._node()),
+            "move": lambda: self._move(self._node()),
+            "delete records": self._delete_records,
         }
         strikes[kind]()
         self._later(self._strike)
@@ -311,6 +186,98 @@ class Faults:
         cluster.oracle.on_loss(node.node_id)
         node.replace_disk()
         self._start_later(node)
+
+    def _fail_directory(self, node: SimulatedNode) -> None:
+        """Of what was written last nothing is known any more; the node may live on without it."""
+        cluster = self._cluster
+        if not node.process.is_up or node.disk.failing:
+            return
+        if not (self._swarm.is_reckless or cluster.oracle.may_lose(node.node_id)):
+            return
+        path = self._random.choice(PATHS[: self._swarm.directories])
+        cluster.oracle.note(None, f"{path} of node {node.node_id} fails")
+        cluster.oracle.on_loss(node.node_id)
+        node.disk.failing.add(path)
+        life = node.process.life
+        cluster.clock.after(
+            3 * self._outage(), lambda: self.kill(node) if node.process.life == life else None
+        )
+
+    def _damage(self, node: SimulatedNode) -> None:
+        """The process dies, and what it has written last is not what is read again."""
+        cluster = self._cluster
+        if not node.process.is_up or node.disk.failing:
+            return
+        if not (self._swarm.is_reckless or cluster.oracle.may_lose(node.node_id)):
+            return
+        self.kill(node)
+        path = self._random.choice(PATHS[: self._swarm.directories])
+        if node.disk.damage(self._random, path):
+            cluster.oracle.note(None, f"{path} of node {node.node_id} is damaged")
+            cluster.oracle.on_loss(node.node_id)
+
+    def _fill(self, node: SimulatedNode) -> None:
+        """A disk has no room for a while. What it could not do without it refuses for good."""
+        cluster = self._cluster
+        if not (self._swarm.is_reckless or cluster.oracle.may_lose(node.node_id)):
+            return
+        path = self._random.choice(PATHS[: self._swarm.directories])
+        cluster.oracle.note(None, f"{path} of node {node.node_id} is full")
+        cluster.oracle.on_loss(node.node_id)
+        node.disk.full.add(path)
+
+        def make_room() -> None:
+            node.disk.full.clear()  # of the disk that it has then
+
+        cluster.clock.after(self._outage(), make_room)
+
+    def _change_topic(self) -> None:
+        """One that nobody uses is deleted, or made again under its name."""
+        controller = self._cluster.current
+        if controller is None or not controller.process.is_up:
+            return
+        request: Any = DeleteTopics(topics=(TopicKey(name=SIDE_TOPIC),))
+        if SIDE_TOPIC not in self._cluster.oracle.image.topics:
+            topic_id = UUID(int=self._random.getrandbits(120))
+            new = TopicToCreate(
+                name=SIDE_TOPIC, topic_id=topic_id, partitions=2, replication_factor=3
+            )
+            request = CreateTopics(topics=(new,))
+        controller.change(request, lambda answer: None)
+
+    def _move(self, node: SimulatedNode) -> None:
+        """A replica is to be in the other directory of its node; or where it is."""
+        if node.process.is_up and node.replicas:
+            partition_id = self._random.choice(list(node.replicas))
+            path = self._random.choice((*PATHS, *PATHS, *PATHS, "/nowhere"))
+            self._cluster.oracle.note(
+                partition_id, f"node {node.node_id} is asked to move it to {path}"
+            )
+            node.logs.move(partition_id, path)
+
+    def _delete_records(self) -> None:
+        cluster = self._cluster
+        partition_id = self._random.choice(cluster.partitions)
+        offset = cluster.oracle.committed_before(
+            partition_id, cluster.clock.now_ms - DELETED_AFTER_MS
+        )
+        state = cluster.oracle.image.partition(*partition_id)
+        node = None if state is None else cluster.nodes.get(state.leader)
+        if node is not None and node.process.is_up and offset:
+            offset = self._random.randint(1, offset)
+            cluster.oracle.on_deletion(partition_id, offset)
+            # What a leader knows of a follower that has just begun to live it knows of its last life.
+            lives = {
+                node_id: each.process.life
+                for node_id, each in cluster.nodes.items()
+                if each.process.born_ms < cluster.clock.now_ms - KNOWN_AFTER_MS
+            }
+
+            def answered(result: Any) -> None:
+                if isinstance(result, int):
+                    cluster.oracle.on_deleted(node, partition_id, result, lives)
+
+            node.process.after(1, lambda: node.logs.delete_records(partition_id, offset, answered))
 
     def _stop(self, node: SimulatedNode) -> None:
         if node.process.is_up:

@@ -154,6 +154,7 @@ def _as_data(found: FetchedPartition) -> PartitionData:
         error_code=found.error_code,
         high_watermark=found.high_watermark,
         log_start_offset=found.log_start_offset,
+        preferred_read_replica=found.preferred_read_replica,
         records=b""
         if not found.records_size
         else records.file.read_at(records.size, records.position),

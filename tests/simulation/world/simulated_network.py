@@ -67,6 +67,8 @@ class Process:
     def __init__(self, clock: VirtualClock, machine: int, name: str) -> None:
         self.clock, self.machine, self.name = clock, machine, name
         self.life = 0
+        self.born_ms = 0
+        """When this life has begun."""
         self.is_up = False
         self.is_paused = False
         self._backlog: list[tuple[int, Event]] = []
@@ -74,6 +76,7 @@ class Process:
     def begin_life(self) -> None:
         assert not self.is_up
         self.life += 1
+        self.born_ms = self.clock.now_ms
         self.is_up, self.is_paused = True, False
         self._backlog.clear()
 

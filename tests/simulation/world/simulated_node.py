@@ -5,9 +5,7 @@ actors/replication/partition_host are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.control.alter_partition import ProposedIsr
@@ -33,10 +31,7 @@ from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.directory_lifecycle import DirectoryLifecycle
-from bradbury.replication.effects import DirectoryFailed, SendAlterPartition
-from bradbury.replication.log_flusher import LogFlusher
-from bradbury.replication.log_manager import LogManager
+from bradbury.replication.effects import SendAlterPartition
 from bradbury.replication.partition_effects import (
     LeaderElected,
     ReplicaClosed,
@@ -45,12 +40,12 @@ from bradbury.replication.partition_effects import (
 )
 from bradbury.replication.replica import Replica
 from bradbury.replication.replica_manager import ReplicaManager
+from bradbury.replication.replication_throttle import ReplicationThrottle
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
-from bradbury.storage.directories.log_directories import LogDirectories
-from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
 
 from .simulated_controller import FIRST_PORT, SimulatedController
+from .simulated_directories import PATHS, SimulatedDirectories
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
@@ -62,7 +57,6 @@ from .simulated_voter import SimulatedVoter
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
 
-DATA = "/data"
 RETRY_MS = 30
 STANDBY_TIMES = StandbyTimes(look_ms=50, again_ms=200, start_ms=2_000)
 OF_STANDBY = (ProbePort, StandIn, AskStandby, EndStandby)
@@ -84,6 +78,8 @@ class SimulatedNode:
         self.disks_used = 1
         self.ends: dict[TopicPartition, int] = {}
         """The ends of the logs, when the process died."""
+        self.deleted: dict[TopicPartition, int] = {}
+        """Log starts that this node, as the leader, has said to be on its disk."""
         self.claimed: dict[TopicPartition, int] = {}
         """Where flush.messages is 1: up to where each log was said to be safe."""
         self.memory: set[str] = set()
@@ -92,10 +88,9 @@ class SimulatedNode:
         self.is_registered = False
         self.image = MetadataImage()
         self.replicas: dict[TopicPartition, SimulatedReplica] = {}
-        self.directories: LogDirectories | None = None
+        self.logs: SimulatedDirectories
         self.config = cluster.broker_config
         self.log_defaults = cluster.log_config
-        self.throttle = NoThrottle()
         self._begin_steps()
         self.groups = SimulatedGroups(self)
 
@@ -110,12 +105,19 @@ class SimulatedNode:
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
         driver.on(Resigned, self._on_resigned)
-        driver.on(DirectoryFailed, lambda effect: self.directory_lifecycle.on_directory_failed())
         self.fetch_sessions = FetchSessionCache(
             1_000, 120_000, random_id=lambda: 1 + cluster.random.randrange(2**31 - 1)
         )
         SimulatedConnections(self)
-        self.steps = ReplicaManager(self, driver.effects)
+        self.steps = steps = ReplicaManager(self, driver.effects)
+        self.throttle = ReplicationThrottle(
+            steps.by_partition,
+            cluster.broker_config,
+            node_id=lambda: self.node_id,
+            image=lambda: steps.image,
+            settings=lambda: cluster.settings,
+            monotonic_ms=self.now_ms,
+        )
         self.steps.truncate = self._truncate
         self._proposed: dict[TopicPartition, ProposedIsr] = {}
 
@@ -130,7 +132,8 @@ class SimulatedNode:
     @property
     def has_all_data(self) -> bool:
         """Whether nothing was lost that the controller has not heard of."""
-        return self.is_registered or self.directory_lifecycle.has_all_data
+        is_told = self.is_registered or self.logs.lifecycle.has_all_data
+        return is_told and not self.disk.failing
 
     # --- life and death --------------------------------------------------------------------------
 
@@ -142,30 +145,14 @@ class SimulatedNode:
         self.replicas = {}
         self._begin_steps()
         self.groups = SimulatedGroups(self)
-        self.directory_lifecycle = DirectoryLifecycle(
-            [DATA],
-            self.disk,
-            token_of=lambda directories: SimulatedToken(self.memory, directories),
-            new_directory_id=lambda: self.metadata_directory_id,
-            producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
-            make_lock=nullcontext,
-        )
-        self.directory_lifecycle.open(self.clock.now_ms)
-        self.directories = directories = self.directory_lifecycle.directories
-        for (name, index), log in directories.all[0].logs.items():
-            self.cluster.oracle.on_opened(self, (name, index), log)
-        log_manager = LogManager(
-            directories,
-            config_of=self.steps.log_config,
-            new_id=lambda: UUID(int=self.cluster.random.getrandbits(128)),
-            on_storage_failure=self.steps.on_storage_failure,
-        )
-        self.steps.start(log_manager)
-        self.flusher = LogFlusher(
-            directories,
-            self.steps.changed,
-            on_storage_failure=self.steps.on_storage_failure,
-        )
+        if self.disk.failing and (
+            self.cluster.is_calm
+            or self.cluster.swarm.directories == 1
+            or self.cluster.random.random() < 0.5
+        ):
+            self.disk = self.disk.repaired(self.cluster.random)
+        self.disk.full.clear()  # with no room it would not be opened, and somebody makes some
+        self.logs = SimulatedDirectories(self)
         self.driver.tick_when_due(self.steps.alter_partition)
         self.voter = SimulatedVoter(
             f"broker/{self.node_id}",
@@ -177,7 +164,6 @@ class SimulatedNode:
         self.voter.disk_ms = self.cluster.swarm.fsync_ms
         self.metadata_directory_id = self.voter.step.state.directory_id
         self._live()
-        self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
 
     def kill(self) -> None:
         """The process dies; its machine, and with it the page cache, lives on."""
@@ -192,6 +178,14 @@ class SimulatedNode:
         self.replicas = {}
         self.groups = SimulatedGroups(self)
 
+    def end(self, reason: str) -> None:
+        """As the process does when nothing is left to serve; Ray starts another."""
+        self.cluster.oracle.note(None, f"node {self.node_id} ends: {reason}")
+        life = self.process.life
+        self.clock.after(
+            0, lambda: self.cluster.on_fenced(self) if self.process.life == life else None
+        )
+
     def lose_power(self) -> None:
         self.kill()
         self.disk = self.disk.lose_power(self.cluster.random)
@@ -202,15 +196,16 @@ class SimulatedNode:
         self.kill()
         self.disk = SimulatedDisk()
         self.claimed.clear()
+        self.deleted.clear()
         self.metadata_directory_id, self.voter = self._new_directory_id(), None
         self.disks_used += 1
-        self.disk.make_directory(DATA)
+        self.disk.make_directory(PATHS[0])
         # Of a directory that nothing was ever written to no loss is known, so the controller has to
         # see by itself that it is another one.
-        is_restored = self.cluster.random.random() < 0.5
+        is_restored = self.cluster.random.random() < 0.5 and not self.cluster.swarm.is_new
         write_identity(
             self.disk,
-            DATA,
+            PATHS[0],
             DirectoryIdentity(
                 directory_id=self.metadata_directory_id,
                 cluster_id="simulated" if is_restored else None,
@@ -228,10 +223,8 @@ class SimulatedNode:
         self.lifecycle.stop()  # or it would be heard of again
 
         def left(_: Any) -> None:
-            directories = self.directory_lifecycle.end() if self.process.is_up else None
-            if directories is not None:
-                self.steps.halt()
-                self.driver.run(self.steps.shut_down(directories), stopped)
+            if self.process.is_up:
+                self.logs.shut_down(stopped)
 
         def stopped(error: Exception | None) -> None:
             if error is not None:
@@ -248,38 +241,25 @@ class SimulatedNode:
             timeout_ms=CONTROLLER_MS,
         )
 
-    def _checkpoint(self) -> None:
-        def again(error: Exception | None) -> None:
-            if error is not None:
-                raise error
-            self.process.after(self.cluster.swarm.checkpoint_ms, self._checkpoint)
-
-        def flushed(error: Exception | None) -> None:
-            if error is not None:
-                raise error
-            self.driver.run(self.flusher.checkpoint(), again)
-
-        self.driver.run(self.flusher.flush_changed(self.clock.now_ms), flushed)
-
     # --- the controller --------------------------------------------------------------------------
 
     def _live(self) -> None:
         """Registers, and follows the metadata from then on."""
-        assert self.directories is not None
         effects: list[Any] = []
         life = Life(self.incarnation, self.cluster.swarm.session_ms)
         self.lifecycle = NodeLifecycle(life, effects, retry_ms=RETRY_MS)
         self._effects = effects
         registration = NodeRegistration(
-            directory_id=self.directories.identity.directory_id,
+            directory_id=self.logs.all.identity.directory_id,
             incarnation=self.incarnation,
             roles=("broker", "partition"),
             host="host",
             port=FIRST_PORT + self.node_id,
-            rack=None,
+            rack=self.cluster.rack_of(self.node_id),
+            machine=f"m{self.node_id}",
             node_id=self.node_id if self.node_id in self.cluster.known_nodes else None,
             cluster_id=None,
-            has_all_data=self.directory_lifecycle.has_all_data,
+            has_all_data=self.logs.lifecycle.has_all_data,
             metadata_directory_id=self.metadata_directory_id,
         )
         self.lifecycle.register(self._on_registered, registration)
@@ -332,7 +312,7 @@ class SimulatedNode:
             return
         assert self.lifecycle.node_id == self.node_id, "ids are given in order of the first start"
         self.is_registered = True
-        self.directory_lifecycle.begin()
+        self.logs.begin()
         self.lifecycle.follow(self._on_followed)
 
     def _on_followed(self, failure: Exception | None) -> None:
@@ -373,11 +353,8 @@ class SimulatedNode:
             case AskController(call):
                 self._ask_controller(call, done)
             case StoreIdentity(registered):
-                assert self.directories is not None
-                self.directories.assign_identity(
-                    cluster_id=registered.cluster_id, node_id=registered.node_id
-                )
-                self.process.after(1, lambda: done(None))
+                result = self._store_identity(registered.cluster_id, registered.node_id)
+                self.process.after(1, lambda: done(result))
             case ApplyMetadata(image):
                 self.apply(image, then=lambda: self.process.after(0, lambda: done(None)))
             case Fenced():
@@ -394,6 +371,13 @@ class SimulatedNode:
                 standing, self.standing = self.standing, None
                 if standing is not None:
                     standing.end(reason)
+
+    def _store_identity(self, cluster_id: str, node_id: int) -> KafkaError | None:
+        try:
+            self.logs.all.assign_identity(cluster_id=cluster_id, node_id=node_id)
+        except KafkaError as error:
+            return error
+        return None
 
     def _ask_controller(self, call: Any, done: Callable[[Any], None]) -> None:
         controller = self.cluster.controller_for(self)
@@ -460,11 +444,12 @@ class SimulatedNode:
     def apply(self, image: MetadataImage, *, then: Callable[[], None] = lambda: None) -> None:
         """As actors/node: the image is this node's when its partitions are what it says."""
         before = self.image
-        for partition_id in [*self.claimed.keys() | self.ends.keys()]:
+        for partition_id in {*self.claimed, *self.ends, *self.deleted}:
             state = image.partition(*partition_id)
             if state is None or self.node_id not in state.replicas:
                 self.claimed.pop(partition_id, None)
                 self.ends.pop(partition_id, None)
+                self.deleted.pop(partition_id, None)
 
         def applied(error: Exception | None) -> None:
             if error is not None:
@@ -540,36 +525,6 @@ class SimulatedNode:
 
     def follower_asks(self, node_id: int, peer: str) -> None:
         """Nobody looks whether its connection closes."""
-
-
-class SimulatedToken:
-    """Implements replication.directory_lifecycle.IntactToken: it goes with the machine's memory."""
-
-    def __init__(self, memory: set[str], directories: LogDirectories) -> None:
-        self._memory = memory
-        self._ids = {each.identity.directory_id for each in directories.all}
-
-    def is_valid(self, directory_id: str) -> bool:
-        return directory_id in self._memory
-
-    def put(self) -> None:
-        self._memory |= self._ids
-
-    def remove(self) -> None:
-        self._memory -= self._ids
-
-
-class NoThrottle:
-    """Nothing is sent or received slowly."""
-
-    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
-        return False
-
-    def on_sent(self, topic: str, partition: int, size: int) -> None: ...
-    def wait_to_receive_ms(self, replica: Replica) -> float:
-        return 0.0
-
-    def on_received(self, replica: Replica, size: int) -> None: ...
 
 
 def is_error(result: object) -> bool:

@@ -7,9 +7,9 @@ import traceback
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..clients.simulated_oracle import Violation
+from ..clients.simulated_log_checks import Violation
 from .simulated_cluster import SimulatedCluster
-from .simulated_faults import Swarm
+from .simulated_swarm import Swarm
 
 # What brokers would log is not printed where nobody has asked for it.
 logging.getLogger("bradbury").addHandler(logging.NullHandler())
@@ -32,6 +32,7 @@ class Outcome:
     faults: int = 0
     damaged: int = 0
     reassignments: int = 0
+    deletions: int = 0
     offset_commits: int = 0
     generations: int = 0
 
@@ -69,6 +70,7 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
         outcome.elections, outcome.truncations = oracle.elections, oracle.truncations
         outcome.faults = cluster.faults.count
         outcome.reassignments = oracle.reassignments
+        outcome.deletions = oracle.deletions
         outcome.offset_commits = cluster.group_oracle.commits
         outcome.generations = cluster.group_oracle.generations
         outcome.damaged = int(any(ledger.is_damaged for ledger in oracle.ledgers.values()))
@@ -91,6 +93,8 @@ class Totals:
     damaged: int = 0
     reassignments: int = 0
     """Reassignments that were completed or cancelled."""
+    deletions: int = 0
+    """DeleteRecords that were answered."""
     offset_commits: int = 0
     """Acknowledged, by partition."""
     generations: int = 0
@@ -112,6 +116,7 @@ class Totals:
             "faults",
             "damaged",
             "reassignments",
+            "deletions",
             "offset_commits",
             "generations",
         ):

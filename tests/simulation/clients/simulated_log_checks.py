@@ -1,0 +1,56 @@
+"""What must hold of each log of the simulation by itself: L3 and L7 of simulated_oracle."""
+
+from __future__ import annotations
+
+from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
+
+from ..world.simulated_replica import Batch
+
+
+class Violation(AssertionError):
+    """Something that must always hold did not. `partition_id` if it is about one."""
+
+    def __init__(
+        self, invariant: str, text: str, partition_id: TopicPartition | None = None
+    ) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant, self.partition_id = invariant, partition_id
+
+
+def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:
+    if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
+        raise Violation(
+            "L3",
+            f"start {log.log_start_offset}, high watermark {log.high_watermark}, "
+            f"end {log.log_end_offset}",
+            partition_id,
+        )
+    if log.flushing.recovery_point > log.log_end_offset:
+        raise Violation("L3", f"recovery point {log.flushing.recovery_point}", partition_id)
+
+
+def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartition) -> None:
+    """Epochs and producers are those of the records."""
+    epochs: list[tuple[int, int]] = []
+    last: dict[int, list[int]] = {}
+    start = log.log_start_offset
+    for batch in found:
+        if not epochs or epochs[-1][0] != batch.leader_epoch:
+            epochs.append((batch.leader_epoch, max(batch.base_offset, start)))
+        if batch.producer_id >= 0:
+            last.setdefault(batch.producer_id, []).append(batch.base_offset)
+    known = log.epochs.entries
+    if [entry for entry in known if entry[1] < log.log_end_offset] != epochs:
+        raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)
+    # Of what is deleted producers may be remembered, or not.
+    first = found[0].base_offset if found else start
+    producers = {
+        name: offsets
+        for name, entry in log.local.producers.entries.items()
+        if (offsets := [each.base_offset for each in entry.batches if each.base_offset >= first])
+    }
+    expected = {name: offsets[-REMEMBERED_BATCHES:] for name, offsets in last.items()}
+    if producers != expected:
+        raise Violation("L7", f"producers {producers}, the records say {expected}", partition_id)

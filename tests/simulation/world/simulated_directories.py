@@ -1,0 +1,193 @@
+"""The log directories of one life of a simulated node, with what is done to them beside the requests.
+
+Composed as actors/replication/partition_host is; the directories' disks are parts of the node's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft
+from bradbury.replication.log_maintenance import ROUND_MS, LogMaintenance
+from bradbury.replication.log_manager import LogManager
+from bradbury.replication.partition_effects import ResumeMove
+from bradbury.replication.procedure import Sequel
+from bradbury.storage.directories.log_directories import LogDirectories
+from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
+
+if TYPE_CHECKING:
+    from .simulated_node import SimulatedNode
+
+PATHS = ("/data", "/more")
+
+
+class SimulatedDirectories:
+    """`begin` when the node is registered; `shut_down` at a clean stop."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+        swarm = node.cluster.swarm
+        ids = iter([node.metadata_directory_id, f"{node.metadata_directory_id}b"])
+        self.lifecycle = DirectoryLifecycle(
+            PATHS[: swarm.directories],
+            node.disk,
+            token_of=lambda directories: SimulatedToken(node.memory, directories),
+            new_directory_id=lambda: next(ids),
+            producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
+            make_lock=nullcontext,
+        )
+        self.lifecycle.open(node.clock.now_ms)
+        self.all = directories = self.lifecycle.directories
+        for directory in directories.online:
+            for partition_id, log in directory.logs.items():
+                node.cluster.oracle.on_opened(node, partition_id, log)
+        steps, driver = node.steps, node.driver
+        self.log_manager = LogManager(
+            directories,
+            config_of=steps.log_config,
+            new_id=self._new_id,
+            on_storage_failure=steps.on_storage_failure,
+        )
+        steps.start(self.log_manager)
+        self._maintenance = LogMaintenance(
+            directories,
+            steps.by_partition,
+            node.config,
+            driver.effects,
+            changed=steps.changed,
+            on_storage_failure=steps.on_storage_failure,
+        )
+        self._maintenance.begin()
+        self._moves = AlterLogDirsManager(
+            directories,
+            steps.by_partition,
+            driver.effects,
+            throttle=node.throttle,
+            write_note=self.log_manager.write_note,
+            new_id=self._new_id,
+            on_storage_failure=steps.on_storage_failure,
+        )
+        driver.on(DirectoryFailed, lambda effect: self.lifecycle.on_directory_failed())
+        driver.on(NoDirectoryLeft, lambda effect: node.end(effect.reason))
+        driver.on(EndMove, self._end_move)
+        driver.on(ResumeMove, self._resume_move)
+        node.process.after(ROUND_MS, self._keep_up)
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._node.cluster.random.getrandbits(128))
+
+    def begin(self) -> None:
+        """The node is registered."""
+        self.lifecycle.begin()
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether all of them serve."""
+        return not self.all.unusable and len(self.all.online) == len(self.all.all)
+
+    def shut_down(self, then: Callable[[Exception | None], None]) -> None:
+        """As actors/replication/partition_host does at a clean stop."""
+        node = self._node
+
+        def sequel(directories: LogDirectories) -> Sequel:
+            yield from self._moves.close()
+            yield from self._maintenance.settle()
+            yield from node.steps.shut_down(directories)
+            self.lifecycle.on_closed()
+
+        directories = self.lifecycle.end()
+        if directories is not None:
+            node.steps.halt()
+            self._maintenance.halt()
+            node.driver.run(sequel(directories), then)
+
+    def _keep_up(self) -> None:
+        """As actors/replication/partition_upkeep does."""
+        now_ms = self._node.clock.now_ms
+
+        def again(error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self._node.process.after(ROUND_MS, self._keep_up)
+
+        self._node.driver.run(self._maintenance.due_rounds(now_ms, now_ms), again)
+
+    # --- moves between them ----------------------------------------------------------------------
+
+    def move(self, partition_id: TopicPartition, path: str) -> None:
+        """AlterReplicaLogDirs, as an administrator asks for it."""
+        now_ms = self._node.clock.now_ms
+        sequel = self._moves.move(*partition_id, path, now_ms=now_ms, wall_ms=now_ms)
+        self._node.driver.run(sequel, _expect_kafka_error)
+
+    def _resume_move(self, effect: ResumeMove) -> None:
+        now_ms = self._node.clock.now_ms
+        self._moves.resume(effect.key, effect.replica, now_ms=now_ms, wall_ms=now_ms)
+
+    def _end_move(self, effect: EndMove) -> None:
+        def ended(error: Exception | None) -> None:
+            effect.step.on_work_done(effect.condition, error, self._node.clock.now_ms)
+            self._node.driver.carry_out()
+
+        self._node.driver.run(self._moves.end(effect.condition.key), ended)
+
+    # --- DeleteRecords ---------------------------------------------------------------------------
+
+    def delete_records(
+        self, partition_id: TopicPartition, offset: int, then: Callable[[Any], None]
+    ) -> None:
+        """As handlers/records/delete_records: deleted, on the disk, by all in sync. Then answered:
+        the log start offset, or what is wrong.
+        """
+        node = self._node
+        try:
+            start = node.steps.delete_records(*partition_id, offset)
+        except KafkaError as error:
+            then(error)
+            return
+        node.driver.carry_out()
+
+        def kept(error: Exception | None) -> None:
+            if error is not None:
+                then(error)
+                return
+            try:
+                step = node.steps.leader_of(*partition_id)
+            except KafkaError as refused:
+                then(refused)
+                return
+            if step.is_deleted(start):
+                then(start)
+            else:
+                step.when_deleted(start, lambda failure: then(failure or start))
+
+        node.driver.run(self._maintenance.checkpoint(), kept)
+
+
+def _expect_kafka_error(error: Exception | None) -> None:
+    if error is not None and not isinstance(error, KafkaError):
+        raise error
+
+
+class SimulatedToken:
+    """Implements replication.directory_lifecycle.IntactToken: it goes with the machine's memory."""
+
+    def __init__(self, memory: set[str], directories: LogDirectories) -> None:
+        self._memory = memory
+        self._ids = {each.identity.directory_id for each in directories.all}
+
+    def is_valid(self, directory_id: str) -> bool:
+        return directory_id in self._memory
+
+    def put(self) -> None:
+        self._memory |= self._ids
+
+    def remove(self) -> None:
+        self._memory -= self._ids

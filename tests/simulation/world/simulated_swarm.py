@@ -1,0 +1,181 @@
+"""What one seed's cluster is like, and which kinds of faults it meets: a swarm of settings.
+
+Each seed draws its own few kinds of faults and how often they come, as faults of one kind are often
+found only where another kind is absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Self
+
+from .simulated_network import Weather
+
+KINDS = (
+    "kill",
+    "power",
+    "disk",
+    "stop",
+    "pause",
+    "cut",
+    "group",
+    "controller",
+    "rival",
+    "pause controller",
+    "elect",
+)
+MEMBER_KINDS = ("kill member", "pause member", "leave", "twin")
+DIRECTORY_KINDS = ("disk error", "damage", "full disk", "move")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """Times are in ms, what has no unit is a probability."""
+
+    nodes: int = 3
+    voters: int = 3
+    partitions: int = 1
+    replication_factor: int = 3
+    min_insync: int = 2
+    flushes: bool = False
+    fsync_ms: int = 3
+    segment_bytes: int = 1 << 20
+    producers: int = 3
+    careless_producers: int = 0
+    readers: int = 2
+    in_flight: int = 3
+    pace_ms: int = 40
+    session_ms: int = 600
+    lag_ms: int = 400
+    fetch_wait_ms: int = 150
+    checkpoint_ms: int = 700
+    retention_check_ms: int = 500
+    controller_restart_ms: int = 200
+    duration_ms: int = 6_000
+    kinds: tuple[str, ...] = ()
+    fault_every_ms: int = 400
+    outage_ms: int = 600
+    is_reckless: bool = False
+    stale_controller: float = 0.0
+    loss: float = 0.0
+    repeat: float = 0.0
+    delay_ms: int = 3
+    late: float = 0.0
+    ordered: bool = True
+    on_expand: float = 0.0
+    on_truncated: float = 0.0
+    on_votes: float = 0.0
+    on_committed: float = 0.0
+    lose_alter_answer: float = 0.0
+    voter_changes: float = 0.0
+    snapshots: float = 0.0
+    is_new: bool = False
+    """The cluster's first controller has to form it."""
+    on_adding: float = 0.0
+    follower_reads: bool = False
+    groups: int = 0
+    group_members: int = 3
+    static_members: int = 0
+    offsets_partitions: int = 1
+    directories: int = 1
+    """Log directories of each node, each on a disk of its own."""
+    retention_ms: int = -1
+    racks: int = 0
+    """In which the nodes are, and readers that ask for a replica near them."""
+    throttled: bool = False
+    """Replication is throttled to less than what is written, until the calm."""
+    log_errors: float = 0.0
+    """How often a coordinator's log refuses an append, says it failed, or cannot be read."""
+
+    @classmethod
+    def draw(cls, random: Random) -> Self:
+        """Everything that a seed decides."""
+        nodes = random.choice((3, 3, 3, 4, 5))
+        min_insync = random.choice((1, 2, 2, 2))
+        kinds = tuple(kind for kind in KINDS if random.random() < 0.45) or ("kill",)
+
+        def sometimes(chance: float, most: float) -> float:
+            return random.random() * most if random.random() < chance else 0.0
+
+        swarm = cls(
+            nodes=nodes,
+            voters=random.choice((3, 3, 5)) if nodes == 5 else 3,
+            partitions=random.choice((1, 1, 2, 3)),
+            min_insync=min_insync,
+            flushes=random.random() < 0.25,
+            fsync_ms=random.choice((1, 3, 10)),
+            segment_bytes=random.choice((1 << 20, 1 << 20, 1_500)),
+            producers=random.choice((3, 3, 4)),
+            careless_producers=random.choice((0, 0, 1)),
+            readers=2,
+            in_flight=random.choice((1, 3, 5)),
+            pace_ms=random.choice((25, 40, 60)),
+            session_ms=random.choice((300, 600)),
+            lag_ms=random.choice((200, 400)),
+            fetch_wait_ms=random.choice((60, 150)),
+            checkpoint_ms=random.choice((300, 900)),
+            duration_ms=random.choice((4_000, 8_000)),
+            kinds=kinds,
+            fault_every_ms=random.choice((150, 300, 600)),
+            outage_ms=random.choice((100, 500, 1_200)),
+            is_reckless=random.random() < 0.08,
+            stale_controller=sometimes(0.3, 0.4),
+            loss=sometimes(0.3, 0.15),
+            repeat=sometimes(0.3, 0.05),
+            delay_ms=random.choice((2, 4, 15)),
+            late=sometimes(0.3, 0.03),
+            ordered=random.random() < 0.7,
+            on_expand=sometimes(0.5, 0.5),
+            on_truncated=sometimes(0.3, 0.3),
+            on_votes=sometimes(0.3, 0.5),
+            on_committed=sometimes(0.3, 0.01),
+            lose_alter_answer=sometimes(0.3, 0.3),
+        )
+        groups = random.choice((0, 0, 0, 0, 1, 2))
+        reassigns = random.random() < 0.35
+        if groups:  # which cost as much as what is left out for them
+            swarm = replace(
+                swarm, partitions=1, producers=2, careless_producers=0, duration_ms=4_000
+            )
+        swarm = replace(
+            swarm,
+            follower_reads=random.random() < 0.3,
+            on_adding=sometimes(0.5, 0.5) if reassigns else 0.0,
+            groups=groups,
+            group_members=random.choice((2, 3)),
+            static_members=random.choice((0, 1, 2)),
+            offsets_partitions=random.choice((1, 2)),
+            kinds=swarm.kinds
+            + (("reassign",) if reassigns else ())
+            + tuple(kind for kind in MEMBER_KINDS if groups and random.random() < 0.5),
+            is_new=random.random() < 0.1,
+            snapshots=sometimes(0.5, 0.05),
+            voter_changes=sometimes(0.3, 0.05),
+            log_errors=sometimes(0.4, 0.1) if groups else 0.0,
+        )
+        directories = random.choice((1, 1, 2))
+        more = tuple(kind for kind in DIRECTORY_KINDS if random.random() < 0.25)
+        if directories == 2 and random.random() < 0.4 and "move" not in more:
+            more = (*more, "move")
+        if directories == 1:
+            more = tuple(kind for kind in more if kind != "move")
+        return replace(
+            swarm,
+            directories=directories,
+            retention_ms=random.choice((-1, -1, -1, 1_500)),
+            racks=random.choice((0, 0, 2)),
+            throttled=random.random() < 0.1,
+            kinds=swarm.kinds
+            + more
+            + tuple(kind for kind in ("delete records", "topic") if random.random() < 0.25),
+        )
+
+    def weather(self) -> Weather:
+        return Weather(
+            loss=self.loss,
+            repeat=self.repeat,
+            delay_ms=self.delay_ms,
+            late=self.late,
+            ordered=self.ordered,
+        )
