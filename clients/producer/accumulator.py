@@ -313,7 +313,11 @@ class Accumulator:
         keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
         partitions = np.array([self._partitioner(key, count) for key in keys], np.int32)
         if len(partitions) and not 0 <= int(partitions.min()) <= int(partitions.max()) < count:
-            raise ValueError(f"the partitioner chose a partition that is not in [0, {count})")
+            wrong = next(int(one) for one in partitions if not 0 <= one < count)
+            raise ValueError(
+                f"the partitioner chose partition {wrong} of topic {topic.name!r}, which has 0 to "
+                f"{count - 1}"
+            )
         return partitions
 
 

@@ -109,9 +109,15 @@ class Producer:
         if enable_idempotence is None:
             enable_idempotence = _ACKS[acks] == -1 and max_in_flight <= 5
         if enable_idempotence and (_ACKS[acks] != -1 or max_in_flight > 5):
-            raise InvalidConfig('an idempotent producer needs acks="all" and max_in_flight <= 5')
+            raise InvalidConfig(
+                f"enable_idempotence=True with acks={acks!r} and max_in_flight={max_in_flight}: "
+                'use acks="all" and max_in_flight up to 5'
+            )
         if delivery_timeout_ms < linger_ms + request_timeout_ms:
-            raise InvalidConfig("delivery_timeout_ms is less than linger_ms + request_timeout_ms")
+            raise InvalidConfig(
+                f"delivery_timeout_ms={delivery_timeout_ms}: use at least linger_ms + "
+                f"request_timeout_ms, {linger_ms + request_timeout_ms}"
+            )
         if isinstance(partitioner, str) and partitioner != "murmur2":
             raise InvalidConfig(f'partitioner={partitioner!r}: use "murmur2" or give a function')
         for name, value in (

@@ -33,7 +33,9 @@ async def handle(
         code = ErrorCode.NONE
         try:
             if len(topic) > MAX_LENGTH:
-                raise InvalidTopicException(f"a topic name has at most {MAX_LENGTH} characters")
+                raise InvalidTopicException(
+                    f"a topic name has at most {MAX_LENGTH} characters, not {len(topic)}"
+                )
             if context.node.image.partition(topic, partition) is None:
                 raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
             await context.node.log_dirs.move(topic, partition, path)

@@ -28,7 +28,9 @@ async def change_voter(
     """
     node = context.node
     if cluster_id not in (None, node.image.cluster_id):
-        raise InconsistentClusterId(f"this is cluster {node.image.cluster_id}")
+        raise InconsistentClusterId(
+            f"the request is for cluster {cluster_id}, this is {node.image.cluster_id}"
+        )
     change = VoterChange(
         is_addition=is_addition,
         node_id=voter_id,

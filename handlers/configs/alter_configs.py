@@ -103,9 +103,10 @@ def _refusal(
     names = [change.name for change in resource.changes]
     try:
         if counts[resource.resource_type, resource.name] > 1:
-            raise InvalidRequest("a resource is named more than once in the request")
+            raise InvalidRequest(f"resource {resource.name!r} is named twice in the request")
         if len(set(names)) < len(names):
-            raise InvalidRequest("a setting is named more than once in the request")
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidRequest(f"setting {twice} is named twice in the request")
         for change in resource.changes:
             if change.value is None and change.operation != Operation.DELETE:
                 raise InvalidRequest(f"{change.name} needs a value, not null")

@@ -108,7 +108,7 @@ async def _answer(
     found = NONE
     try:
         if (topic, wanted.partition_index) in repeated:
-            raise InvalidRequest("a partition is named twice in the request")
+            raise InvalidRequest(f"{topic}-{wanted.partition_index} is named twice in the request")
         replica = context.node.partitions.leader_of(
             topic, wanted.partition_index, current_leader_epoch=wanted.current_leader_epoch
         )

@@ -63,7 +63,7 @@ def _new_topic(topic: CreatableTopic, node: Node) -> TopicToCreate:
         )
     assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
     if len(assignments) < len(topic.assignments):
-        raise InvalidReplicaAssignment("a partition is assigned twice")
+        raise InvalidReplicaAssignment(f"a partition of topic {topic.name!r} is assigned twice")
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.name in configs:
