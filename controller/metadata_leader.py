@@ -296,14 +296,24 @@ class MetadataLeader:
 
     def on_tick(self, now: Instant) -> None:
         if self._commits_at is not None and now.now_ms >= self._commits_at[1]:
-            seconds = self._times.commit_ms / 1000
-            self._end(f"no majority of the voters has answered for {seconds:g} s")
+            self._on_late_commit(*self._commits_at, now)
         for each in list(self._recipients.values()):
             if each.survey is not None:
                 each.survey.on_tick(now)
             if each.resume_ms is not None and now.now_ms >= each.resume_ms:
                 each.resume_ms = None
                 self._drive(each, now)
+
+    def _on_late_commit(self, end_offset: int, deadline_ms: int, now: Instant) -> None:
+        """The end; but if this process has stood still, what voters said meanwhile is not read yet.
+
+        A new controller would have to be elected, and would give each node that is gone a session.
+        """
+        if now.now_ms - deadline_ms > self._times.answer_ms:
+            self._commits_at = end_offset, now.now_ms + self._times.answer_ms
+            return
+        seconds = self._times.commit_ms / 1000
+        self._end(f"no majority of the voters has answered for {seconds:g} s")
 
     # --- bringing the log to each voter ----------------------------------------------------------
 
