@@ -206,7 +206,7 @@ class Replica:
         leader, host = self.leader, self._host
         if leader is None:
             raise NotLeaderOrFollower(f"{self} is not led here")
-        health = self.log.health
+        health = self.log.local.health
         if health.headroom <= 0 and not self._may_use_reserve:
             raise KafkaStorageError(f"the disk of {self} is nearly full; reads go on")
         try:
@@ -270,7 +270,7 @@ class Replica:
         if leader is None:
             return
         durable = log.log_end_offset
-        if durable - log.flushing.recovery_point >= log.config.flush_messages:
+        if durable - log.flushing.recovery_point >= log.local.config.flush_messages:
             durable = log.flushing.recovery_point
             self._start_flush()
         if leader.on_local_append(durable):
