@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from bradbury.handlers.records import fetch_reading
-from bradbury.replication import alter_log_dirs_manager
 from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.directory_lifecycle import DirectoryLifecycle
 from bradbury.replication.log_flusher import LogFlusher
@@ -186,22 +185,6 @@ def a_truncation_is_not_noticed_by_a_move(patch: Patch) -> None:
         return original(moves, move, source)
 
     patch(AlterLogDirsManager, "_switch", switch)
-
-
-@fault(
-    **MOVING,
-    kinds=("move", "kill", "stop", "pause", "group"),
-    nodes=3,
-    partitions=3,
-    throttled=True,
-    session_ms=300,
-    min_insync=1,
-    flushes=False,
-    outage_ms=100,
-)
-def a_copy_of_a_former_life_is_gone_on_with(patch: Patch) -> None:
-    """As this cluster once did: though the log was truncated, and has other records there."""
-    patch(alter_log_dirs_manager, "_is_copy_of", lambda log, future: True)
 
 
 @fault(**MOVING, kinds=("move", "power"), flushes=True, min_insync=2)

@@ -154,9 +154,9 @@ class Swarm:
             voter_changes=sometimes(0.3, 0.05),
             log_errors=sometimes(0.4, 0.1) if groups else 0.0,
         )
-        directories = random.choice((1, 1, 2))
-        more = tuple(kind for kind in DIRECTORY_KINDS if random.random() < 0.25)
-        if directories == 2 and random.random() < 0.4 and "move" not in more:
+        directories = random.choice((1, 2))
+        more = tuple(kind for kind in DIRECTORY_KINDS if random.random() < 0.35)
+        if directories == 2 and random.random() < 0.6 and "move" not in more:
             more = (*more, "move")
         if directories == 1:
             more = tuple(kind for kind in more if kind != "move")
