@@ -56,7 +56,7 @@ NEVER = -1
 """No number of truncations: the copy has to begin anew."""
 
 
-class MoveEnded(Exception):
+class NothingToMove(Exception):
     """The reason is not an error: the partition is gone, or wanted elsewhere."""
 
 
@@ -220,7 +220,7 @@ class AlterLogDirsManager:
                 yield [Turn(self._effects)]
                 yield from self._catch_up(move)
             yield from self._finish(move, source)
-        except MoveEnded:
+        except NothingToMove:
             yield from self._give_up(move)
         except KafkaError as error:
             logger.warning("%s: the move to %s ends: %s", move, move.directory.path, error)
@@ -231,9 +231,9 @@ class AlterLogDirsManager:
             yield from self._give_up(move)
 
     def _log(self, move: Move) -> PartitionLog:
-        """The log that is followed. Raises MoveEnded if there is none any more."""
+        """The log that is followed. Raises NothingToMove if there is none any more."""
         if self._replicas.get(move.key) is not move.replica:
-            raise MoveEnded
+            raise NothingToMove
         return move.replica.log
 
     def _missing(self, move: Move, max_bytes: int) -> LogSlice | None:
