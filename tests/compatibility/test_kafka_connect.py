@@ -318,8 +318,8 @@ def test_a_cluster_is_mirrored(
             running.wait_for(arrived(4_000, 4))
             assert read(far, mirrored) == read(near, "flights")
         with tool.call("a group goes on in the other cluster"):
-            told = consume(far, mirrored, 1_000)
-            assert sorted(told) == sorted(b"%d" % number for number in range(3_000, 4_000))
+            reported = consume(far, mirrored, 1_000)
+            assert sorted(reported) == sorted(b"%d" % number for number in range(3_000, 4_000))
         with tool.call("heartbeats, checkpoints"):
             running.wait_for(lambda: "near.heartbeats" in there.list_topics())
             assert "near.checkpoints.internal" in there.list_topics(include_internal=True)

@@ -194,8 +194,8 @@ def test_every_word_is_counted_once(
         Outputs(servers, running, output) as outputs,
         bradbury.Admin(servers) as admin,
     ):
-        told = outputs[output].values
-        outputs.wait_for(lambda: sum(map(len, told.values())) >= 3_000)
+        reported = outputs[output].values
+        outputs.wait_for(lambda: sum(map(len, reported.values())) >= 3_000)
 
         def purged() -> bool:
             parts = [(repartition, number) for number in range(PARTITIONS)]
@@ -205,7 +205,7 @@ def test_every_word_is_counted_once(
         running.stop()
         assert running.said("left") == [True]
         # Each update was told, in order: no word counted twice, none omitted.
-        assert told == {w: [str(n) for n in range(1, count + 1)] for w, count in wanted.items()}
+        assert reported == {w: [str(n) for n in range(1, count + 1)] for w, count in wanted.items()}
         assert running.said("holds") == [{word: str(count) for word, count in wanted.items()}]
         assert changelog(servers, log) == wanted
         assert admin.describe_configs(log)["cleanup.policy"].value == "compact"
@@ -234,11 +234,11 @@ def test_the_state_comes_back_from_the_changelog(
                 application("counts", folder, store="counts", config=static) as running,
                 Outputs(servers, running, output) as outputs,
             ):
-                told = outputs[output].values
-                outputs.wait_for(lambda: sum(map(len, told.values())) >= len(everything) * 3)  # noqa: B023
+                reported = outputs[output].values
+                outputs.wait_for(lambda: sum(map(len, reported.values())) >= len(everything) * 3)  # noqa: B023
                 running.stop()
                 wanted = counted(everything)
-                assert told == {w: [str(n) for n in range(1, c + 1)] for w, c in wanted.items()}
+                assert reported == {w: [str(n) for n in range(1, c + 1)] for w, c in wanted.items()}
                 assert running.said("holds") == [{w: str(count) for w, count in wanted.items()}]
 
 
@@ -309,9 +309,11 @@ def test_windows(application: Application, tool: Tool, servers: str, new_name: s
             )
         )
         running.stop()
-        told = outputs[tumbling].values
-        assert all(len(values) == 1 for values in told.values()), "a window was told before its end"
-        assert sum(int(value or 0) for [value] in told.values()) == sum(range(400))
+        reported = outputs[tumbling].values
+        assert all(len(values) == 1 for values in reported.values()), (
+            "a window was told before its end"
+        )
+        assert sum(int(value or 0) for [value] in reported.values()) == sum(range(400))
 
 
 # --- joins ---------------------------------------------------------------------------------------
@@ -411,8 +413,8 @@ def test_joins(application: Application, tool: Tool, servers: str, new_name: str
             )
         )
         produce(servers, sources["orders"], [("o300", "c1,300", begin + 61_000)])
-        told = outputs[topics["inner"]].values
-        outputs.wait_for(lambda: told["c1"][-1] == "o300:renamed")
+        reported = outputs[topics["inner"]].values
+        outputs.wait_for(lambda: reported["c1"][-1] == "o300:renamed")
         running.stop()
 
 
@@ -459,8 +461,8 @@ def test_nothing_is_left_out_when_an_instance_and_a_broker_die(
             def seen() -> set[int]:
                 return {
                     int(number)
-                    for told in outputs[output].newest.values()
-                    for number in told.split(",")
+                    for reported in outputs[output].newest.values()
+                    for number in reported.split(",")
                 }
 
             def each_has_a_task() -> bool:
@@ -477,7 +479,7 @@ def test_nothing_is_left_out_when_an_instance_and_a_broker_die(
             produce(servers, new_name, numbers(3_000, 1_000))
             outputs.wait_for(lambda: seen() == set(range(4_000)))
             two.stop()
-            by_key = {key: told.split(",") for key, told in outputs[output].newest.items()}
+            by_key = {key: reported.split(",") for key, reported in outputs[output].newest.items()}
             assert by_key == {f"key-{k}": [str(n) for n in range(k, 4_000, 40)] for k in range(40)}
 
 

@@ -67,8 +67,8 @@ def settings(servers: str, new_name: str) -> dict[str, Any]:
 
 def content(settings: dict[str, Any], number: int, *, headers: bool = True) -> Content:
     """What every program, and `produce` here, puts into the record of this number."""
-    told = {"number": str(number)} if headers else {}
-    return f"key-{number % 50}", f"value-{number}", settings["firstMs"] + number, told
+    by_place = {"number": str(number)} if headers else {}
+    return f"key-{number % 50}", f"value-{number}", settings["firstMs"] + number, by_place
 
 
 def produce(settings: dict[str, Any], first: int, codec: str = "none") -> None:
@@ -109,7 +109,7 @@ def read(settings: dict[str, Any]) -> dict[Place, Content]:
     return found
 
 
-def told(records: list[list[Any]]) -> dict[Place, Content]:
+def by_place(records: list[list[Any]]) -> dict[Place, Content]:
     """What a program says that it read; nothing twice."""
     found = {(record[0], record[1]): tuple(record[2:]) for record in records}
     assert len(found) == len(records), "some records came twice"
@@ -189,7 +189,7 @@ def test_records_of_others_are_read_by_partition(
     reader = "Consumer.ConsumePartition" if name == "sarama" else "Reader.ReadMessage"
     with tool.call(f"{reader} (codec {codec})"):
         lines = program.run("read", **settings)
-        assert told([line["record"] for line in lines]) == read(settings)
+        assert by_place([line["record"] for line in lines]) == read(settings)
 
 
 @deep
@@ -204,7 +204,7 @@ def test_records_of_today_are_read_by_versions_of_long_ago(
         wanted = read(settings)
         if version == "0.10.2.0":
             wanted = {place: (*record[:3], {}) for place, record in wanted.items()}
-        assert told([line["record"] for line in lines]) == wanted
+        assert by_place([line["record"] for line in lines]) == wanted
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_two_members_share_a_topic_and_one_takes_over(
         wait_for_members(settings, 2)
         produce(settings, 0)
         wait_for_commits(settings, COUNT)
-        first, second = told(one.said("record")), told(other.said("record"))
+        first, second = by_place(one.said("record")), by_place(other.said("record"))
         assert {**first, **second} == read(settings)
         assert len(first) + len(second) == COUNT
         assert not {place[0] for place in first} & {place[0] for place in second}
@@ -292,9 +292,9 @@ def test_two_members_share_a_topic_and_one_takes_over(
         produce(settings, COUNT)
         wait_for_commits(settings, 2 * COUNT)
         other.stop()
-        assert told(one.said("record")) == first
+        assert by_place(one.said("record")) == first
         everything = read(settings)
-        assert {**first, **told(other.said("record"))} == everything
+        assert {**first, **by_place(other.said("record"))} == everything
         by_number = sorted(everything.values(), key=lambda record: record[2])
         assert by_number == [content(settings, number) for number in range(2 * COUNT)]
         in_order: dict[int, list[int]] = defaultdict(list)
@@ -339,7 +339,7 @@ def test_sarama_kafka_go_and_librdkafka_are_members_of_one_group(
         consumer.close()
         sarama.stop()
         kafka_go.stop()
-    read_by_programs = {**told(sarama.said("record")), **told(kafka_go.said("record"))}
+    read_by_programs = {**by_place(sarama.said("record")), **by_place(kafka_go.said("record"))}
     everything = read(settings)
     assert read_by_programs.items() <= everything.items()
     assert sorted([*read_by_programs, *own]) == sorted(everything)

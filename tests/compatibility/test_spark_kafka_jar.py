@@ -126,8 +126,8 @@ def test_batches_are_written(
     with tool.call("write: key, value, headers, partition"):
         program.run("write", **settings, count=COUNT)
         written = read(servers, new_name)
-        told = sorted((row[2], row[3], row[6]) for row in written)
-        assert told == sorted(
+        reported = sorted((row[2], row[3], row[6]) for row in written)
+        assert reported == sorted(
             (f"key-{number % 50}", f"value-{number}", [["number", str(number)]])
             for number in range(COUNT)
         )

@@ -108,8 +108,8 @@ def test_windows(
         produce(servers, new_name, records[:1_300])
         first = run(sums, output, tmp_path / "windows")
         assert len(first.recentProgress) > 2
-        told = rows_in(spark, output)
-        assert told, "windows that are over are told at once"
+        reported = rows_in(spark, output)
+        assert reported, "windows that are over are told at once"
         end = [("end", "0", begin + 600_000), ("end", "0", begin + 600_000)]
         produce(servers, new_name, records[1_300:] + end)
         second = run(sums, output, tmp_path / "windows")
@@ -125,7 +125,7 @@ def test_windows(
             expected[name] += int(value)
             counts[name] += 1
         found = rows_in(spark, output)
-        assert told <= found, "what was told is not told again"
+        assert reported <= found, "what was told is not told again"
         assert found == Counter(
             (name, f"{total}/{counts[name]}") for name, total in expected.items()
         )

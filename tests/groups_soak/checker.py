@@ -122,7 +122,7 @@ def _check_members(history: History) -> Iterable[Fault]:
     for record in history.log:
         if isinstance(record, Generation):
             logged[record.group, record.generation].append(record)
-    told: dict[tuple[str, int, int], Assigned] = {}
+    reported: dict[tuple[str, int, int], Assigned] = {}
     for one in history.assigned:
         if one.generation is None:
             continue
@@ -136,7 +136,7 @@ def _check_members(history: History) -> Iterable[Fault]:
             text = f"{where}: told {sorted(one.partitions)}, the log has {given}"
             yield Fault("assignment-differs", one.group, text)
         for partition in sorted(one.partitions):
-            other = told.setdefault((one.group, one.generation, partition), one)
+            other = reported.setdefault((one.group, one.generation, partition), one)
             if _name(other, records) != _name(one, records):
                 text = f"{where}: partition {partition}, told to {other.member_id}, too"
                 yield Fault("two-owners", one.group, text)

@@ -159,31 +159,31 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
 # --- what changed --------------------------------------------------------------------------------
 
 
-def told(session: FetchSession, **answer) -> bool:
+def is_sent(session: FetchSession, **answer) -> bool:
     fields = {"high_watermark": 5, "log_start_offset": 0} | answer
     return session.partitions["t", NO_ID, 0].must_send(FetchedPartition(0, **fields))
 
 
 def test_a_partition_is_in_the_answer_when_something_about_it_is_new() -> None:
     session = begin(cache())
-    assert told(session)
-    assert not told(session)
-    assert told(session, high_watermark=6)
-    assert not told(session, high_watermark=6)
-    assert told(session, high_watermark=6, log_start_offset=1)
-    assert told(session, high_watermark=6, log_start_offset=1, records=b"x")
-    assert told(session, high_watermark=6, log_start_offset=1, preferred_read_replica=2)
-    assert told(session, high_watermark=6, log_start_offset=1, diverging=(1, 2))
-    assert not told(session, high_watermark=6, log_start_offset=1)
+    assert is_sent(session)
+    assert not is_sent(session)
+    assert is_sent(session, high_watermark=6)
+    assert not is_sent(session, high_watermark=6)
+    assert is_sent(session, high_watermark=6, log_start_offset=1)
+    assert is_sent(session, high_watermark=6, log_start_offset=1, records=b"x")
+    assert is_sent(session, high_watermark=6, log_start_offset=1, preferred_read_replica=2)
+    assert is_sent(session, high_watermark=6, log_start_offset=1, diverging=(1, 2))
+    assert not is_sent(session, high_watermark=6, log_start_offset=1)
 
 
 def test_an_error_is_sent_each_time_and_its_end_once() -> None:
     session = begin(cache())
-    told(session)
+    is_sent(session)
     for _ in range(2):
-        assert told(session, error_code=6, high_watermark=-1, log_start_offset=-1)
-    assert told(session)
-    assert not told(session)
+        assert is_sent(session, error_code=6, high_watermark=-1, log_start_offset=-1)
+    assert is_sent(session)
+    assert not is_sent(session)
 
 
 class Replica:

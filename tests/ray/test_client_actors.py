@@ -201,14 +201,14 @@ def test_a_handle_commits_in_each_way(consumer: Any, topic: str, tmp_path: Path)
     call(consumer.commit.remote({(topic, 0): text, (topic, 1): 3}))
     assert call(consumer.committed_metadata.remote((topic, 0))) == {(topic, 0): text}
 
-    told = tmp_path / "told"
+    reported = tmp_path / "told"
 
     def tell(offsets: dict[bradbury.TopicPartition, Any], error: Exception | None) -> None:
-        told.write_text(f"{[stored.offset for stored in offsets.values()]} {error}")
+        reported.write_text(f"{[stored.offset for stored in offsets.values()]} {error}")
 
     call(consumer.commit_async.remote({(topic, 1): 9}, tell))
     call(consumer.commit.remote({}))  # waits for those before
-    assert told.read_text() == "[9] None"
+    assert reported.read_text() == "[9] None"
     assert call(consumer.committed.remote()) == {(topic, 0): 7, (topic, 1): 9}
     me = call(consumer.group_metadata.remote())
     assert (me.group_id, me.generation) == (topic, 1)

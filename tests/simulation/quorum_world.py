@@ -292,8 +292,8 @@ class Often:
             "rivals": [0.1, 0.3, 1],
         }
         for name, some in choices.items():
-            drawn, told = random.choice(some), getattr(self, name)
-            self.weights[name] = drawn if told is None else told
+            drawn, reported = random.choice(some), getattr(self, name)
+            self.weights[name] = drawn if reported is None else reported
         self.weights |= {
             "writes": random.choice([1, 4]),
             "ends": random.choice([0.1, 0.5]),
@@ -430,6 +430,6 @@ class QuorumWorld:
     def _check_image(self, last: Leader) -> None:
         """What the last one has adopted says the same as all that was committed."""
         batches = [self.committed[offset] for offset in sorted(self.committed)]
-        told = AdoptedLog(b"", batches).image()
-        if told.offset != last.image.offset or told.to_records() != last.image.to_records():
+        reported = AdoptedLog(b"", batches).image()
+        if reported.offset != last.image.offset or reported.to_records() != last.image.to_records():
             raise LostRecord("the last controller's log lacks what was committed")

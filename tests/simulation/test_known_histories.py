@@ -326,7 +326,7 @@ def test_kip_966_the_high_watermark_stands_still_while_too_few_are_in_sync() -> 
 NOW = Instant(0, 0)
 
 
-class ToldLeader:
+class ScriptedLeader:
     """A controller's step, whose requests arrive at whom the history says, and at nobody else."""
 
     def __init__(self, epoch: int, holders: str, voters: dict[str, Any]) -> None:
@@ -364,12 +364,12 @@ def figure_8() -> None:
     voters = {name: open_voter(MemoryFileSystem(), name, name) for name in "abcde"}
     for voter in voters.values():
         ask_at_once(*voter, FormatVoter("c", tuple(voters)))
-    ToldLeader(1, "abcde", voters).bring("abcde", end=1)
-    ToldLeader(2, "abc", voters).bring("ab", end=2)
-    ToldLeader(3, "cde", voters).bring("e", end=2)
-    fourth = ToldLeader(4, "abc", voters)
+    ScriptedLeader(1, "abcde", voters).bring("abcde", end=1)
+    ScriptedLeader(2, "abc", voters).bring("ab", end=2)
+    ScriptedLeader(3, "cde", voters).bring("e", end=2)
+    fourth = ScriptedLeader(4, "abc", voters)
     fourth.bring("abc", end=2)  # the entry of epoch 2 is on a majority now
-    fifth = ToldLeader(5, "cde", voters)
+    fifth = ScriptedLeader(5, "cde", voters)
     assert fifth.adopted[: len(fourth.committed)] == fourth.committed, "it is overwritten"
     assert len(fourth.committed) < 2, "an entry of a former epoch was committed by counting"
 

@@ -30,15 +30,15 @@ class Transactions(RuleBasedStateMachine):
         self.asked: dict[int, tuple[str, str, Any]] = {}
         self.promised: dict[tuple[str, int, int], bool] = {}
         """How a transaction ends, as clients were told: by id and producer."""
-        self.heard: set[int] = set()
+        self.answering: set[int] = set()
         for _ in range(3 if first_epoch else 0):
             self.world.begin_producer("first")
 
     def hear(self) -> None:
         for request, answer in self.world.answers.items():
-            if request in self.heard or request not in self.asked:
+            if request in self.answering or request not in self.asked:
                 continue
-            self.heard.add(request)
+            self.answering.add(request)
             kind, name, what = self.asked[request]
             if not isinstance(answer, InitializedProducer) or answer.error is not ErrorCode.NONE:
                 continue

@@ -223,7 +223,7 @@ def test_close_ends_polls_and_loops_that_wait(
     run(main())
 
 
-class Told:
+class RecordingListener:
     """A listener of coroutines, which uses the consumer."""
 
     def __init__(self) -> None:
@@ -259,11 +259,11 @@ def test_a_listener_of_coroutines_commits_in_a_rebalance_and_at_the_end(
         fill(bootstrap, topic, 50, partition=partition)
 
     async def main() -> None:
-        told = Told()
+        reported = RecordingListener()
         seen = 0
         options = {"group": group, "enable_auto_commit": False}
-        async with reader(bootstrap, topic, listener=told, **options) as one:
-            told.consumer = one
+        async with reader(bootstrap, topic, listener=reported, **options) as one:
+            reported.consumer = one
             while seen < 200:
                 seen += (await one.poll()).num_rows
             async with reader(bootstrap, topic, **options) as two:
@@ -271,9 +271,9 @@ def test_a_listener_of_coroutines_commits_in_a_rebalance_and_at_the_end(
                     tables = await asyncio.gather(one.poll(20), two.poll(20))
                     seen += sum(table.num_rows for table in tables)
         assert seen == 200  # the other one went on at the commit
-        assert told.events[:3] == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
-        assert told.events[-1] == ("revoked", 2)
-        assert told.threads == {threading.get_ident()}
+        assert reported.events[:3] == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
+        assert reported.events[-1] == ("revoked", 2)
+        assert reported.threads == {threading.get_ident()}
         async with reader(bootstrap, group=group) as other:
             stored = await other.committed(*((topic, number) for number in range(4)))
             assert set(stored.values()) == {50}

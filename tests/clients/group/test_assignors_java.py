@@ -96,9 +96,9 @@ def test_java_is_as_even_and_as_sticky_and_reads_and_writes_the_same_bytes(strat
         members, counts = draw_group(draw, alike=True)
         had = ASSIGNORS[strategy]().assign(members, counts)
         stay = draw.sample(members, draw.randrange(1, len(members) + 1))
-        told = [_with_user_data(strategy, one, had[one.member_id]) for one in stay]
+        reported = [_with_user_data(strategy, one, had[one.member_id]) for one in stay]
         new = [Member(f"n{number}", members[0].topics) for number in range(draw.randrange(4))]
-        groups.append((told + new, counts, had))
+        groups.append((reported + new, counts, had))
     answers = ask_java([question(strategy, members, counts) for members, counts, _ in groups])
     for (members, counts, had), answer in zip(groups, answers, strict=True):
         ours, theirs = ASSIGNORS[strategy]().assign(members, counts), answer_of(answer)

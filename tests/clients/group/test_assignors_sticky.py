@@ -307,8 +307,8 @@ def test_sticky_data_is_javas_and_older_or_broken_ones_are_not_an_error() -> Non
     assert decode_sticky_data(data[:-4]) == (owned, -1)
     member = Member("m", ("t", "u"), user_data=data)
     for cut in (data, data[:-4], data[:-9], b"", b"\xff" * 40):
-        told = Member("m", ("t", "u"), user_data=cut)
-        assert sorted(StickyAssignor().assign([told], {"t": 3, "u": 2})["m"]) == sorted(
+        reported = Member("m", ("t", "u"), user_data=cut)
+        assert sorted(StickyAssignor().assign([reported], {"t": 3, "u": 2})["m"]) == sorted(
             StickyAssignor().assign([member], {"t": 3, "u": 2})["m"]
         )
 

@@ -13,7 +13,7 @@ from bradbury.protocol.errors import InvalidConfig, OffsetOutOfRange
 from bradbury.tests.support.groups.group_members import (
     SECONDS,
     Make,
-    Told,
+    RecordingListener,
     all_read,
     fill,
     numbers,
@@ -29,12 +29,16 @@ NewTopic = Callable[..., str]
 def test_an_eager_listener_gets_all_partitions_before_and_after_each_rebalance(
     consumer: Make, new_topic: NewTopic
 ) -> None:
-    topic, told, late = new_topic(2), Told(), Told()
-    first = consumer(topic, listener=told)
-    poll_until(lambda: len(told.events) == 1, first)
+    topic, reported, late = new_topic(2), RecordingListener(), RecordingListener()
+    first = consumer(topic, listener=reported)
+    poll_until(lambda: len(reported.events) == 1, first)
     second = consumer(topic, listener=late)
-    poll_until(lambda: len(told.events) == 3 and len(late.events) == 1, first, second)
-    assert told.events == [("assigned", [0, 1]), ("revoked", [0, 1]), ("assigned", numbers(first))]
+    poll_until(lambda: len(reported.events) == 3 and len(late.events) == 1, first, second)
+    assert reported.events == [
+        ("assigned", [0, 1]),
+        ("revoked", [0, 1]),
+        ("assigned", numbers(first)),
+    ]
     assert late.events == [("assigned", numbers(second))]
     assert sorted([*numbers(first), *numbers(second)]) == [0, 1]
     second.close()
@@ -44,17 +48,17 @@ def test_an_eager_listener_gets_all_partitions_before_and_after_each_rebalance(
 def test_in_a_cooperative_group_only_what_moves_is_committed_revoked_and_given_on(
     consumer: Make, new_topic: NewTopic, bootstrap: str
 ) -> None:
-    topic, told, late = new_topic(4), Told(), Told()
+    topic, reported, late = new_topic(4), RecordingListener(), RecordingListener()
     for partition in range(4):
         fill(bootstrap, topic, 50, partition)
     options = {"partition_assignment_strategy": "cooperative-sticky", "max_poll_records": 20}
-    first = consumer(topic, listener=told, auto_commit_interval_ms=60_000, **options)
-    rows = poll_until(lambda: bool(told.events) and all_read(first), first)
+    first = consumer(topic, listener=reported, auto_commit_interval_ms=60_000, **options)
+    rows = poll_until(lambda: bool(reported.events) and all_read(first), first)
     second = consumer(topic, listener=late, **options)
     rows += poll_until(lambda: len(numbers(second)) == 2, first, second)
     moved = numbers(second)
-    assert told.events[0] == ("assigned", [0, 1, 2, 3])
-    assert [event for event in told.events if event[0] == "revoked"] == [("revoked", moved)]
+    assert reported.events[0] == ("assigned", [0, 1, 2, 3])
+    assert [event for event in reported.events if event[0] == "revoked"] == [("revoked", moved)]
     assert [event for event in late.events if event[1]] == [("assigned", moved)]
     for partition in range(4):
         fill(bootstrap, topic, 50, partition)
@@ -158,11 +162,11 @@ class ToTheOldest(bradbury.Assignor):
 
 
 def test_an_own_strategy_decides(consumer: Make, new_topic: NewTopic) -> None:
-    topic, told, other = new_topic(3), Told(), Told()
+    topic, reported, other = new_topic(3), RecordingListener(), RecordingListener()
     options = {"partition_assignment_strategy": [ToTheOldest()]}
-    one = consumer(topic, listener=told, client_id="a", **options)
+    one = consumer(topic, listener=reported, client_id="a", **options)
     two = consumer(topic, listener=other, client_id="b", **options)
-    poll_until(lambda: bool(told.events and other.events), one, two)
+    poll_until(lambda: bool(reported.events and other.events), one, two)
     poll_until(lambda: numbers(one) == [0, 1, 2] and numbers(two) == [], one, two)
 
 
@@ -187,14 +191,14 @@ def test_what_a_listener_raises_comes_out_of_poll_and_the_rebalance_goes_on(
     def fail() -> None:
         raise LookupError("an application's fault")
 
-    topic, told = new_topic(2), Told(revoked=fail)
-    first = consumer(topic, listener=told)
-    poll_until(lambda: bool(told.events), first)
+    topic, reported = new_topic(2), RecordingListener(revoked=fail)
+    first = consumer(topic, listener=reported)
+    poll_until(lambda: bool(reported.events), first)
     second = consumer(topic)
     with pytest.raises(LookupError):
         poll_until(lambda: False, first, second)
     poll_until(lambda: len(numbers(first)) == len(numbers(second)) == 1, first, second)
-    assert [what for what, _ in told.events] == ["assigned", "revoked", "assigned"]
+    assert [what for what, _ in reported.events] == ["assigned", "revoked", "assigned"]
     with pytest.raises(LookupError):
         first.close()  # closed nevertheless
     poll_until(lambda: len(numbers(second)) == 2, second)
@@ -211,13 +215,15 @@ def test_a_listener_may_commit_what_is_revoked_and_seek_what_is_assigned(
         assert first.committed() == {(topic, 0): None}
         first.seek((topic, 0), 3)
 
-    told = Told(revoked=lambda: first.commit({(topic, 0): 7}), assigned=begin_at_three)
+    reported = RecordingListener(
+        revoked=lambda: first.commit({(topic, 0): 7}), assigned=begin_at_three
+    )
     # Without a policy a partition that has no committed offset would be an error.
-    first = consumer(topic, listener=told, enable_auto_commit=False, auto_offset_reset="none")
+    first = consumer(topic, listener=reported, enable_auto_commit=False, auto_offset_reset="none")
     assert first.poll(20_000, max_records=1)["offset"].to_pylist() == [3]
     first.unsubscribe()
     assert (first.assignment(), first.group_metadata().generation) == ([], -1)
-    assert told.events == [("assigned", [0]), ("revoked", [0])]
+    assert reported.events == [("assigned", [0]), ("revoked", [0])]
     second = consumer(topic, auto_offset_reset="none")
     assert second.poll(20_000, max_records=1)["offset"].to_pylist() == [7]
 
@@ -225,7 +231,7 @@ def test_a_listener_may_commit_what_is_revoked_and_seek_what_is_assigned(
 def test_without_a_seek_and_a_policy_the_missing_offset_is_raised(
     consumer: Make, new_topic: NewTopic
 ) -> None:
-    one = consumer(new_topic(), listener=Told(), auto_offset_reset="none")
+    one = consumer(new_topic(), listener=RecordingListener(), auto_offset_reset="none")
     for _ in range(2):  # it is not forgotten by being raised once
         with pytest.raises(OffsetOutOfRange, match="no offset is committed"):
             poll_until(lambda: False, one)
@@ -365,12 +371,12 @@ def test_a_member_learns_of_new_partitions_from_the_leader_that_gives_them(
 
 def test_another_subscription_replaces_the_first(consumer: Make, new_topic: NewTopic) -> None:
     first, second = new_topic(), new_topic()
-    told = Told()
+    reported = RecordingListener()
     one = consumer(first, partition_assignment_strategy="cooperative-sticky")
     poll_until(lambda: one.assignment() == [(first, 0)], one)
-    one.subscribe([second], listener=told)
+    one.subscribe([second], listener=reported)
     poll_until(lambda: one.assignment() == [(second, 0)], one)
-    assert told.events[0] == ("revoked", [0])
+    assert reported.events[0] == ("revoked", [0])
     one.subscribe([])
     assert one.assignment() == []
     one.assign([(first, 0)])

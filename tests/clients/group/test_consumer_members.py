@@ -17,7 +17,7 @@ from bradbury.protocol.errors import (
 from bradbury.tests.support.groups.group_members import (
     SECONDS,
     Make,
-    Told,
+    RecordingListener,
     all_read,
     fill,
     numbers,
@@ -137,8 +137,8 @@ def test_a_member_that_stays_silently_is_missed_only_after_its_session(
 
 
 def test_a_fenced_instance_says_so_in_every_poll(consumer: Make, new_topic: NewTopic) -> None:
-    topic, told = new_topic(), Told()
-    one = consumer(topic, group_instance_id="same", listener=told)
+    topic, reported = new_topic(), RecordingListener()
+    one = consumer(topic, group_instance_id="same", listener=reported)
     poll_until(lambda: bool(one.assignment()), one)
     two = consumer(topic, group_instance_id="same")
     with pytest.raises(FencedInstanceId):
@@ -146,7 +146,7 @@ def test_a_fenced_instance_says_so_in_every_poll(consumer: Make, new_topic: NewT
     with pytest.raises(FencedInstanceId):
         one.poll(0)
     one.close()
-    assert told.events == [("assigned", [0]), ("lost", [0])]
+    assert reported.events == [("assigned", [0]), ("lost", [0])]
     poll_until(lambda: bool(two.assignment()), two)
 
 

@@ -41,7 +41,7 @@ from bradbury.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from bradbury.tests.support.groups.group_members import Told
+from bradbury.tests.support.groups.group_members import RecordingListener
 from bradbury.tests.support.groups.scripted_group import ScriptedGroup
 from bradbury.tests.support.wire.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 
@@ -188,18 +188,18 @@ def test_what_is_offered_is_what_java_offers(group: ScriptedGroup) -> None:
 def test_a_rebalance_in_a_heartbeats_answer_revokes_and_keeps_the_member(
     group: ScriptedGroup,
 ) -> None:
-    told = Told()
+    reported = RecordingListener()
     with member(group) as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         group.on(
             HeartbeatRequest,
             HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS),
             HeartbeatResponse(),
         )
-        poll_until(lambda: len(told.events) == 3, consumer)
+        poll_until(lambda: len(reported.events) == 3, consumer)
         assert consumer.group_metadata().member_id == "member-0"
-    assert told.events[1:3] == [("revoked", [0, 1]), ("assigned", [0, 1])]
+    assert reported.events[1:3] == [("revoked", [0, 1]), ("assigned", [0, 1])]
     assert group.wait_for(OffsetCommitRequest)[0].generation_id_or_member_epoch == 1
 
 
@@ -208,13 +208,13 @@ def test_a_rebalance_in_a_heartbeats_answer_revokes_and_keeps_the_member(
 def test_a_member_that_was_given_up_loses_what_it_has_and_commits_nothing_of_it(
     group: ScriptedGroup, code: int, strategy: str
 ) -> None:
-    told = Told()
+    reported = RecordingListener()
     with member(group, partition_assignment_strategy=strategy) as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         group.on(HeartbeatRequest, HeartbeatResponse(error_code=code), HeartbeatResponse())
-        poll_until(lambda: len(told.events) == 3, consumer)
-        assert told.events == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])]
+        poll_until(lambda: len(reported.events) == 3, consumer)
+        assert reported.events == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])]
         assert not [one for one in group.requests if isinstance(one, OffsetCommitRequest)]
     again = group.wait_for(JoinGroupRequest, 2)[1]
     assert again.member_id == ("" if code == UNKNOWN_MEMBER_ID else "member-0")
@@ -225,14 +225,14 @@ def test_a_member_that_was_given_up_loses_what_it_has_and_commits_nothing_of_it(
 def test_a_cooperative_member_that_the_coordinator_forgot_loses_before_it_joins_again(
     group: ScriptedGroup, code: int
 ) -> None:
-    told = Told()
+    reported = RecordingListener()
     with member(group, partition_assignment_strategy="cooperative-sticky") as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         group.on(JoinGroupRequest, JoinGroupResponse(error_code=code), group.join)
         consumer.enforce_rebalance()
-        poll_until(lambda: len(told.events) == 3, consumer)
-    assert told.events[1:3] == [("lost", [0, 1]), ("assigned", [0, 1])]
+        poll_until(lambda: len(reported.events) == 3, consumer)
+    assert reported.events[1:3] == [("lost", [0, 1]), ("assigned", [0, 1])]
     joins = [
         decode_subscription(one.protocols[0].metadata, "m")
         for one in group.wait_for(JoinGroupRequest, 3)
@@ -284,9 +284,9 @@ def test_a_poll_that_waits_for_long_is_a_poll_all_the_while(group: ScriptedGroup
 def test_a_member_that_is_not_polled_leaves_unless_it_is_static_and_falls_silent(
     group: ScriptedGroup, instance: str | None
 ) -> None:
-    told = Told()
+    reported = RecordingListener()
     with member(group, max_poll_interval_ms=400, group_instance_id=instance) as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         deadline = time.monotonic() + SECONDS
         while consumer.group_metadata().generation != -1:
@@ -297,8 +297,8 @@ def test_a_member_that_is_not_polled_leaves_unless_it_is_static_and_falls_silent
         assert all("poll" in one.members[0].reason for one in leaves)
         with pytest.raises(UnknownMemberId):
             consumer.commit()
-        poll_until(lambda: len(told.events) == 3, consumer)
-    assert told.events[1:3] == [("lost", [0, 1]), ("assigned", [0, 1])]
+        poll_until(lambda: len(reported.events) == 3, consumer)
+    assert reported.events[1:3] == [("lost", [0, 1]), ("assigned", [0, 1])]
 
 
 def test_a_coordinator_that_has_moved_is_followed_with_the_membership_as_it_is(
@@ -350,18 +350,18 @@ def test_a_commit_is_repeated_where_the_coordinator_is_to_be_found(
 def test_a_commit_that_is_refused_makes_the_next_poll_join_again(
     group: ScriptedGroup, code: int, error: type[KafkaError]
 ) -> None:
-    told = Told()
+    reported = RecordingListener()
     group.on(OffsetCommitRequest, group.refuse_commit(code), group.commit)
     with member(group, enable_auto_commit=False) as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         with pytest.raises(error):
             consumer.commit()
-        poll_until(lambda: len(told.events) == 3, consumer)
+        poll_until(lambda: len(reported.events) == 3, consumer)
         know_positions(consumer)  # what is not known yet is not committed
         consumer.commit()
     lost = "revoked" if code == REBALANCE_IN_PROGRESS else "lost"
-    assert told.events[:3] == [("assigned", [0, 1]), (lost, [0, 1]), ("assigned", [0, 1])]
+    assert reported.events[:3] == [("assigned", [0, 1]), (lost, [0, 1]), ("assigned", [0, 1])]
     first, second = group.wait_for(OffsetCommitRequest, 2)
     generations = [one.generation_id_or_member_epoch for one in (first, second)]
     assert generations == [1, 2]
@@ -462,19 +462,19 @@ def _last(kinds: list[type[Any]], kind: type[Any]) -> int:
 def test_a_commit_before_a_rebalance_that_is_not_answered_holds_up_no_poll(
     group: ScriptedGroup,
 ) -> None:
-    told = Told()
+    reported = RecordingListener()
     group.on(OffsetCommitRequest, SILENCE)
     options: dict[str, Any] = {"max_poll_interval_ms": 60_000, "request_timeout_ms": 700}
     with member(group, **options) as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         consumer.enforce_rebalance()
         started = time.monotonic()
         assert consumer.poll(100).num_rows == 0
         assert time.monotonic() - started < 20
-        assert told.events == [("assigned", [0, 1])]  # they are still this member's
+        assert reported.events == [("assigned", [0, 1])]  # they are still this member's
         group.on(OffsetCommitRequest, group.commit)
-        poll_until(lambda: len(told.events) == 3, consumer)
+        poll_until(lambda: len(reported.events) == 3, consumer)
 
 
 def test_a_lost_async_commit_is_not_sent_again(group: ScriptedGroup) -> None:
@@ -492,7 +492,7 @@ def test_a_lost_async_commit_is_not_sent_again(group: ScriptedGroup) -> None:
 def test_a_commit_that_a_rebalance_overtakes_says_so_and_costs_nothing(
     group: ScriptedGroup,
 ) -> None:
-    told, calls, may_answer = Told(), list[Any](), threading.Event()
+    reported, calls, may_answer = RecordingListener(), list[Any](), threading.Event()
 
     def slowly(request: OffsetCommitRequest) -> OffsetCommitResponse:
         may_answer.wait(SECONDS)
@@ -500,7 +500,7 @@ def test_a_commit_that_a_rebalance_overtakes_says_so_and_costs_nothing(
 
     options: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
     with member(group, enable_auto_commit=False, **options) as consumer:
-        consumer.subscribe(["t"], listener=told)
+        consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         group.on(OffsetCommitRequest, slowly, group.commit)
         consumer.commit_async(callback=lambda *call: calls.append(call))
@@ -508,9 +508,9 @@ def test_a_commit_that_a_rebalance_overtakes_says_so_and_costs_nothing(
         consumer.enforce_rebalance()
         consumer.poll(0)
         may_answer.set()
-        poll_until(lambda: bool(calls) and len(told.events) == 2, consumer)
+        poll_until(lambda: bool(calls) and len(reported.events) == 2, consumer)
         assert isinstance(calls[0][1], RebalanceInProgress)
-        assert told.events == [("assigned", [0, 1]), ("assigned", [])]
+        assert reported.events == [("assigned", [0, 1]), ("assigned", [])]
         assert len(_of(group, JoinGroupRequest)) == 2
 
 

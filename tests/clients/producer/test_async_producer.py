@@ -249,7 +249,7 @@ def test_interceptors_are_shown_each_record_once(
 ) -> None:
     topic = new_topic()
     shown: list[bradbury.ProducerRecord] = []
-    told: list[int] = []
+    reported: list[int] = []
 
     class Mark(bradbury.ProducerInterceptor):
         def on_send(self, record: bradbury.ProducerRecord) -> bradbury.ProducerRecord:
@@ -259,7 +259,7 @@ def test_interceptors_are_shown_each_record_once(
         def on_acknowledgement(
             self, metadata: bradbury.BatchMetadata, error: Exception | None
         ) -> None:
-            told.append(metadata.count)
+            reported.append(metadata.count)
 
     async def main() -> None:
         async with bradbury.AsyncProducer(
@@ -271,7 +271,7 @@ def test_interceptors_are_shown_each_record_once(
 
     run(main())
     assert len(shown) == 100
-    assert sum(told) == 100
+    assert sum(reported) == 100
     assert values_in(bootstrap, topic) == [b"marked"] * 100
 
 

@@ -141,10 +141,10 @@ def test_records_that_are_not_sent_are_reported_with_their_error(
             producer.send_batch("nowhere", [b"", b""])
         with pytest.raises(ValueError, match="partitions 0 to 0"):
             producer.send_batch(topic, [b"", b""], partition=4)
-    told = [
+    reported = [
         (metadata.topic, metadata.ranges, type(error)) for metadata, error in notes.acknowledged
     ]
-    assert told == [
+    assert reported == [
         (topic, (OffsetRange(0, -1, -1),), MessageTooLarge),
         ("nowhere", (), UnknownTopicOrPartition),
         ("nowhere", (), UnknownTopicOrPartition),

@@ -187,7 +187,7 @@ class Replicas(RuleBasedStateMachine):
         self.minimum = minimum
         self.now = 0
         self.ends = {1: end, 2: end, 3: end}  # in sync: they have what is committed
-        self.told = {1: end, 2: 0, 3: 0}
+        self.reported = {1: end, 2: 0, 3: 0}
         self.decided = {1, 2, 3}
         self.epoch = 0
         self.asked: set[int] | None = None

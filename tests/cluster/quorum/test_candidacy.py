@@ -4,11 +4,11 @@ from bradbury.cluster.quorum.candidacy import INACTIVE_MS, STAGGER_MS, UNREACHAB
 
 
 def test_never_while_the_controller_answers() -> None:
-    heard = Candidacy()
-    assert not heard.is_due(now_ms=10**9, voters_before=0)
-    heard.on_unheard(now_ms=0, is_reachable=False)
-    heard.on_heard()
-    assert not heard.is_due(now_ms=10**9, voters_before=0)
+    answering = Candidacy()
+    assert not answering.is_due(now_ms=10**9, voters_before=0)
+    answering.on_unheard(now_ms=0, is_reachable=False)
+    answering.on_heard()
+    assert not answering.is_due(now_ms=10**9, voters_before=0)
 
 
 def test_soon_when_its_process_is_gone() -> None:
@@ -52,6 +52,6 @@ def test_a_newly_elected_controller_gets_time_to_answer() -> None:
 
 
 def test_a_promise_alone_is_no_reason() -> None:
-    heard = Candidacy()
-    heard.on_vote_granted(now_ms=0)
-    assert not heard.is_due(now_ms=10**9, voters_before=0)
+    answering = Candidacy()
+    answering.on_vote_granted(now_ms=0)
+    assert not answering.is_due(now_ms=10**9, voters_before=0)

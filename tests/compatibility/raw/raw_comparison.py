@@ -83,8 +83,8 @@ class Server:
 
     def open(self) -> None:
         with RawClient(self.address) as client:
-            told = client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
-            self.node_id, self.cluster_id = told.controller_id, told.cluster_id or ""
+            reported = client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+            self.node_id, self.cluster_id = reported.controller_id, reported.cluster_id or ""
             _wait_for_coordinator(client)
             _wait_for_producer_ids(client)
             dirs = client.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 1)

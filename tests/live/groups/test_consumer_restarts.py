@@ -73,7 +73,7 @@ def test_members_outlive_their_coordinator_without_a_rebalance(
         produce(servers, range(100))
         read_until(seen, lambda: len(seen) == 100, *members)
         before = [(one.group_metadata(), one.assignment()) for one in members]
-        told = [list(listener.events) for listener in listeners]
+        reported = [list(listener.events) for listener in listeners]
     with bradbury.local(str(tmp_path), config=CONFIG) as cluster:
         assert cluster.bootstrap_servers == servers
         produce(servers, range(100, 200))
@@ -81,7 +81,7 @@ def test_members_outlive_their_coordinator_without_a_rebalance(
         for member in members:
             member.commit()
         assert [(one.group_metadata(), one.assignment()) for one in members] == before
-        assert [listener.events for listener in listeners] == told
+        assert [listener.events for listener in listeners] == reported
         for member in members:
             member.close()
     assert sorted(seen) == list(range(200))

@@ -209,14 +209,14 @@ def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_is_shown(
     slow = nodes.partition("t").replicas[-1]
     nodes.stop_fetching(slow)
     producer = Producer({"bootstrap.servers": nodes.servers, "message.timeout.ms": 20_000})
-    told: list[KafkaError | None] = []
-    producer.produce("t", b"1", partition=0, on_delivery=lambda error, _: told.append(error))
+    reported: list[KafkaError | None] = []
+    producer.produce("t", b"1", partition=0, on_delivery=lambda error, _: reported.append(error))
     until(lambda: producer.poll(0.1) or slow not in nodes.partition("t").isr)
-    assert told == []
+    assert reported == []
     assert [number for _, _, number in read_all(nodes.servers, "t")] == [0]
     nodes.fetch_again(slow)
     producer.flush(20)
-    assert told == [None]
+    assert reported == [None]
     assert [number for _, _, number in read_all(nodes.servers, "t")] == [0, 1]
 
 

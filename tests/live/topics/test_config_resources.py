@@ -42,8 +42,8 @@ def alter(
 ) -> int:
     resource = AlterConfigsResource(kind, name, [AlterableConfig(*change) for change in changes])
     request = IncrementalAlterConfigsRequest(resources=[resource], **options)
-    [told] = client.call(request, IncrementalAlterConfigsResponse, 1).responses
-    return told.error_code
+    [reported] = client.call(request, IncrementalAlterConfigsResponse, 1).responses
+    return reported.error_code
 
 
 def described(
@@ -51,8 +51,8 @@ def described(
 ) -> tuple[int, dict[str, DescribeConfigsResourceResult]]:
     resource = DescribeConfigsResource(kind, name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    [told] = client.call(request, DescribeConfigsResponse, 4).results
-    return told.error_code, {each.name: each for each in told.configs}
+    [reported] = client.call(request, DescribeConfigsResponse, 4).results
+    return reported.error_code, {each.name: each for each in reported.configs}
 
 
 def values(client: RawClient, kind: int, name: str) -> dict[str, tuple[str | None, int]]:
@@ -64,8 +64,8 @@ def values(client: RawClient, kind: int, name: str) -> dict[str, tuple[str | Non
 
 def listed(client: RawClient, *kinds: int, version: int = 1) -> set[tuple[int, str]]:
     request = ListConfigResourcesRequest(resource_types=list(kinds))
-    told = client.call(request, ListConfigResourcesResponse, version)
-    return {(each.resource_type, each.resource_name) for each in told.config_resources}
+    reported = client.call(request, ListConfigResourcesResponse, version)
+    return {(each.resource_type, each.resource_name) for each in reported.config_resources}
 
 
 def test_a_group_has_settings_of_its_own_which_survive_a_restart(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_loggers_of_a_node_are_shown_and_their_levels_changed(
         )
         plain = PlainResource(BROKER_LOGGER, node, [PlainConfig("bradbury.actors.node", "INFO")])
         request = AlterConfigsRequest(resources=[plain])
-        [told] = client.call(request, AlterConfigsResponse, 2).responses
-        assert told.error_code == ErrorCode.INVALID_REQUEST
+        [reported] = client.call(request, AlterConfigsResponse, 2).responses
+        assert reported.error_code == ErrorCode.INVALID_REQUEST
         assert logger.level == 50
         assert alter(client, BROKER_LOGGER, node, ("bradbury.actors.node", DELETE, None)) == 0
         assert logger.level == logging.NOTSET
@@ -178,5 +178,5 @@ def test_loggers_of_a_node_are_shown_and_their_levels_changed(
 def test_an_unknown_kind_of_resource_refuses_the_whole_question(client: RawClient) -> None:
     resources = [DescribeConfigsResource(kind, "", None) for kind in (4, 77)]
     request = DescribeConfigsRequest(resources=resources)
-    told = client.call(request, DescribeConfigsResponse, 4).results
-    assert [each.error_code for each in told] == [ErrorCode.INVALID_REQUEST] * 2
+    reported = client.call(request, DescribeConfigsResponse, 4).results
+    assert [each.error_code for each in reported] == [ErrorCode.INVALID_REQUEST] * 2

@@ -130,8 +130,8 @@ def test_a_parked_incremental_fetch_is_woken_by_any_of_its_partitions(
             consumer.produce(partition, producer)
             number, answer = client.receive(FetchResponse, 12)
             assert number == sent
-            ((told, (error, mark, size)),) = consumer.take(answer).items()
-            assert (told, error, size) == (partition, 0, len(BATCH))
+            ((reported, (error, mark, size)),) = consumer.take(answer).items()
+            assert (reported, error, size) == (partition, 0, len(BATCH))
             assert consumer.fetch({partition: mark}) == {}
 
 
@@ -144,8 +144,8 @@ def test_min_bytes_counts_over_all_partitions_of_the_session(
     with RawClient(servers) as producer:
         consumer.produce(0, producer)
         consumer.produce(2, producer)
-    told = consumer.take(client.receive(FetchResponse, 12)[1])
-    assert {partition: size for partition, (_, _, size) in told.items()} == {
+    reported = consumer.take(client.receive(FetchResponse, 12)[1])
+    assert {partition: size for partition, (_, _, size) in reported.items()} == {
         0: len(BATCH),
         2: len(BATCH),
     }
@@ -172,8 +172,8 @@ def test_small_answers_serve_every_partition_in_turn(client: RawClient) -> None:
         consumer.produce(partition)
     served = []
     for _ in range(8):
-        told = consumer.fetch(max_bytes=len(BATCH))
-        (partition,) = [number for number, (_, _, size) in told.items() if size]
+        reported = consumer.fetch(max_bytes=len(BATCH))
+        (partition,) = [number for number, (_, _, size) in reported.items() if size]
         served.append(partition)
     assert served == [0, 1, 2, 3, 0, 1, 2, 3]
 
@@ -227,11 +227,11 @@ def test_a_topic_that_is_deleted_is_an_error_in_each_answer(
         doomed = DeleteTopicState(name=consumer.topic)
         request = DeleteTopicsRequest(topics=[doomed], timeout_ms=5000)
         assert admin.call(request, DeleteTopicsResponse, 6).responses[0].error_code == 0
-    told = consumer.take(client.receive(FetchResponse, version)[1])
+    reported = consumer.take(client.receive(FetchResponse, version)[1])
     # The first answer may come while the partitions have no leader and the topic still a name.
     moving = {code, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert {error for error, _, _ in told.values()} <= moving
-    assert told
+    assert {error for error, _, _ in reported.values()} <= moving
+    assert reported
     assert {error for error, _, _ in consumer.fetch().values()} == {code}
 
 

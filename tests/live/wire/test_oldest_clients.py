@@ -28,8 +28,8 @@ def commit_of_version_1(group: str, topic: str, offset: int, timestamp: int) -> 
 
 
 def test_a_commit_of_version_1_is_stored(client: RawClient, topic: str) -> None:
-    told = client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
-    ranges = {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
+    reported = client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in reported.api_keys}
     assert ranges[8] == (1, 9)
     group = f"old-{topic}"
     client.find_coordinator(group)

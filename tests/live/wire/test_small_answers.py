@@ -66,9 +66,9 @@ def fetch(topic: str, *, isolation_level: int = 0) -> FetchRequest:
 def test_rules_of_access_are_answered_as_of_a_broker_without_an_authorizer(
     client: RawClient, version: int
 ) -> None:
-    told = client.call(DescribeAclsRequest(), DescribeAclsResponse, version)
+    reported = client.call(DescribeAclsRequest(), DescribeAclsResponse, version)
     expected = (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    assert (told.error_code, told.error_message) == expected
+    assert (reported.error_code, reported.error_message) == expected
     create = CreateAclsRequest(creations=[AclCreation(), AclCreation()])
     made = client.call(create, CreateAclsResponse, version).results
     assert [(each.error_code, each.error_message) for each in made] == [expected] * 2
@@ -96,11 +96,13 @@ def test_sasl_on_a_listener_in_plain_text_is_refused_and_the_connection_stays(
 @pytest.mark.parametrize("version", [3, 4])
 def test_features_are_listed_and_keep_their_level(client: RawClient, version: int) -> None:
     named = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
-    told = client.call(named, ApiVersionsResponse, version)
-    assert told.finalized_features_epoch >= 0
-    levels = {each.name: each.max_version_level for each in told.finalized_features}
+    reported = client.call(named, ApiVersionsResponse, version)
+    assert reported.finalized_features_epoch >= 0
+    levels = {each.name: each.max_version_level for each in reported.finalized_features}
     assert levels == dict(FEATURES)
-    ranges = {each.name: (each.min_version, each.max_version) for each in told.supported_features}
+    ranges = {
+        each.name: (each.min_version, each.max_version) for each in reported.supported_features
+    }
     assert all(ranges[name] == (level, level) for name, level in levels.items())
     for feature, level, code in (
         ("metadata.version", levels["metadata.version"], ErrorCode.NONE),
@@ -155,8 +157,8 @@ def test_of_a_partition_that_is_twice_in_a_produce_the_last_batch_counts(
         ],
     )
     answer = client.call(request, ProduceResponse, 9)
-    [told] = answer.responses
-    [one] = told.partition_responses
+    [reported] = answer.responses
+    [one] = reported.partition_responses
     assert (one.error_code, one.base_offset) == (0, 0)
     found = client.call(fetch(topic), FetchResponse, 12).responses[0].partitions[0]
     assert found.high_watermark == 1

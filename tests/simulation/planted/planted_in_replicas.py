@@ -511,7 +511,7 @@ def a_parted_log_counts_as_having_all(patch: Patch) -> None:
 @fault(late=0.03, ordered=False, kinds=("kill", "pause", "cut"))
 def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     """A fetch of a former epoch is not refused (KIP-320)."""
-    patch(replica_manager, "_check_leader_epoch", lambda epoch, told: None)
+    patch(replica_manager, "_check_leader_epoch", lambda epoch, reported: None)
 
 
 @fault(

@@ -174,9 +174,9 @@ def _list_offsets(node: SimulatedNode, request: ListOffsetsRequest) -> ListOffse
     try:
         answering.send(None)
     except StopIteration as answered:
-        told = answered.value
+        reported = answered.value
     else:
         raise AssertionError("it waits")
     return ListOffsetsResponse(
-        topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[told])]
+        topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[reported])]
     )

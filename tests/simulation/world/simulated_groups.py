@@ -125,11 +125,11 @@ class SimulatedShard:
         )
 
     def sync(self, request: SyncGroupRequest, answer: Answer) -> None:
-        def told(response: Any) -> None:
+        def reported(response: Any) -> None:
             self.node.cluster.group_oracle.on_synced(self, request, response)
             answer(response)
 
-        self._input(self._requests.sync, told, request)
+        self._input(self._requests.sync, reported, request)
 
     def heartbeat(self, request: HeartbeatRequest, answer: Answer) -> None:
         self._input(self._requests.heartbeat, answer, request)
@@ -138,13 +138,13 @@ class SimulatedShard:
         self._input(self._requests.leave, answer, request)
 
     def commit_offsets(self, request: OffsetCommitRequest, answer: Answer) -> None:
-        def told(response: Any) -> None:
+        def reported(response: Any) -> None:
             self.node.cluster.group_oracle.on_commit_answered(self, request, response)
             answer(response)
 
         self._input(
             self._requests.commit_offsets,
-            told,
+            reported,
             request,
             api_version=API_VERSION,
             is_known=lambda topic, partition: True,
@@ -165,12 +165,12 @@ class SimulatedShard:
         oracle = self.node.cluster.group_oracle
         must_know = oracle.before_fetch(self, asked.group_id)
 
-        def told(response: Any) -> None:
+        def reported(response: Any) -> None:
             if not isinstance(response, KafkaError):
                 oracle.on_fetched(self, response, must_know)
             answer(response)
 
-        self._requests.fetch_offsets(told, asked, require_stable=False)
+        self._requests.fetch_offsets(reported, asked, require_stable=False)
         self.carry_out()
 
     # --- inputs and effects ----------------------------------------------------------------------

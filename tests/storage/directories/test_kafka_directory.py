@@ -189,8 +189,8 @@ def test_every_record_with_its_offset_timestamp_and_epoch(
         assert [seen._replace(leader_epoch=-1) for seen in found] == [
             seen._replace(leader_epoch=-1) for seen in expected
         ], topic
-        told = [(a, b) for a, b in zip(found, expected, strict=True) if b.leader_epoch >= 0]
-        assert all(a.leader_epoch == b.leader_epoch for a, b in told), topic
+        reported = [(a, b) for a, b in zip(found, expected, strict=True) if b.leader_epoch >= 0]
+        assert all(a.leader_epoch == b.leader_epoch for a, b in reported), topic
         for seen in found[:: max(1, len(found) // 100)]:
             assert log.epochs.epoch_at(seen.offset) == seen.leader_epoch
             at = begin_search(log, up_to=log.log_end_offset).first_at_or_after(seen.timestamp)

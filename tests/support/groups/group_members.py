@@ -17,7 +17,7 @@ SECONDS = 60.0
 Make = Callable[..., bradbury.Consumer]
 
 
-class Told(bradbury.RebalanceListener):
+class RecordingListener(bradbury.RebalanceListener):
     """Notes what it is told, and then does what the test says."""
 
     def __init__(self, **then: Callable[[], None]) -> None:
