@@ -106,11 +106,26 @@ class AlterPartitionManager:
         found: Iterable[LeadingReplica]
         found, self._candidates = self._candidates, {}
         if now_ms >= self._look_at_all_ms:
-            self._look_at_all_ms = now_ms + self._node.lag_time_max_ms // 2
-            found = self._node.replicas
+            found = list(self._node.replicas)
+            self._look_at_all_ms = self._next_look_ms(found, now_ms)
         self._unanswered = self._proposals(found, now_ms)
         if self._unanswered:
             self._send()
+
+    def _next_look_ms(self, replicas: Iterable[LeadingReplica], now_ms: int) -> int:
+        """After half the lag time, as in Kafka; or when the next follower that is behind is to go.
+
+        With Kafka's looks alone producers with acks=all wait up to half the lag time longer for
+        one that stands still.
+        """
+        lag_ms = self._node.lag_time_max_ms
+        look_ms = now_ms + lag_ms // 2
+        for replica in replicas:
+            if replica.leader is not None:
+                expires_ms = replica.leader.next_to_leave_ms(lag_ms)
+                if expires_ms is not None and now_ms < expires_ms < look_ms:
+                    look_ms = expires_ms
+        return look_ms
 
     def on_answer(self, answers: tuple[PartitionState, ...], now_ms: int) -> None:
         """What the controller has decided, in the order of the request."""

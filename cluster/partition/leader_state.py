@@ -261,6 +261,15 @@ class LeaderState:
 
     # --- the ISR ---------------------------------------------------------------------------------
 
+    def next_to_leave_ms(self, lag_time_max_ms: int) -> int | None:
+        """When the first of the followers in sync that are behind has been so for too long."""
+        caught_up = [
+            follower.last_caught_up_ms
+            for node, follower in self.followers.items()
+            if node in self._isr and follower.log_end_offset < self._log_end_offset
+        ]
+        return min(caught_up) + lag_time_max_ms + 1 if caught_up else None
+
     def propose(
         self, *, now_ms: int, lag_time_max_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> tuple[tuple[int, int], ...] | None:
