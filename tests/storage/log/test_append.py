@@ -336,3 +336,13 @@ def test_an_epoch_without_records_goes_with_a_truncation_at_the_end(tmp_path: Pa
     log.local.assign_epoch(5)
     assert log.truncate_to(1) == 0
     assert (log.log_end_offset, log.epochs.entries) == (1, [(0, 0)])
+
+
+def test_a_first_batch_without_a_timestamp_does_not_make_its_segment_old(tmp_path: Path) -> None:
+    """Its age is that of the file, then."""
+    now_ms = 1_000_000_000
+    log = open_log(tmp_path, config=LogConfig(segment_ms=60_000), now_ms=now_ms)
+    for timestamp in (-1, now_ms):
+        batch = make_batch(timestamps=[timestamp])
+        log.append_as_leader(batch, leader_epoch=0, now_ms=now_ms)
+    assert len(log.segments) == 1
