@@ -53,6 +53,7 @@ from ..protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
+from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
@@ -389,7 +390,7 @@ class Node:
         self._configure(image)
         if self.host is not None:
             await self.host.apply(image)
-            self._heap.on_partitions(self.host.partition_count)
+            self._heap.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:
@@ -437,15 +438,19 @@ class Node:
             "roles": list(self._node_config.roles),
             "address": self.address,
             "pid": os.getpid(),
-            "partitions": 0 if host is None else host.partition_count,
-            "size_bytes": 0 if host is None else host.size_in_bytes,
+            "partitions": 0 if host is None else len(host.replicas),
+            "size_bytes": 0 if host is None else _size_of(host.replicas),
             "connections": self.listener.connection_count,
             "metrics": self.metrics_endpoint.address(self.advertised_host),
             "metadata_offset": self.image.offset,
             "controller_epoch": self._lifecycle.controller_epoch,
-            "online": host is None or host.is_online,
+            "online": host is None or not host.directories.offline_count,
         }
 
 
 def _monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _size_of(replicas: list[Replica]) -> int:
+    return sum(replica.log.segments.size_in_bytes for replica in replicas)

@@ -222,6 +222,9 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
     metrics = node.metrics
     numbers = Numbers(list(metrics.apis.values()))
     host = node.host
+    offline = short = 0
+    if host is not None:
+        offline, short = host.directories.offline_count, host.directories.short_count
     replicas = [] if host is None else host.replicas
     for index, replica in enumerate(replicas):
         log = replica.log
@@ -253,8 +256,8 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
         "kafka_server_replicamanager_leadercount": sum(p.is_led for p in numbers.partitions),
         **_of_replication(replicas),
         "bradbury_metrics_partitions_omitted": numbers.omitted,
-        "kafka_log_logmanager_offlinelogdirectorycount": 0 if host is None else host.offline_count,
-        "bradbury_log_directories_short_of_space": 0 if host is None else host.short_count,
+        "kafka_log_logmanager_offlinelogdirectorycount": offline,
+        "bradbury_log_directories_short_of_space": short,
         **_of_cleaner(None if host is None else host.cleaner),
         "bradbury_connections": node.listener.connection_count,
         "bradbury_connections_accepted_total": metrics.connections_accepted,

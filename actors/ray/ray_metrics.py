@@ -59,7 +59,7 @@ class RayMetrics:
                 self._counters[key].inc(grown)
         node = self._node
         self._gauges["open_connections"].set(node.listener.connection_count)
-        self._gauges["partitions"].set(0 if node.host is None else node.host.partition_count)
+        self._gauges["partitions"].set(0 if node.host is None else len(node.host.replicas))
         self._gauges["request_memory"].set(node.listener.memory.used)
 
     def _totals(self) -> dict[str, int]:

@@ -370,27 +370,3 @@ class PartitionHost:
     @property
     def replicas(self) -> list[Replica]:
         return self.steps.replicas
-
-    @property
-    def is_online(self) -> bool:
-        """Whether all log directories are."""
-        return self.offline_count == 0
-
-    @property
-    def offline_count(self) -> int:
-        """Log directories that failed or could not be opened."""
-        directories = self.directories
-        return len(directories.unusable) + len(directories.all) - len(directories.online)
-
-    @property
-    def short_count(self) -> int:
-        """Log directories below their floor of free space."""
-        return sum(each.health.headroom <= 0 for each in self.directories.online)
-
-    @property
-    def partition_count(self) -> int:
-        return len(self.steps.by_partition)
-
-    @property
-    def size_in_bytes(self) -> int:
-        return sum(replica.log.segments.size_in_bytes for replica in self.replicas)

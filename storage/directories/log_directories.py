@@ -120,6 +120,16 @@ class LogDirectories:
         return [directory for directory in self._directories if directory.health.is_online]
 
     @property
+    def offline_count(self) -> int:
+        """Those that failed or could not be opened."""
+        return len(self.unusable) + len(self._directories) - len(self.online)
+
+    @property
+    def short_count(self) -> int:
+        """Those below their floor of free space."""
+        return sum(each.health.headroom <= 0 for each in self.online)
+
+    @property
     def is_single(self) -> bool:
         return len(self._directories) + len(self.unusable) == 1
 

@@ -97,7 +97,10 @@ def fake_node(partitions: int) -> Any:
         for number in range(partitions)
     ]
     host = SimpleNamespace(
-        replicas=replicas, offline_count=1, short_count=0, fsyncs=Histogram(), cleaner=None
+        replicas=replicas,
+        directories=SimpleNamespace(offline_count=1, short_count=0),
+        fsyncs=Histogram(),
+        cleaner=None,
     )
     return SimpleNamespace(
         metrics=NodeMetrics(),
