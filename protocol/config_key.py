@@ -333,7 +333,7 @@ class Config:
             if name == prefix or (prefix.endswith("*") and name.startswith(prefix[:-1])):
                 return f"{cls.kind} config {name} is not available: {reason}"
         closest = get_close_matches(name, keys_of(cls), 1)
-        hint = f"; did you mean {closest[0]}?" if closest else ""
+        hint = f" (did you mean {closest[0]}?)" if closest else ""
         return f"unknown {cls.kind} config {name!r}{hint}"
 
     def to_kafka(self) -> dict[str, str]:

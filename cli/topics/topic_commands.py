@@ -73,7 +73,7 @@ def create(
             raise CommandFailed(f"{error}; use another --partitions") from None
         except InvalidConfig as error:
             raise UsageError(
-                f"{error} No topic was created. `bradbury topics configs TOPIC --all` shows every "
+                f"{error}; no topic was created. `bradbury topics configs TOPIC --all` shows every "
                 "setting, with any topic that exists"
             ) from None
     if as_json:
