@@ -35,7 +35,7 @@ from bradbury.controller import metadata_leader
 from bradbury.controller.controller_effects import AskVoter, FindVoters, FoundVoters, Instant
 from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
-from bradbury.controller.voter_requests import FormatVoter
+from bradbury.controller.voter_requests import FormatVoter, VoteRequest
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage
 from bradbury.protocol.records.record_batch import read_header, stamp
 from bradbury.protocol.records.records import encode_records
@@ -426,6 +426,10 @@ class QuorumWorld:
                 last = self._start(self._newest_epoch() + 1)
             self.clock.run(self.clock.now_ms + 10)
         self._check_image(last)
+        last.end()
+        self.clock.run(self.clock.now_ms + 100)
+        for node in self.nodes:
+            self._check_stop(node)
 
     def _check_image(self, last: Leader) -> None:
         """What the last one has adopted says the same as all that was committed."""
@@ -433,3 +437,14 @@ class QuorumWorld:
         reported = AdoptedLog(b"", batches).image()
         if reported.offset != last.image.offset or reported.to_records() != last.image.to_records():
             raise LostRecord("the last controller's log lacks what was committed")
+
+    def _check_stop(self, node: VoterNode) -> None:
+        """A clean stop loses nothing, and whoever asks then is told."""
+        before, answers = node.voter.step.state, []
+        node.voter.close(answers.append)
+        node.voter.ask(VoteRequest(Candidate(epoch=1 << 30, owner="too late")), answers.append)
+        self.clock.run(self.clock.now_ms + 100)
+        assert answers[0] is None and isinstance(answers[1], ConnectionFailed)
+        voter, _ = open_voter(node.disk, node.name, node.name)
+        if voter.state != before:
+            raise LostRecord(f"{before} is {voter.state} after a stop")

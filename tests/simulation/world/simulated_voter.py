@@ -44,6 +44,11 @@ class SimulatedVoter:
         self.step.handle(answer, request, now_ms=self._process.clock.now_ms)
         self._perform()
 
+    def close(self, answer: Answer) -> None:
+        """A clean stop."""
+        self.step.close(answer)
+        self._perform()
+
     def _perform(self) -> None:
         effects, self._effects[:] = self._effects[:], []
         for effect in effects:
