@@ -382,6 +382,9 @@ class SimulatedCluster:
         """No more faults: does everything come to rest, and is it all there?"""
         self.is_calm = True
         self.settings = self.broker_config
+        for node in self.nodes.values():
+            if node.process.is_up:
+                node.steps.on_log_defaults()
         self.oracle.note(None, "calm")
         self.faults.heal()
         for producer in self.producers:

@@ -248,7 +248,7 @@ class Faults:
     def _move(self, node: SimulatedNode) -> None:
         """A replica is to be in the other directory of its node; or where it is."""
         if node.process.is_up and node.replicas:
-            partition_id = self._random.choice(list(node.replicas))
+            partition_id = self._random.choice(self._cluster.all_partitions)
             path = self._random.choice((*PATHS, *PATHS, *PATHS, "/nowhere"))
             self._cluster.oracle.note(
                 partition_id, f"node {node.node_id} is asked to move it to {path}"
