@@ -176,7 +176,13 @@ class GroupOperator(GroupClient):
             self._found = {each.committed_offset for each in result.topics[0].partitions}
             if is_checked:
                 for each in result.topics[0].partitions:
-                    self._settle(each.partition_index, each.committed_offset, is_sure=True)
+                    partition, value = each.partition_index, each.committed_offset
+                    # One that has expired is back where the coordinator dies before that is
+                    # committed; in the end it has to be gone.
+                    kept = self._possible[partition] & self._expiring
+                    self._settle(partition, value, is_sure=True)
+                    if value == NOTHING:
+                        self._possible[partition] |= kept
             self._pause()
 
         self._ask(ask, answered)
