@@ -28,11 +28,8 @@ LEVELS: Final = {
 
 def levels() -> dict[str, str]:
     """The level that counts for each logger, by name."""
-    found: dict[str, logging.Logger] = {ROOT: logging.root} | {
-        name: logger
-        for name, logger in list(logging.root.manager.loggerDict.items())
-        if isinstance(logger, logging.Logger)
-    }
+    names = list(logging.root.manager.loggerDict)  # packages, too: a level of theirs is inherited
+    found = {ROOT: logging.root} | {name: logging.getLogger(name) for name in names}
     return {name: _level_name(logger.getEffectiveLevel()) for name, logger in sorted(found.items())}
 
 

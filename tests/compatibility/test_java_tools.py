@@ -365,7 +365,7 @@ def test_settings_of_groups_subscriptions_and_loggers(
     for what, kind, name, setting in (
         ("group", "groups", new_name, "consumer.session.timeout.ms=50000"),
         ("client-metrics", "client-metrics", new_name, "interval.ms=60000"),
-        ("broker-logger", "broker-loggers", "1", "bradbury.metrics=ERROR"),
+        ("broker-logger", "broker-loggers", "1", "bradbury.actors.metrics=ERROR"),
     ):
         entity = ("--entity-type", kind, "--entity-name", name)
         with kafka_tools.call(f"kafka-configs --alter, --describe ({what})"):
