@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ...cluster.metadata.metadata_image import MetadataImage
+from ...groups.coordinator.coordinator_log import ReplicaLog
 from ...groups.coordinator.coordinator_runtime import CoordinatorRuntime, GroupNumbers
 from ...groups.group_config import GroupCoordinatorConfig
 from ...groups.group_counters import GroupCounters, MemberMemory
@@ -25,25 +26,6 @@ LINES_AT_ONCE = 5_000
 LINES_PER_SECOND = 20.0
 
 
-class CoordinatorReplicaLog:
-    """Implements CoordinatorLog: the log that a replica has now. A move replaces it."""
-
-    def __init__(self, replica: LeaderReplica) -> None:
-        self._replica = replica
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._replica.log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._replica.log.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._replica.log.high_watermark
-
-
 class GroupHost:
     def __init__(self, config: GroupCoordinatorConfig, wall_ms: Callable[[], int]) -> None:
         self._runtime = CoordinatorRuntime(config)
@@ -57,7 +39,7 @@ class GroupHost:
         context = self._runtime.on_leader(
             partition,
             leader_epoch,
-            CoordinatorReplicaLog(replica),
+            ReplicaLog(replica),
             now_ms=now_ms_of(loop),
             wall_ms=self._wall_ms(),
         )

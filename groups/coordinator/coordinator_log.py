@@ -1,0 +1,31 @@
+"""The log of a partition of `__consumer_offsets`, as its coordinator looks at it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .coordinator_effects import CoordinatorLog
+
+
+class LedReplica(Protocol):
+    @property
+    def log(self) -> CoordinatorLog: ...
+
+
+class ReplicaLog:
+    """A CoordinatorLog: the log that a replica has now. A move to another directory replaces it."""
+
+    def __init__(self, replica: LedReplica) -> None:
+        self._replica = replica
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._replica.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._replica.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._replica.log.high_watermark
