@@ -25,7 +25,7 @@ import uvloop
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.groups.group_effects import Append, Effect, Reply, TimerKey, TimerKind
+from bradbury.groups.group_effects import Append, Effect, Respond, TimerKey, TimerKind
 from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -112,7 +112,7 @@ class Rules:
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Reply):
+            if isinstance(effect, Respond):
                 self.answers[effect.request_id] = effect.response
             elif isinstance(effect, Append):
                 self.perform(self.coordinator.on_committed(effect, now_ms=0))
