@@ -75,7 +75,7 @@ def _join_from(patch: Patch, least: Callable[[LeaderState], int]) -> None:
         finally:
             leader.high_watermark, leader.start_offset = kept
 
-    patch(LeaderState, "is_candidate", is_candidate)
+    patch(LeaderState, "_is_candidate", is_candidate)
     patch(LeaderState, "propose", propose)
 
 
@@ -286,13 +286,23 @@ def a_reassignment_is_forgotten(patch: Patch) -> None:
 @fault(kinds=("kill", "pause", "group"), follower_reads=True)
 def consumers_read_followers_to_their_end(patch: Patch) -> None:
     """What a follower has it hands out, committed or not (KIP-392 says not)."""
-    original = HostedReplica.read
+    nearest, consumer_end = fetch_reading._nearest, fetch_reading._consumer_end
+    asked: list[HostedReplica] = []
 
-    def read(hosted: HostedReplica, fetch_offset: int, *, up_to: int, **rest: Any) -> Any:
-        end = hosted.log_end_offset if hosted.step.leader is None else up_to
-        return original(hosted, fetch_offset, up_to=end, **rest)
+    def noted(replica: HostedReplica, *rest: Any) -> Any:
+        asked[:] = [replica]
+        return nearest(replica, *rest)
 
-    patch(HostedReplica, "read", read)
+    def end(*marks: int, committed: bool) -> int:
+        is_follower = asked[0].step.leader is None
+        return (
+            asked[0].log.log_end_offset
+            if is_follower
+            else consumer_end(*marks, committed=committed)
+        )
+
+    patch(fetch_reading, "_nearest", noted)
+    patch(fetch_reading, "_consumer_end", end)
 
 
 @fault(kinds=("kill", "pause"))
