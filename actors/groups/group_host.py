@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...groups.coordinator.coordinator_log import ReplicaLog
+from ...groups.coordinator.coordinator_log import LedReplicaLog
 from ...groups.coordinator.coordinator_runtime import CoordinatorRuntime, GroupNumbers
 from ...groups.group_config import GroupCoordinatorConfig
 from ...groups.group_counters import GroupCounters, MemberMemory
@@ -39,7 +39,7 @@ class GroupHost:
         context = self._runtime.on_leader(
             partition,
             leader_epoch,
-            ReplicaLog(replica),
+            LedReplicaLog(replica),
             now_ms=now_ms_of(loop),
             wall_ms=self._wall_ms(),
         )

@@ -12,7 +12,7 @@ class LedReplica(Protocol):
     def log(self) -> CoordinatorLog: ...
 
 
-class ReplicaLog:
+class LedReplicaLog:
     """A CoordinatorLog: the log that a replica has now. A move to another directory replaces it."""
 
     def __init__(self, replica: LedReplica) -> None:

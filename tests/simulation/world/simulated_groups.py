@@ -17,7 +17,7 @@ from bradbury.groups.coordinator.coordinator_effects import (
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
-from bradbury.groups.coordinator.coordinator_log import ReplicaLog
+from bradbury.groups.coordinator.coordinator_log import LedReplicaLog
 from bradbury.groups.coordinator.coordinator_requests import CoordinatorRequests
 from bradbury.groups.coordinator.coordinator_runtime import CoordinatorRuntime
 from bradbury.groups.group_config import GroupCoordinatorConfig
@@ -60,7 +60,7 @@ class SimulatedGroups:
     def on_leader(self, partition: int, leader_epoch: int, replica: SimulatedReplica) -> None:
         now_ms = self._node.clock.now_ms
         context = self._runtime.on_leader(
-            partition, leader_epoch, ReplicaLog(replica), now_ms=now_ms, wall_ms=now_ms
+            partition, leader_epoch, LedReplicaLog(replica), now_ms=now_ms, wall_ms=now_ms
         )
         if context is not None:
             self._drop(partition)
