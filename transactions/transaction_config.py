@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..protocol.config_key import DAY_MS, HOUR_MS, INT_MAX, MINUTE_MS, Config, integer
+from ..protocol.config_key import DAY_MS, HOUR_MS, MINUTE_MS, Config, integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,6 @@ class TransactionConfig(Config):
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         HOUR_MS, 1, "How often transactional ids are looked for that no producer uses."
     )
-    transaction_state_log_load_buffer_size: int = integer(
-        5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
-    )
 
     def may_time_out_after(self, timeout_ms: int) -> bool:
-        return 0 < timeout_ms <= min(self.transaction_max_timeout_ms, INT_MAX)
+        return 0 < timeout_ms <= self.transaction_max_timeout_ms

@@ -61,5 +61,3 @@ _PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.DEAD: _AT_REST,
     TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
 }
-
-STATE_BY_TITLE: Mapping[str, TransactionState] = {state.title: state for state in TransactionState}

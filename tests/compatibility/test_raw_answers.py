@@ -45,10 +45,11 @@ def _levels() -> Iterator[None]:
 
 def of_scenes(server: Server) -> Answers:
     sample = server.sample("t-99-0")
-    return {
-        f"{api_name(request)} {version}: {what}": server.ask(request, version)
-        for what, request, version in scenes(sample, server.node_id)
-    }
+    answers = {}
+    for what, request, version in scenes(sample, server.node_id):
+        answers[f"{api_name(request)} {version}: {what}"] = server.ask(request, version)
+        server.wait_until_applied()
+    return answers
 
 
 def of_everything(address: str) -> tuple[Answers, Answers]:

@@ -15,7 +15,7 @@ from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import read_message
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.header import has_flexible_response_header
-from bradbury.protocol.messages.api_versions import ApiVersionsRequest
+from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -24,6 +24,12 @@ from bradbury.protocol.messages.create_topics import (
 from bradbury.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+)
+from bradbury.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
 )
 from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -48,6 +54,7 @@ from bradbury.tests.support.wire.sample_requests import Sample
 CLOSED = "the connection is closed"
 NO_ANSWER = "no answer"
 TIMEOUT = 60.0
+METADATA_TOPIC = "__cluster_metadata"
 IDENTITIES = (
     ("resource_type", "resource_name"),
     ("topic_name",),
@@ -122,6 +129,24 @@ class Server:
         cls = response_of(request)
         flexible = has_flexible_response_header(cls.API_KEY, version, cls.FLEXIBLE)
         return self.plain(read_message(cls, version, frame, 5 if flexible else 4), version)
+
+    def wait_until_applied(self) -> None:
+        """Kafka answers a change when it is committed; its broker acts on it a moment later.
+
+        The broker says in ApiVersions up to which offset of the metadata it acts.
+        """
+        asked = DescribeQuorumRequest(
+            topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData()])]
+        )
+        with RawClient(self.address) as client:
+            quorum = client.call(asked, DescribeQuorumResponse, 1)
+            committed = quorum.topics[0].partitions[0].high_watermark
+            request = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+            while (
+                client.call(request, ApiVersionsResponse, 3).finalized_features_epoch
+                < committed - 1
+            ):
+                pass
 
     def close(self) -> None:
         if self.client is not None:
