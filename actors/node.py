@@ -21,7 +21,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +44,8 @@ from ..handlers.ports.fetch_session import FetchSessionCache
 from ..handlers.ports.log_dirs_port import LogDirs, LogDirState
 from ..handlers.ports.replica_port import LeaderReplica
 from ..handlers.ports.server_config import EMPTY, ServerConfig
+from ..handlers.ports.transaction_port import TransactionPartitions, Transactions
+from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     ConnectionFailed,
     InvalidConfig,
@@ -53,6 +55,7 @@ from ..protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
+from ..protocol.topic_partition import TopicPartition
 from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
@@ -149,6 +152,21 @@ class NoThrottle:
         """Nothing is sent."""
 
 
+class NoCoordinators:
+    """The transaction_partitions port of a node that reaches no transaction coordinator."""
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        adds: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 class NoLogDirs:
     """The log directories of a node without any."""
 
@@ -188,6 +206,8 @@ class Node:
         self._departed = DepartedNodes()
         self.node_id = -1
         self.groups: GroupHost | None = None
+        self.transactions: Transactions | None = None
+        self.transaction_partitions: TransactionPartitions = NoCoordinators()
         self.voter: VoterHost | None = None
         self.host: PartitionHost | None = None
         """None on a node without partitions."""

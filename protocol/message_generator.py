@@ -280,6 +280,22 @@ def tell_apart(structs: dict[str, FoldedStruct], taken: dict[str, FoldedStruct])
                 each.struct = structs[each.struct].name
 
 
+def _nested_first(structs: dict[str, FoldedStruct]) -> list[FoldedStruct]:
+    """A struct is defined before the ones that hold it, also one that several hold."""
+    held = {struct.name: struct for struct in structs.values()}
+    ordered: dict[str, FoldedStruct] = {}
+
+    def define(struct: FoldedStruct) -> None:
+        for each in struct.fields.values():
+            if each.struct is not None and each.struct not in ordered:
+                define(held[each.struct])
+        ordered.setdefault(struct.name, struct)
+
+    for struct in reversed(structs.values()):
+        define(struct)
+    return list(ordered.values())
+
+
 def generate_api(api_key: int) -> tuple[str, str]:
     from kio.schema.index import api_key_map, schema_name_map
     from kio.static.constants import EntityType
@@ -297,7 +313,6 @@ def generate_api(api_key: int) -> tuple[str, str]:
             fold(root, version, structs)
             if root.__flexible__:
                 flexible = min(flexible, version)
-        # A struct is defined before the one that holds it: nested ones first.
         tell_apart(structs, taken)
         taken |= structs
         for struct in structs.values():
@@ -305,7 +320,7 @@ def generate_api(api_key: int) -> tuple[str, str]:
             add_fields_of_one_version(struct)
         if root.__name__ in LEGACY_FIRST:
             versions = [LEGACY_LOWEST.get(root.__name__, 0), *versions]
-        for struct in reversed(structs.values()):
+        for struct in _nested_first(structs):
             is_root = struct.name == root.__name__
             lines = ["", "", "@dataclass(slots=True)"]
             lines.append(f"class {struct.name}({'Message' if is_root else 'Struct'}):")

@@ -22,6 +22,7 @@ from .log_dirs_port import LogDirs
 from .replica_port import Partitions
 from .request_metrics import RequestMetrics
 from .server_config import ServerConfig
+from .transaction_port import TransactionPartitions, Transactions
 
 T = TypeVar("T")
 
@@ -69,6 +70,13 @@ class Node(Protocol):
         """None on a node without the group role."""
         ...
 
+    @property
+    def transactions(self) -> Transactions | None:
+        """None on a node without the group role."""
+        ...
+
+    @property
+    def transaction_partitions(self) -> TransactionPartitions: ...
     @property
     def metrics(self) -> RequestMetrics: ...
 

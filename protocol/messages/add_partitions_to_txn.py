@@ -12,18 +12,18 @@ from ..schema import Message, Struct, Versions, wire
 
 
 @dataclass(slots=True)
+class AddPartitionsToTxnTopic(Struct):
+    name: str = wire("string", (0, 5), default="")
+    partitions: list[int] = wire("int32", (0, 5), array=True)
+
+
+@dataclass(slots=True)
 class AddPartitionsToTxnTransaction(Struct):
     transactional_id: str = wire("string", (4, 5), default="")
     producer_id: int = wire("int64", (4, 5), default=0)
     producer_epoch: int = wire("int16", (4, 5), default=0)
     verify_only: bool = wire("bool", (4, 5), default=False)
     topics: list[AddPartitionsToTxnTopic] = wire(AddPartitionsToTxnTopic, (4, 5), array=True)
-
-
-@dataclass(slots=True)
-class AddPartitionsToTxnTopic(Struct):
-    name: str = wire("string", (0, 5), default="")
-    partitions: list[int] = wire("int32", (0, 5), array=True)
 
 
 @dataclass(slots=True)
@@ -44,14 +44,6 @@ class AddPartitionsToTxnRequest(Message):
 
 
 @dataclass(slots=True)
-class AddPartitionsToTxnResult(Struct):
-    transactional_id: str = wire("string", (4, 5), default="")
-    topic_results: list[AddPartitionsToTxnTopicResult] = wire(
-        AddPartitionsToTxnTopicResult, (4, 5), array=True
-    )
-
-
-@dataclass(slots=True)
 class AddPartitionsToTxnPartitionResult(Struct):
     partition_index: int = wire("int32", (0, 5), default=0)
     partition_error_code: int = wire("int16", (0, 5), default=0)
@@ -62,6 +54,14 @@ class AddPartitionsToTxnTopicResult(Struct):
     name: str = wire("string", (0, 5), default="")
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = wire(
         AddPartitionsToTxnPartitionResult, (0, 5), array=True
+    )
+
+
+@dataclass(slots=True)
+class AddPartitionsToTxnResult(Struct):
+    transactional_id: str = wire("string", (4, 5), default="")
+    topic_results: list[AddPartitionsToTxnTopicResult] = wire(
+        AddPartitionsToTxnTopicResult, (4, 5), array=True
     )
 
 

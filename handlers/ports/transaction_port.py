@@ -1,0 +1,95 @@
+"""What the transaction handlers reach: the coordinators on this node, and those of other nodes.
+
+Implemented in actors/coordinators. Every method takes what it needs from the request before it
+returns (a request points into the receive buffer), and returns the answer, now or later. A later
+answer raises a KafkaError: NotCoordinator when the partition has moved away meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Protocol
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.topic_partition import TopicPartition
+from ...transactions.transaction_effects import InitializedProducer
+from ...transactions.transaction_metadata import TransactionMetadata
+
+
+class TransactionShard(Protocol):
+    """The transactional ids of one partition of __transaction_state, which this node leads."""
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, *, expected: tuple[int, int] | None
+    ) -> Awaitable[InitializedProducer]:
+        """`expected`: producer id and epoch of a producer that recovers (KIP-360)."""
+        ...
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        *,
+        client_version: int,
+    ) -> Awaitable[ErrorCode]: ...
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition is in the producer's open transaction (KIP-890)."""
+        ...
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        client_version: int,
+    ) -> Awaitable[InitializedProducer]:
+        """`client_version`: the transaction.version that the client follows."""
+        ...
+
+    def transactions(self) -> Iterable[tuple[str, TransactionMetadata]]:
+        """All transactional ids that a producer has begun with."""
+        ...
+
+    def metadata_of(self, transactional_id: str) -> TransactionMetadata | None: ...
+
+
+class Transactions(Protocol):
+    """The shards of this node."""
+
+    def shard(self, partition: int) -> TransactionShard:
+        """Raises NotCoordinator, or CoordinatorLoadInProgress while its log is read."""
+        ...
+
+    def shards(self) -> list[TransactionShard]:
+        """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
+        ...
+
+
+class TransactionPartitions(Protocol):
+    """What a leader asks the coordinator of a transaction, on whichever node that is (KIP-890)."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
+        """Whether each partition is in the producer's open transaction.
+
+        `adds`: those that are not yet are added, for clients of transaction.version 2. Errors of
+        the coordinator's node are among the codes; nothing is raised.
+        """
+        ...
