@@ -31,6 +31,7 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
+from ..cluster.topic_name import OFFSETS_TOPIC
 from ..controller.controller_calls import AllocateProducerIds, Leave, Suspect
 from ..controller.controller_effects import (
     ApplyMetadata,
@@ -41,7 +42,7 @@ from ..controller.controller_effects import (
 from ..controller.node_lifecycle import Life, NodeLifecycle
 from ..handlers.ports.context import Controller
 from ..handlers.ports.fetch_session import FetchSessionCache
-from ..handlers.ports.log_dirs_port import LogDirs, LogDirState
+from ..handlers.ports.log_dirs_port import LogDirState
 from ..handlers.ports.replica_port import LeaderReplica
 from ..handlers.ports.server_config import EMPTY, ServerConfig
 from ..handlers.ports.transaction_port import TransactionPartitions, Transactions
@@ -63,7 +64,7 @@ from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
 from .controller.two_clock_driver import TwoClockDriver
 from .controller.voter_host import VoterHost
-from .groups.group_host import GroupHost
+from .coordinators.group_host import GroupHost
 from .loop.carry_through import within
 from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
@@ -121,6 +122,7 @@ class NoPartitions:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.throttle = NoThrottle()
+        self.log_dirs = NoLogDirs()
 
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
@@ -250,10 +252,6 @@ class Node:
     def config(self) -> BrokerConfig:
         return self.server_config.broker
 
-    @property
-    def log_dirs(self) -> LogDirs:
-        return NoLogDirs() if self.host is None else self.host.log_dirs
-
     # --- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -330,7 +328,7 @@ class Node:
             self.host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.server_config.groups, self.now_ms)
-                self.host.listener = self.groups
+                self.host.listeners[OFFSETS_TOPIC] = self.groups
         await self._driver.ask(self._lifecycle.follow)
         self.listener.open()
         self._probe.start()

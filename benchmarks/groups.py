@@ -22,10 +22,11 @@ from typing import TypeVar
 
 import uvloop
 
+from bradbury.coordinators.rules_effects import Append, Respond
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.group_config import GroupCoordinatorConfig
-from bradbury.groups.group_effects import Append, Effect, Respond, TimerKey, TimerKind
+from bradbury.groups.group_effects import Effect, TimerKey, TimerKind
 from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

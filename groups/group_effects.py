@@ -1,6 +1,6 @@
-"""What the rules of groups ask the outside to do. Performed by coordinator_context.
+"""What the rules of groups ask the outside to do, beside what all coordinators ask for.
 
-In order, and all of them: a list of effects is one decision.
+See coordinators/rules_effects for that.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple
 
+from ..coordinators.rules_effects import Append, CancelTimer, Respond, StartTimer
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
 from ..protocol.messages.offset_commit import OffsetCommitResponse
 from ..protocol.messages.offset_delete import OffsetDeleteResponse
-from ..protocol.schema import Message
-from .group_records import CoordinatorRecord, GroupRecord
+from .group_records import GroupRecord
 
 
 class TimerKind(IntEnum):
@@ -33,27 +33,6 @@ class TimerKey(NamedTuple):
     kind: TimerKind
     group_id: str = ""
     member_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Respond:
-    """Answer the request that came with this id. Each request is answered exactly once."""
-
-    request_id: int
-    response: Message
-
-
-@dataclass(frozen=True, slots=True)
-class StartTimer:
-    """Call on_timer(key) in `after_ms`; replaces the timer of that key."""
-
-    key: TimerKey
-    after_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
-    key: TimerKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +86,7 @@ class OffsetsDeleted:
 
 
 Completion = AssignmentStored | StaticMemberStored | OffsetsStored | GroupsDeleted | OffsetsDeleted
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
-
-    In between on_late(self), at most once, gives the Append to go on with.
-
-    `completion` says what waits for it; None: nothing does.
-    """
-
-    records: tuple[CoordinatorRecord, ...]
-    completion: Completion | None = None
+"""Of an Append."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ ROOT = Path(bradbury.__file__).resolve().parent
 PURE = (
     "protocol",
     "storage",
+    "coordinators",
     "groups",
     "transactions",
     "cluster",
@@ -50,6 +51,7 @@ NAMED_BY_KAFKA = ("protocol/messages/", "clients/classic/")
 PORTS = {
     "handlers/ports/context.py",
     "handlers/ports/group_port.py",
+    "handlers/ports/transaction_port.py",
     "replication/directory_lifecycle.py",
 }
 

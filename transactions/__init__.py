@@ -3,4 +3,7 @@
 transaction_state      the states of a transactional id and the ways between them
 transaction_metadata   what is known of a transactional id; each transition of it
 transaction_records    the records of `__transaction_state`
+transaction_coordinator, transaction_effects   the rules: requests, time, the log; what they ask for
+transaction_coordinators, transaction_requests  how coordinators/ runs them, and what producers ask
+transaction_config     the settings
 """

@@ -34,5 +34,9 @@ class TransactionConfig(Config):
         HOUR_MS, 1, "How often transactional ids are looked for that no producer uses."
     )
 
+    transaction_state_log_load_buffer_size: int = integer(
+        5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
+    )
+
     def may_time_out_after(self, timeout_ms: int) -> bool:
         return 0 < timeout_ms <= self.transaction_max_timeout_ms

@@ -1,7 +1,7 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-    InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> AppendTransactions, or AnswerRequest
-    once committed --on_committed--> the record counts, AnswerRequest; SendMarkers after PREPARE_*
+    InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> Append, or Respond
+    once committed --on_committed--> the record counts, Respond; SendMarkers after PREPARE_*
     SendMarkers, when all are written --on_markers_written--> Append(COMPLETE_*)
 
 One transition of an id at a time: while a record of it is on its way, or its markers are, others
@@ -25,17 +25,15 @@ TransactionStateManager.scala (4.1); KIP-98, KIP-360, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..coordinators.rules_effects import Append, Respond, StartTimer
 from ..protocol.error_code import ErrorCode
 from .transaction_config import TransactionConfig
 from .transaction_effects import (
-    AnswerRequest,
-    AppendTransactions,
     Effect,
     InitializedProducer,
     SendMarkers,
-    StartTransactionTimer,
     TransactionTimer,
     TransactionTimerKind,
     TransactionWritten,
@@ -128,29 +126,21 @@ class TransactionCoordinator:
         An open transaction is aborted, and the client is told to come back.
         """
         if not self._config.may_time_out_after(timeout_ms):
-            return [
-                AnswerRequest(
-                    request_id, InitializedProducer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-                )
-            ]
+            return [Respond(request_id, InitializedProducer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))]
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             producer_id = self._take_producer_id()
             if producer_id is None:
                 return [
-                    AnswerRequest(
-                        request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-                    )
+                    Respond(request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
                 ]
             created = TransactionMetadata(producer_id, timeout_ms, now_ms)
             transaction = self._transactions[transactional_id] = Transaction(created)
         metadata = transaction.metadata
         if transaction.is_busy:
-            return [
-                AnswerRequest(request_id, InitializedProducer(ErrorCode.CONCURRENT_TRANSACTIONS))
-            ]
+            return [Respond(request_id, InitializedProducer(ErrorCode.CONCURRENT_TRANSACTIONS))]
         if expected is not None and not _may_recover(metadata, *expected):
-            return [AnswerRequest(request_id, InitializedProducer(ErrorCode.PRODUCER_FENCED))]
+            return [Respond(request_id, InitializedProducer(ErrorCode.PRODUCER_FENCED))]
         if metadata.state is TransactionState.ONGOING:
             written = TransactionWritten(
                 transactional_id, request_id, InitializedProducer(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -158,7 +148,7 @@ class TransactionCoordinator:
             return self._fence_and_abort(transaction, written, now_ms)
         following = self._begin(metadata, timeout_ms, expected, now_ms)
         if isinstance(following, ErrorCode):
-            return [AnswerRequest(request_id, InitializedProducer(following))]
+            return [Respond(request_id, InitializedProducer(following))]
         answer = InitializedProducer(
             ErrorCode.NONE, following.producer_id, following.producer_epoch
         )
@@ -201,12 +191,12 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         error = self._check_producer(transaction, producer_id, producer_epoch)
         if error or transaction is None:
-            return [AnswerRequest(request_id, error)]
+            return [Respond(request_id, error)]
         metadata = transaction.metadata
         if transaction.is_busy:
-            return [AnswerRequest(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
+            return [Respond(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
-            return [AnswerRequest(request_id, ErrorCode.NONE)]
+            return [Respond(request_id, ErrorCode.NONE)]
         following = metadata.with_partitions(partitions, client_version, now_ms=now_ms)
         return self._write(
             transaction, following, TransactionWritten(transactional_id, request_id, ErrorCode.NONE)
@@ -263,11 +253,7 @@ class TransactionCoordinator:
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            return [
-                AnswerRequest(
-                    request_id, InitializedProducer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-                )
-            ]
+            return [Respond(request_id, InitializedProducer(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
         decide = _decide_end_v2 if client_version >= FIRST_WITH_EPOCH_BUMP else _decide_end
         decision = decide(transaction, producer_id, producer_epoch, is_commit=is_commit)
         metadata = transaction.metadata
@@ -275,17 +261,15 @@ class TransactionCoordinator:
             current = InitializedProducer(
                 ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch
             )
-            return [AnswerRequest(request_id, current)]
+            return [Respond(request_id, current)]
         if decision is not None:
-            return [AnswerRequest(request_id, InitializedProducer(decision))]
+            return [Respond(request_id, InitializedProducer(decision))]
         next_producer_id = NO_PRODUCER_ID
         if client_version >= FIRST_WITH_EPOCH_BUMP and metadata.is_epoch_exhausted:
             taken = self._take_producer_id()
             if taken is None:
                 return [
-                    AnswerRequest(
-                        request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-                    )
+                    Respond(request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
                 ]
             next_producer_id = taken
         following = metadata.prepared(
@@ -309,12 +293,18 @@ class TransactionCoordinator:
 
     # --- the end of a transaction ----------------------------------------------------------------
 
-    def on_markers_written(self, transactional_id: str, *, now_ms: int) -> list[Effect]:
-        """All partitions have the marker of the transaction that is PREPARE_* now."""
-        transaction = self._transactions.get(transactional_id)
-        if transaction is None or not transaction.metadata.state.is_prepared:
+    def on_markers_written(self, markers: SendMarkers, *, now_ms: int) -> list[Effect]:
+        """All partitions have it. Ignored, if another transaction than the last one had it."""
+        transaction = self._transactions.get(markers.transactional_id)
+        if transaction is None or transaction.pending is not None:
             return []
-        return self._complete(transactional_id, transaction, now_ms)
+        metadata = transaction.metadata
+        if (
+            not metadata.state.is_prepared
+            or self._send_markers(markers.transactional_id, metadata) != markers
+        ):
+            return []
+        return self._complete(markers.transactional_id, transaction, now_ms)
 
     def _complete(
         self, transactional_id: str, transaction: Transaction, now_ms: int
@@ -343,13 +333,17 @@ class TransactionCoordinator:
                 return self._expire(now_ms)
             case TransactionTimerKind.COMPLETE:
                 transaction = self._transactions.get(key.transactional_id)
-                if transaction is None or transaction.pending is not None:
+                if (
+                    transaction is None
+                    or transaction.pending is not None
+                    or not transaction.metadata.state.is_prepared
+                ):
                     return []
-                return self.on_markers_written(key.transactional_id, now_ms=now_ms)
+                return self._complete(key.transactional_id, transaction, now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> list[Effect]:
         interval = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        effects: list[Effect] = [StartTransactionTimer(ABORT_TIMER, interval)]
+        effects: list[Effect] = [StartTimer(ABORT_TIMER, interval)]
         for transactional_id, transaction in self._transactions.items():
             metadata = transaction.metadata
             if (
@@ -375,9 +369,9 @@ class TransactionCoordinator:
                 transaction.pending = metadata.dead()
                 expired.append(TransactionRecord(transactional_id, None))
         return [
-            StartTransactionTimer(EXPIRE_TIMER, interval),
+            StartTimer(EXPIRE_TIMER, interval),
             *(
-                AppendTransactions(tuple(expired[start : start + MOST_TOMBSTONES]))
+                Append(tuple(expired[start : start + MOST_TOMBSTONES]))
                 for start in range(0, len(expired), MOST_TOMBSTONES)
             ),
         ]
@@ -396,8 +390,8 @@ class TransactionCoordinator:
         abort_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expire_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
         effects: list[Effect] = [
-            StartTransactionTimer(ABORT_TIMER, abort_ms),
-            StartTransactionTimer(EXPIRE_TIMER, expire_ms),
+            StartTimer(ABORT_TIMER, abort_ms),
+            StartTimer(EXPIRE_TIMER, expire_ms),
         ]
         for transactional_id, transaction in self._transactions.items():
             if transaction.metadata.state.is_prepared:
@@ -409,11 +403,9 @@ class TransactionCoordinator:
     ) -> list[Effect]:
         assert transaction.pending is None
         transaction.pending = following
-        return [
-            AppendTransactions((TransactionRecord(written.transactional_id, following),), written)
-        ]
+        return [Append((TransactionRecord(written.transactional_id, following),), written)]
 
-    def on_committed(self, append: AppendTransactions, *, now_ms: int) -> list[Effect]:
+    def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
         """The records are in the log for good. Called in log order."""
         effects: list[Effect] = []
         for transactional_id, metadata in append.records:
@@ -424,14 +416,12 @@ class TransactionCoordinator:
             transaction.metadata, transaction.pending = metadata, None
             if metadata.state.is_prepared:
                 effects.append(self._send_markers(transactional_id, metadata))
-        written = append.written
+        written = append.completion
         if written is not None and written.request_id is not None:
-            effects.insert(0, AnswerRequest(written.request_id, written.answer))
+            effects.insert(0, Respond(written.request_id, written.answer))
         return effects
 
-    def on_failed(
-        self, append: AppendTransactions, error: ErrorCode, *, now_ms: int
-    ) -> list[Effect]:
+    def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         """Nothing of it was appended, because of `error`: the transition did not come about."""
         effects = self._refuse(append, error)
         for transactional_id, metadata in append.records:
@@ -441,36 +431,34 @@ class TransactionCoordinator:
                 del self._transactions[transactional_id]  # it was never written
             elif metadata is not None and transaction.metadata.state.is_prepared:
                 key = TransactionTimer(TransactionTimerKind.COMPLETE, transactional_id)
-                effects.append(StartTransactionTimer(key, COMPLETE_RETRY_MS))
+                effects.append(StartTimer(key, COMPLETE_RETRY_MS))
         return effects
 
-    def on_late(
-        self, append: AppendTransactions, *, now_ms: int
-    ) -> tuple[list[Effect], AppendTransactions]:
+    def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
         """It is not committed for long: whoever waits is told to try again.
 
         Returns the Append to go on with, which nobody waits for. The record may yet be committed,
         and then counts, as after an answer that was lost on its way.
         """
         effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT)
-        written = append.written
-        return effects, append._replace(
-            written=None if written is None else written._replace(request_id=None)
-        )
+        written: TransactionWritten | None = append.completion
+        if written is not None:
+            append = replace(append, completion=written._replace(request_id=None))
+        return effects, append
 
-    def _refuse(self, append: AppendTransactions, error: ErrorCode) -> list[Effect]:
-        written = append.written
+    def close(self) -> None:
+        """The coordinator has ended: another one knows now what has become of its ids."""
+        self._transactions.clear()
+
+    def _refuse(self, append: Append, error: ErrorCode) -> list[Effect]:
+        written = append.completion
         if written is None or written.request_id is None:
             return []
         told = _WRITE_ERRORS.get(error, error)
         answer = (
             InitializedProducer(told) if isinstance(written.answer, InitializedProducer) else told
         )
-        return [AnswerRequest(written.request_id, answer)]
-
-    def close(self) -> None:
-        """The coordinator has ended."""
-        self._transactions.clear()
+        return [Respond(written.request_id, answer)]
 
 
 def _may_recover(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:

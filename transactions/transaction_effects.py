@@ -1,6 +1,6 @@
-"""What the rules of transactions ask the outside to do.
+"""What the rules of transactions ask the outside to do, beside what all coordinators ask for.
 
-In order, and all of them: a list of effects is one decision.
+See coordinators/rules_effects for that.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from enum import IntEnum, auto
 from typing import NamedTuple
 
+from ..coordinators.rules_effects import Append, Respond, StartTimer
 from ..protocol.error_code import ErrorCode
 from .transaction_metadata import NO_EPOCH, NO_PRODUCER_ID, Partitions
-from .transaction_records import TransactionRecord
 
 
 class TransactionTimerKind(IntEnum):
@@ -28,50 +28,29 @@ class TransactionTimer(NamedTuple):
 
 
 class InitializedProducer(NamedTuple):
-    """The answer to InitProducerId and EndTxn: an error, or the producer to go on as."""
+    """The answer to InitProducerId and EndTxn: an error, or the producer to go on as.
+
+    That to AddPartitionsToTxn is an ErrorCode.
+    """
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
 
 
-class AnswerRequest(NamedTuple):
-    """Answer the request that came with this id. Each request is answered exactly once.
-
-    `answer`: a Producer for InitProducerId and EndTxn, an ErrorCode for AddPartitionsToTxn.
-    """
-
-    request_id: int
-    answer: InitializedProducer | ErrorCode
-
-
-class StartTransactionTimer(NamedTuple):
-    """Call on_timer(key) in `after_ms`; replaces the timer of that key."""
-
-    key: TransactionTimer
-    after_ms: int
-
-
 class TransactionWritten(NamedTuple):
-    """What waits for a record of this transactional id; `request_id` None: nobody does any more."""
+    """Completion of an Append: what waits for the record of this transactional id.
+
+    `request_id` None: nobody does any more.
+    """
 
     transactional_id: str
     request_id: int | None
     answer: InitializedProducer | ErrorCode
 
 
-class AppendTransactions(NamedTuple):
-    """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
-
-    In between on_late(self), at most once, gives the Append to go on with.
-    """
-
-    records: tuple[TransactionRecord, ...]
-    written: TransactionWritten | None = None
-
-
 class SendMarkers(NamedTuple):
-    """Write the end of the transaction to its partitions; then on_markers_written, once.
+    """Write the end of the transaction to its partitions; then on_markers_written(self), once.
 
     `partitions` may be empty, and then nothing is to be written.
     """
@@ -83,4 +62,4 @@ class SendMarkers(NamedTuple):
     partitions: Partitions
 
 
-Effect = AnswerRequest | StartTransactionTimer | AppendTransactions | SendMarkers
+Effect = Respond | StartTimer | Append | SendMarkers

@@ -25,6 +25,8 @@ from typing import ClassVar, NamedTuple
 from ..protocol.buffer import Buffer
 from ..protocol.codec import read_message, write_message
 from ..protocol.errors import CorruptMessage, MalformedRequest
+from ..protocol.records.record_batch import walk_batches
+from ..protocol.records.records import iterate_records
 from ..protocol.schema import Message, Struct, Versions, wire
 from .transaction_metadata import (
     NO_PARTITIONS,
@@ -172,3 +174,22 @@ def _metadata(value: TransactionLogValue) -> TransactionMetadata:
         next_producer_id=value.next_producer_id,
         client_version=value.client_transaction_version,
     )
+
+
+def transactions_in(data: Buffer, offset: int) -> tuple[list[TransactionRecord], int]:
+    """What is in the whole record batches of `data` from `offset` on, and the offset after them.
+
+    Raises:
+        CorruptMessage: the log is damaged, or not one of transactions.
+    """
+    view = memoryview(data)
+    records: list[TransactionRecord] = []
+    for position, header in walk_batches(view, strict=True):
+        if not header.is_control:
+            for found in iterate_records(view[position : position + header.size]):
+                if found.offset >= offset:
+                    record = decode_transaction_record(found.key, found.value)
+                    if record is not None:
+                        records.append(record)
+        offset = max(offset, header.next_offset)
+    return records, offset

@@ -26,7 +26,7 @@ from prometheus_client.core import (
     Sample,
 )
 
-from ...groups.coordinator.coordinator_runtime import GroupNumbers
+from ...groups.coordinator.group_coordinators import GroupNumbers
 from ...groups.group_counters import GroupCounters
 from ...handlers.ports.request_metrics import ApiMetrics, Histogram
 from ...protocol.error_code import ErrorCode
@@ -35,7 +35,7 @@ from ...storage.cleaner.cleaner import CleaningReport
 if TYPE_CHECKING:
     from ...cluster.metadata.metadata_image import MetadataImage
     from ...replication.replica import Replica
-    from ..groups.group_host import GroupHost
+    from ..coordinators.group_host import GroupHost
     from ..loop.node_metrics import NodeMetrics
     from ..network.listener import Listener
     from ..replication.log_cleaner import LogCleaner

@@ -277,7 +277,7 @@ class ClientConnection:
             self._regulate()
 
     def _check_size(self, size: int, first: memoryview) -> None:
-        limit = self._node.config.socket_request_max_bytes
+        limit = self._node.server_config.broker.socket_request_max_bytes
         if not 0 < size <= limit:
             hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
             speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
@@ -286,7 +286,7 @@ class ClientConnection:
     def _check_long(self, start: memoryview) -> None:
         """A long frame's header is looked at when it begins, not when it has cost its memory."""
         is_produce = check_header(start)
-        limit = self._node.config.bradbury_first_request_max_bytes
+        limit = self._node.server_config.broker.bradbury_first_request_max_bytes
         if self._is_first and not is_produce and self._frame_size > limit:
             raise PeerError(
                 f"began with a request of {self._frame_size} bytes, allowed are {limit} at first"

@@ -57,7 +57,7 @@ class Listener:
         self._socket: socket.socket | None = None
         self._connections: set[ClientConnection] = set()
         self._by_address: Counter[str] = Counter()
-        self.memory = RequestMemory(lambda: node.config.queued_max_request_bytes)
+        self.memory = RequestMemory(lambda: node.server_config.broker.queued_max_request_bytes)
         self._lines = LineLimit(logger)
         self._shared = Shared(
             node=node,
@@ -182,7 +182,7 @@ class Listener:
 
     def _is_within_rate(self) -> bool:
         """A bucket of one second's connections; when it is empty, accepting pauses."""
-        rate = self._node.config.max_connection_creation_rate
+        rate = self._node.server_config.broker.max_connection_creation_rate
         now = asyncio.get_running_loop().time()
         filled = self._may_accept + (now - self._accept_counted_at) * rate
         self._may_accept = min(float(rate), filled)
@@ -194,7 +194,7 @@ class Listener:
 
     def _refusal(self, address: str) -> str | None:
         """The setting that a connection more from `address` would break."""
-        config = self._node.config
+        config = self._node.server_config.broker
         if len(self._connections) >= config.max_connections:
             return "max.connections"
         limit = config.max_connections_per_ip
@@ -212,7 +212,7 @@ class Listener:
     # --- closing what is idle, slow or in the way ------------------------------------------------
 
     def _look_seconds(self) -> float:
-        config = self._node.config
+        config = self._node.server_config.broker
         shortest = min(config.connections_max_idle_ms, config.bradbury_request_receive_max_ms)
         return min(LOOK_SECONDS, shortest / 2000)
 
@@ -228,7 +228,7 @@ class Listener:
         self._timer = loop.call_later(self._look_seconds(), self._look)
 
     def _sweep(self, now: float) -> None:
-        config = self._node.config
+        config = self._node.server_config.broker
         longest = config.connections_max_idle_ms / 1000
         grace = config.bradbury_request_receive_max_ms / 1000
         for connection in list(self._connections):

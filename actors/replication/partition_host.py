@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...cluster.topic_name import INTERNAL_TOPICS
 from ...handlers.ports.context import Controller
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.server_config import ServerConfig
@@ -109,7 +108,8 @@ class PartitionHost:
         """See handlers.replica_port.Partitions."""
         self._followers: dict[str, int] = {}
         """Node by the other end of its connection."""
-        self.listener: LeadershipListener | None = None
+        self.listeners: dict[str, LeadershipListener] = {}
+        """Whose coordinators are where a partition of this topic is led."""
         on = self._driver.on
         on(ReplicaOpened, self._on_replica_opened)
         on(ReplicaClosed, self._on_replica_closed)
@@ -298,10 +298,9 @@ class PartitionHost:
 
     def _on_leader_elected(self, effect: LeaderElected) -> None:
         replica = effect.replica
-        if replica.topic in INTERNAL_TOPICS and self.listener is not None:
-            self.listener.on_leader(
-                replica.partition, effect.state.leader_epoch, self._hosted[replica]
-            )
+        listener = self.listeners.get(replica.topic)
+        if listener is not None:
+            listener.on_leader(replica.partition, effect.state.leader_epoch, self._hosted[replica])
 
     def _on_leadership_ended(self, effect: LeadershipEnded) -> None:
         hosted = self._hosted.get(effect.replica)
@@ -310,8 +309,9 @@ class PartitionHost:
 
     def _on_resigned(self, effect: Resigned) -> None:
         replica = effect.replica
-        if replica.topic in INTERNAL_TOPICS and self.listener is not None:
-            self.listener.on_resigned(replica.partition)
+        listener = self.listeners.get(replica.topic)
+        if listener is not None:
+            listener.on_resigned(replica.partition)
 
     def _end_move(self, effect: EndMove) -> None:
         async def end() -> None:

@@ -23,20 +23,14 @@ KIP-814 (skip_assignment).
 
 from __future__ import annotations
 
+from ...coordinators.rules_effects import Respond
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.heartbeat import HeartbeatResponse
 from ...protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
-from ..group_effects import (
-    AssignmentStored,
-    Effect,
-    Respond,
-    StaticMemberStored,
-    TimerKey,
-    TimerKind,
-)
+from ..group_effects import AssignmentStored, Effect, StaticMemberStored, TimerKey, TimerKind
 from ..group_records import GroupMetadataValue
 from .event_effects import GroupEffects
 from .group_members import ClassicGroupMember

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+from ...coordinators.rules_effects import Append, CancelTimer, Respond, StartTimer
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.sync_group import SyncGroupResponse
 from ...protocol.schema import Message
-from ..group_effects import (
-    Append,
-    CancelTimer,
-    Effect,
-    Report,
-    Respond,
-    StartTimer,
-    TimerKey,
-    TimerKind,
-)
+from ..group_effects import Effect, Report, TimerKey, TimerKind
 from .group_view import refused_join
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...coordinators.rules_effects import Append
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.sync_group import SyncGroupRequestAssignment
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters
-from ..group_effects import Append, AssignmentStored, TimerKind
+from ..group_effects import AssignmentStored, TimerKind
 from .event_effects import GroupEffects
 from .group_members import ClassicGroupMember
 from .group_metadata import GroupMetadata

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...coordinators.rules_effects import Append
 from ...protocol.error_code import ErrorCode
-from ..group_effects import Append, StaticMemberStored
+from ..group_effects import StaticMemberStored
 from .event_effects import GroupEffects
 from .group_members import ClassicGroupMember
 from .group_metadata import GroupMetadata

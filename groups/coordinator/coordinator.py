@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ...coordinators.rules_effects import Append, Respond, StartTimer
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from ...protocol.messages.describe_groups import DescribedGroup
@@ -41,14 +42,11 @@ from ..classic.join import Join
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
 from ..group_effects import (
-    Append,
     AssignmentStored,
     Effect,
     GroupsDeleted,
     OffsetsDeleted,
     OffsetsStored,
-    Respond,
-    StartTimer,
     StaticMemberStored,
     TimerKey,
     TimerKind,

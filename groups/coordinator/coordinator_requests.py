@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...coordinators.coordinator_effects import PendingRead
 from ...protocol.messages.heartbeat import HeartbeatRequest
 from ...protocol.messages.join_group import JoinGroupRequest
 from ...protocol.messages.leave_group import LeaveGroupRequest
@@ -19,14 +20,13 @@ from ..classic.join import Join
 from ..group_effects import Effect
 from ..offsets.committed_offsets import IsKnown
 from .coordinator import GroupCoordinator
-from .coordinator_context import CoordinatorContext
-from .coordinator_effects import OffsetFetch
+from .group_coordinators import GroupContext
 
 
 class CoordinatorRequests:
-    """Only while the context is ACTIVE."""
+    """Only while the context is ACTIVE; on_topics_deleted at any time."""
 
-    def __init__(self, context: CoordinatorContext) -> None:
+    def __init__(self, context: GroupContext) -> None:
         self._context = context
 
     def join(
@@ -108,7 +108,22 @@ class CoordinatorRequests:
     def fetch_offsets(
         self, ticket: object, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> None:
-        self._context.fetch_offsets(OffsetFetch(ticket, asked, require_stable))
+        """Once the commits of its group that came before it are committed."""
+        self._context.read(
+            PendingRead(
+                ticket,
+                lambda coordinator: coordinator.offsets.is_committing(asked.group_id),
+                lambda coordinator: coordinator.offsets.fetch(asked, require_stable=require_stable),
+            )
+        )
+
+    def on_topics_deleted(self, topics: set[str], *, now_ms: int, wall_ms: int) -> None:
+        """Topics are gone, perhaps replaced by new ones of the same names. Nobody is answered."""
+        self._context.run(
+            lambda coordinator: coordinator.on_topics_deleted(topics),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
 
     def delete_offsets(
         self,

@@ -38,7 +38,7 @@ async def handle(
                 )
             if context.node.image.partition(topic, partition) is None:
                 raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
-            await context.node.log_dirs.move(topic, partition, path)
+            await context.node.partitions.log_dirs.move(topic, partition, path)
         except KafkaError as error:
             code = error.code
         result = results.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic))

@@ -30,7 +30,7 @@ async def handle(
         wanted = {
             (topic.topic, partition) for topic in request.topics for partition in topic.partitions
         }
-    states = await context.node.log_dirs.describe()
+    states = await context.node.partitions.log_dirs.describe()
     return DescribeLogDirsResponse(results=[_result(state, wanted) for state in states])
 
 

@@ -31,7 +31,7 @@ def is_missing(image: MetadataImage) -> bool:
 async def create(context: RequestContext) -> None:
     """Returns when it is there. Raises CoordinatorNotAvailable."""
     node = context.node
-    config = node.config
+    config = node.server_config.broker
     machines = {machine_of(each) for each in node.image.live_nodes("group")}
     if not machines:
         raise CoordinatorNotAvailable("no node that coordinates groups is in service")

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from ...cluster.broker_config import BrokerConfig
 from ...cluster.control.controller_request import ControllerRequest
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
-from .log_dirs_port import LogDirs
 from .replica_port import Partitions
 from .request_metrics import RequestMetrics
 from .server_config import ServerConfig
@@ -46,11 +44,9 @@ class Node(Protocol):
     def node_id(self) -> int: ...
     @property
     def server_config(self) -> ServerConfig:
-        """All settings of this moment; the next is a part of it."""
+        """All settings of this moment."""
         ...
 
-    @property
-    def config(self) -> BrokerConfig: ...
     @property
     def image(self) -> MetadataImage: ...
     def listed_nodes(self) -> list[NodeImage]:
@@ -61,8 +57,6 @@ class Node(Protocol):
     def partitions(self) -> Partitions: ...
     @property
     def fetch_sessions(self) -> FetchSessionCache: ...
-    @property
-    def log_dirs(self) -> LogDirs: ...
     @property
     def controller(self) -> Controller: ...
     @property

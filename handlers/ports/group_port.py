@@ -1,6 +1,6 @@
 """What the group handlers reach: the coordinators on this node.
 
-The port is implemented in actors/groups/group_host. Every method takes what it needs from the
+The port is implemented in actors/coordinators/group_host. Every method takes what it needs from the
 request before it returns (a request points into the receive buffer), and returns the answer, now or
 later. A later answer raises a KafkaError: NotCoordinator when the partition has moved away
 meanwhile.
@@ -57,6 +57,6 @@ class Groups(Protocol):
         """Raises NotCoordinator, or CoordinatorLoadInProgress while its log is read."""
         ...
 
-    def shards(self) -> list[GroupShard]:
+    def shards(self) -> Sequence[GroupShard]:
         """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
         ...

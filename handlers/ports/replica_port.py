@@ -13,6 +13,7 @@ from ...cluster.partition.leader_state import FollowerFetch
 from ...protocol.records.fetch_response import FileSlice
 from ...replication.replica import FetchWaiter
 from ...storage.log.partition_log import PartitionLog
+from .log_dirs_port import LogDirs
 
 
 class Appended(NamedTuple):
@@ -154,7 +155,8 @@ class Partitions(Protocol):
 
     @property
     def throttle(self) -> Throttle: ...
-
+    @property
+    def log_dirs(self) -> LogDirs: ...
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> LeaderReplica:

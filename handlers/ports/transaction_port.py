@@ -7,7 +7,7 @@ answer raises a KafkaError: NotCoordinator when the partition has moved away mea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol
 
 from ...protocol.error_code import ErrorCode
@@ -70,7 +70,7 @@ class Transactions(Protocol):
         """Raises NotCoordinator, or CoordinatorLoadInProgress while its log is read."""
         ...
 
-    def shards(self) -> list[TransactionShard]:
+    def shards(self) -> Sequence[TransactionShard]:
         """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
         ...
 

@@ -67,7 +67,7 @@ def topic_name(topic_id: UUID, context: RequestContext) -> str:
 
 def read_all(request: FetchRequest, context: RequestContext) -> Reading:
     reading = Reading(FetchAnswer([], [], is_for_follower=is_follower(request)))
-    budget = min(request.max_bytes, context.node.config.fetch_max_bytes)
+    budget = min(request.max_bytes, context.node.server_config.broker.fetch_max_bytes)
     if context.api_version < FIRST_WITH_BATCHES:
         budget = min(budget, MOST_BYTES)
     endpoints: dict[int, Endpoint] = {}
@@ -206,7 +206,7 @@ def _nearest(
     replica: LeaderReplica, wanted: FetchPartition, request: FetchRequest, context: RequestContext
 ) -> int | None:
     """A node of the consumer's rack to read from, if this is none."""
-    if not request.rack_id or not context.node.config.replica_selector_class:
+    if not request.rack_id or not context.node.server_config.broker.replica_selector_class:
         return None
     nodes = context.node.image.nodes
     own = nodes.get(context.node.node_id)

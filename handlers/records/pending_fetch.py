@@ -212,7 +212,7 @@ class IncrementalFetch:
         session, context = self._session, self._context
         self._reading = reading = Reading(FetchAnswer([], []))
         self._live = live = []
-        budget = min(self._request.max_bytes, context.node.config.fetch_max_bytes)
+        budget = min(self._request.max_bytes, context.node.server_config.broker.fetch_max_bytes)
         for key, cached in list(session.dirty.items()):
             name, topic_id, _ = key
             if session.uses_topic_ids:

@@ -64,7 +64,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
 
 
 def _check(key: TopicKey, count: int, context: RequestContext) -> None:
-    if not context.node.config.delete_topic_enable:
+    if not context.node.server_config.broker.delete_topic_enable:
         if context.api_version < FIRST_WITH_DISABLED:
             raise InvalidRequest("topics cannot be deleted: delete.topic.enable=false")
         raise TopicDeletionDisabled("topics cannot be deleted: delete.topic.enable=false")

@@ -37,7 +37,7 @@ def handle(
         names = [name for name in names if name >= cursor.topic_name]
     left = min(
         max(1, request.response_partition_limit),
-        context.node.config.max_request_partition_size_limit,
+        context.node.server_config.broker.max_request_partition_size_limit,
     )
     response = DescribeTopicPartitionsResponse()
     for name in names:

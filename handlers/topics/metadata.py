@@ -57,7 +57,7 @@ def _partition_count(request: MetadataRequest, image: MetadataImage) -> int:
 def _topics_to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
     if not (request.topics and request.allow_auto_topic_creation):
         return []
-    if not context.node.config.auto_create_topics_enable:
+    if not context.node.server_config.broker.auto_create_topics_enable:
         return []
     existing = context.node.image.topics
     names = []

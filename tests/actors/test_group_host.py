@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 import uvloop
 
-from bradbury.actors.groups.group_host import LINES_AT_ONCE
+from bradbury.actors.coordinators.group_host import LINES_AT_ONCE
 from bradbury.cluster.metadata.metadata_image import MetadataImage, TopicImage
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
@@ -408,6 +408,6 @@ def test_a_flood_of_rebalances_is_no_flood_of_lines(caplog: pytest.LogCaptureFix
                 )
         host.close()
 
-    caplog.set_level(logging.INFO, "bradbury.actors.groups")
+    caplog.set_level(logging.INFO, "bradbury.actors.coordinators")
     run(scene())
     assert LINES_AT_ONCE <= len(caplog.records) < LINES_AT_ONCE + 500

@@ -15,10 +15,10 @@ from collections import defaultdict
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bradbury.coordinators.rules_effects import Append
 from bradbury.groups.classic.group_state import GroupState
 from bradbury.groups.group_counters import MemberMemory
 from bradbury.groups.group_effects import (
-    Append,
     GroupsDeleted,
     OffsetsDeleted,
     OffsetsStored,

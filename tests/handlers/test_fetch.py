@@ -10,10 +10,10 @@ import pytest
 from bradbury.actors.loop.step_driver import StepDriver
 from bradbury.actors.replication.conversion_queue import ConversionPool
 from bradbury.actors.replication.hosted_replica import HostedReplica
-from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.handlers.records import fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
@@ -26,7 +26,7 @@ class Node:
     """One led partition, t-0, and what a fetch asks of a node beside it."""
 
     node_id = 1
-    config = BrokerConfig()
+    server_config = ServerConfig()
     image = SimpleNamespace(nodes={})
 
     def __init__(self, folder: Path) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.actors.groups.group_host import GroupHost
+from bradbury.actors.coordinators.group_host import GroupHost
 from bradbury.cluster.metadata.metadata_image import (
     MetadataImage,
     NodeImage,

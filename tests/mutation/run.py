@@ -2,7 +2,7 @@
 
     python -m bradbury.tests.mutation.run --mutants 150 [--seed 1] [--jobs 2] [--seeds 40]
     python -m bradbury.tests.mutation.run --only "groups/*" --mutants 20
-    python -m bradbury.tests.mutation.run --at groups/coordinator/coordinator_loader.py:77    all of one line
+    python -m bradbury.tests.mutation.run --at coordinators/coordinator_loader.py:77    all of one line
 
 A sample of the mutants of the pure core, half of them in step objects; the same for the same seed
 and source. Each runs against the simulation and the fast tests (judges.py). What became of a mutant

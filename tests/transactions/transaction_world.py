@@ -6,12 +6,12 @@ from bradbury.protocol.error_code import ErrorCode
 from bradbury.transactions.transaction_config import TransactionConfig
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_effects import (
-    AnswerRequest,
-    AppendTransactions,
+    Append,
     Effect,
     InitializedProducer,
+    Respond,
     SendMarkers,
-    StartTransactionTimer,
+    StartTimer,
     TransactionTimer,
 )
 from bradbury.transactions.transaction_metadata import TransactionMetadata
@@ -34,7 +34,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.log: list[TransactionRecord] = []
-        self.appends: list[AppendTransactions] = []
+        self.appends: list[Append] = []
         self.markers: list[SendMarkers] = []
         self.answers: dict[int, InitializedProducer | ErrorCode] = {}
         self.timers: dict[TransactionTimer, int] = {}
@@ -61,14 +61,14 @@ class World:
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case AnswerRequest(request_id, answer):
+                case Respond(request_id, answer):
                     assert request_id not in self.answers, "answered twice"
                     self.answers[request_id] = answer
-                case AppendTransactions():
+                case Append():
                     self.appends.append(effect)
                 case SendMarkers():
                     self.markers.append(effect)
-                case StartTransactionTimer(key, after_ms):
+                case StartTimer(key, after_ms):
                     self.timers[key] = self.now_ms + after_ms
 
     # --- what becomes of effects -----------------------------------------------------------------
@@ -86,9 +86,7 @@ class World:
 
     def write_markers(self) -> SendMarkers:
         markers = self.markers.pop(0)
-        self.perform(
-            self.coordinator.on_markers_written(markers.transactional_id, now_ms=self.now_ms)
-        )
+        self.perform(self.coordinator.on_markers_written(markers, now_ms=self.now_ms))
         return markers
 
     def settle(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bradbury.groups.coordinator import coordinator_context
+from bradbury.coordinators import coordinator_context
 from bradbury.groups.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from bradbury.coordinators.coordinator_context import CoordinatorContext
+from bradbury.coordinators.coordinator_loader import CoordinatorLoader
+from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
+from bradbury.coordinators.coordinator_timer import CoordinatorTimer
+from bradbury.coordinators.rules_effects import Append, StartTimer
 from bradbury.groups.classic.classic_group import ClassicGroup
 from bradbury.groups.classic.group_members import GroupMembers
 from bradbury.groups.classic.group_rebalance import GroupRebalance
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
-from bradbury.groups.coordinator.coordinator_context import CoordinatorContext
-from bradbury.groups.coordinator.coordinator_loader import CoordinatorLoader
-from bradbury.groups.coordinator.coordinator_runtime import CoordinatorRuntime
-from bradbury.groups.coordinator.coordinator_timer import CoordinatorTimer
 from bradbury.groups.group_effects import (
-    Append,
     AssignmentStored,
     OffsetsDeleted,
     OffsetsStored,
-    StartTimer,
     TimerKey,
     TimerKind,
 )

@@ -59,7 +59,7 @@ class SimulatedDirectories:
         self._maintenance = LogMaintenance(
             directories,
             steps.by_partition,
-            node.config,
+            node.server_config.broker,
             driver.effects,
             changed=steps.changed,
             on_storage_failure=steps.on_storage_failure,

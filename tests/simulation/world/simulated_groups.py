@@ -1,7 +1,7 @@
-"""The driver of a simulated node's group coordinators: groups/coordinator/coordinator_runtime and its contexts
+"""The driver of a simulated node's group coordinators: coordinators/coordinator_runtime and its contexts
 over simulated replicas and virtual time, and the oracle told of what is answered.
 
-As actors/groups/group_host and group_shard drive them. Tickets are the functions that take an answer.
+As actors/coordinators/group_host and group_shard drive them. Tickets are the functions that take an answer.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bradbury.groups.coordinator.coordinator import GroupCoordinator
-from bradbury.groups.coordinator.coordinator_context import ContextState, CoordinatorContext
-from bradbury.groups.coordinator.coordinator_effects import (
+from bradbury.coordinators.coordinator_context import ContextState, CoordinatorContext
+from bradbury.coordinators.coordinator_effects import (
     AppendBatch,
     ReadLog,
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
-from bradbury.groups.coordinator.coordinator_log import LedReplicaLog
+from bradbury.coordinators.coordinator_log import LedReplicaLog
+from bradbury.coordinators.coordinator_rules import CoordinatorKind
+from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
+from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.coordinator.coordinator_requests import CoordinatorRequests
-from bradbury.groups.coordinator.coordinator_runtime import CoordinatorRuntime
+from bradbury.groups.coordinator.group_coordinators import group_coordinators
 from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.groups.group_counters import GroupCounters, MemberMemory
 from bradbury.groups.group_records import GroupRecord, entries_in
 from bradbury.protocol.errors import KafkaError, KafkaStorageError
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
@@ -49,12 +52,17 @@ CONFIG = GroupCoordinatorConfig(
 )
 
 
+def _kind() -> CoordinatorKind[GroupCoordinator]:
+    memory = MemberMemory(CONFIG.bradbury_group_members_max_bytes)
+    return group_coordinators(CONFIG, memory, GroupCounters())
+
+
 class SimulatedGroups:
     """The group coordinators of one node, from its start to its end."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
-        self._runtime = CoordinatorRuntime(CONFIG)
+        self._runtime = CoordinatorRuntime(_kind())
         self._shards: dict[int, SimulatedShard] = {}
 
     def on_leader(self, partition: int, leader_epoch: int, replica: SimulatedReplica) -> None:

@@ -28,6 +28,7 @@ from bradbury.controller.controller_effects import (
 from bradbury.controller.node_lifecycle import Life, NodeLifecycle
 from bradbury.controller.standby_controller import Seen, StandbyController, StandbyTimes
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_partition import TopicPartition
@@ -90,6 +91,7 @@ class SimulatedNode:
         self.replicas: dict[TopicPartition, SimulatedReplica] = {}
         self.logs: SimulatedDirectories
         self.config = cluster.broker_config
+        self.server_config = ServerConfig(broker=self.config)
         self.log_defaults = cluster.log_config
         self._begin_steps()
         self.groups = SimulatedGroups(self)

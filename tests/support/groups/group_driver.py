@@ -10,19 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from bradbury.coordinators.rules_effects import Append, CancelTimer, Respond, StartTimer
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator, describe_group
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters
-from bradbury.groups.group_effects import (
-    Append,
-    CancelTimer,
-    Effect,
-    Report,
-    Respond,
-    StartTimer,
-    TimerKey,
-)
+from bradbury.groups.group_effects import Effect, Report, TimerKey
 from bradbury.groups.group_records import (
     CoordinatorRecord,
     decode_group_record,

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from bradbury.actors.groups.group_host import GroupHost
+from bradbury.actors.coordinators.group_host import GroupHost
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
-
-from ..group_effects import TimerKey
+from collections.abc import Hashable, Iterator
+from typing import Any
 
 LATE_MS = 200
 STALE_ENTRIES = 64
@@ -28,23 +27,23 @@ class CoordinatorTimer:
     """Keys with their deadlines, in the monotonic milliseconds of whoever asks."""
 
     def __init__(self) -> None:
-        self._deadlines: dict[TimerKey, int] = {}
-        self._queue: list[tuple[int, int, TimerKey]] = []
-        self._queued_at: dict[TimerKey, int] = {}
+        self._deadlines: dict[Hashable, int] = {}
+        self._queue: list[tuple[int, int, Hashable]] = []
+        self._queued_at: dict[Hashable, int] = {}
         """Key -> its earliest time in the queue: later deadlines of it need no new entry."""
-        self._suspects: list[tuple[TimerKey, int]] = []
+        self._suspects: list[tuple[Hashable, int]] = []
         """Due, with their deadlines, when the queue was looked at last."""
         self._suspected_at_ms = 0
         self._sequence = itertools.count()
 
-    def start(self, key: TimerKey, after_ms: int, *, now_ms: int) -> None:
+    def start(self, key: Hashable, after_ms: int, *, now_ms: int) -> None:
         """`key` is due in `after_ms`; the deadline that it had before is void."""
         deadline_ms = self._deadlines[key] = now_ms + after_ms
         queued_at = self._queued_at.get(key)
         if queued_at is None or queued_at > deadline_ms:
             self._push(key, deadline_ms)
 
-    def cancel(self, key: TimerKey) -> None:
+    def cancel(self, key: Hashable) -> None:
         self._deadlines.pop(key, None)
         if len(self._queue) > 2 * len(self._deadlines) + STALE_ENTRIES:
             self._rebuild()
@@ -61,7 +60,7 @@ class CoordinatorTimer:
             return self._suspected_at_ms
         return self._queue[0][0] if self._queue else None
 
-    def take_due(self, now_ms: int) -> Iterator[TimerKey]:
+    def take_due(self, now_ms: int) -> Iterator[Any]:
         """Timers that were due at the call before this one, and have not been moved since.
 
         What is done about one may move or cancel those behind it.
@@ -91,7 +90,7 @@ class CoordinatorTimer:
                 self._suspects.append((key, deadline_ms))
                 self._suspected_at_ms = now_ms
 
-    def _push(self, key: TimerKey, at_ms: int) -> None:
+    def _push(self, key: Hashable, at_ms: int) -> None:
         self._queued_at[key] = at_ms
         heapq.heappush(self._queue, (at_ms, next(self._sequence), key))
 

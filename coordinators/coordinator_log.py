@@ -1,4 +1,4 @@
-"""The log of a partition of `__consumer_offsets`, as its coordinator looks at it."""
+"""A partition's log, as its coordinator looks at it."""
 
 from __future__ import annotations
 

@@ -5,16 +5,16 @@ A ticket is whatever the driver brought with a request: it is handed back with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from ...steps.replies import Refuse, Reply
-from ..group_effects import Append, Report
+from ..steps.replies import Refuse, Reply
+from .rules_effects import Append
 
 
 class CoordinatorLog(Protocol):
-    """The partition of `__consumer_offsets`, as far as its coordinator looks at it."""
+    """A partition's log, as far as its coordinator looks at it."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -24,12 +24,14 @@ class CoordinatorLog(Protocol):
     def high_watermark(self) -> int: ...
 
 
-class OffsetFetch(NamedTuple):
-    """An OffsetFetch of one group, which waits for the commits that came before it."""
+class PendingRead(NamedTuple):
+    """A request that changes nothing, and may wait for appends that came before it."""
 
     ticket: Any
-    asked: OffsetFetchRequestGroup
-    require_stable: bool
+    waits: Callable[[Any], bool]
+    """Given the rules: whether an append that is under way concerns it."""
+    answer: Callable[[Any], Any]
+    """Given the rules: the answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +46,7 @@ class PendingAppend:
     failure: Exception | None = None
     """What makes it doubtful whether the records are in the log."""
     is_abandoned: bool = False
-    fetches: list[OffsetFetch] = field(default_factory=list)
+    reads: list[PendingRead] = field(default_factory=list)
     """Who asks for what is committed so far."""
 
 
@@ -80,6 +82,7 @@ class UnwatchHighWatermark(NamedTuple):
     pass
 
 
-ContextEffect = (
-    Reply | Refuse | AppendBatch | ReadLog | WatchHighWatermark | UnwatchHighWatermark | Report
+ContextEffect: TypeAlias = (
+    Reply | Refuse | AppendBatch | ReadLog | WatchHighWatermark | UnwatchHighWatermark | Any
 )
+"""Any: an effect of the rules' own."""

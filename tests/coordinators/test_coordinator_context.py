@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from bradbury.groups.coordinator.coordinator_context import (
+from bradbury.coordinators.coordinator_context import (
     RELOAD_MS,
     ContextState,
     CoordinatorContext,
 )
-from bradbury.groups.coordinator.coordinator_effects import ReadLog
+from bradbury.coordinators.coordinator_effects import ReadLog
+from bradbury.groups.coordinator.group_coordinators import group_coordinators
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters, MemberMemory
 from bradbury.protocol.errors import KafkaStorageError, OffsetOutOfRange
@@ -23,7 +24,8 @@ class Log:
 def loading(log: Log) -> tuple[CoordinatorContext, ReadLog]:
     config = GroupCoordinatorConfig()
     memory = MemberMemory(config.bradbury_group_members_max_bytes)
-    context = CoordinatorContext(3, 1, log, config, memory, GroupCounters())
+    kind = group_coordinators(config, memory, GroupCounters())
+    context = CoordinatorContext(kind, 3, 1, log)
     context.load(now_ms=0, wall_ms=0)
     (read,) = context.effects
     assert isinstance(read, ReadLog)

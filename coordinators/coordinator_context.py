@@ -1,19 +1,19 @@
-"""One partition of `__consumer_offsets` whose leader this node is: the order of its steps.
+"""One partition of a coordinator's topic whose leader this node is: the order of its steps.
 
     LOADING   the log is read from start to end and applied (coordinator_loader)
-    ACTIVE    a request is put to the rules (coordinator); what they decide is appended, and only
-              when that is committed it is applied and answered
-    CLOSED    another node leads; whoever still waits is told NOT_COORDINATOR
+    ACTIVE    a request is put to the rules; what they decide is appended, and only when that is
+              committed it is applied and answered
+    CLOSED    another node leads; whoever still waits is answered NOT_COORDINATOR
 
 Records are applied in the order of the log, so commits are taken in that order, too, whichever is
-heard of first. A refused append changed nothing, and the rules are told. A commit that takes longer
-than offsets.commit.timeout.ms goes on, but its client waits no longer. A commit that fails leaves
-its records in doubt: everything that is known is dropped and the log is read again, so that memory
-is never ahead of the log or behind it. An OffsetFetch waits for the commits of its group that came
-before it, so a client that sends both at once reads what it wrote.
+reported first. A refused append changed nothing, and the rules take it back. A commit that takes
+longer than the kind's append_timeout_ms goes on, but its client waits no longer. A commit that
+fails leaves its records in doubt: everything that is known is dropped and the log is read again, so
+that memory is never ahead of the log or behind it. A read waits for the appends before it that
+concern it, so a client that sends both at once reads what it wrote.
 
 Inputs are the methods, outputs are `effects`. `now_ms` is monotonic, `wall_ms` is what records
-carry. No rule of groups is decided here.
+carry. No rule of a kind of coordinator is decided here.
 Source: apache/kafka coordinator-common/.../CoordinatorRuntime.java (CoordinatorContext).
 """
 
@@ -22,36 +22,33 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from ...protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
-from ...protocol.records.records import encode_records
-from ...steps.replies import Refuse, Reply
-from ..group_config import GroupCoordinatorConfig
-from ..group_counters import GroupCounters, MemberMemory
-from ..group_effects import Append, CancelTimer, Effect, Report, Respond, StartTimer
-from ..group_records import LogEntry, encode_group_record
-from .coordinator import GroupCoordinator
+from ..protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
+from ..protocol.records.records import encode_records
+from ..steps.replies import Refuse, Reply
 from .coordinator_effects import (
     AppendBatch,
     ContextEffect,
     CoordinatorLog,
-    OffsetFetch,
     PendingAppend,
+    PendingRead,
     ReadLog,
 )
 from .coordinator_loader import CoordinatorLoader
+from .coordinator_rules import CoordinatorKind, CoordinatorRules
 from .coordinator_timer import CoordinatorTimer
+from .rules_effects import Append, CancelTimer, Respond, RulesEffect, StartTimer
 
 logger = logging.getLogger(__name__)
 
 RELOAD_MS = 1_000
 """After a log that could not be read."""
 
-WriteOperation = Callable[[GroupCoordinator, int], list[Effect]]
-"""A request as the rules take it: with its id."""
+R = TypeVar("R", bound=CoordinatorRules)
+Effects = Sequence[RulesEffect]
 
 
 class ContextState(Enum):
@@ -60,28 +57,21 @@ class ContextState(Enum):
     CLOSED = auto()
 
 
-class CoordinatorContext:
-    """The coordinator of one partition of __consumer_offsets in one leader epoch."""
+class CoordinatorContext(Generic[R]):
+    """The coordinator of one partition in one leader epoch."""
 
     def __init__(
-        self,
-        partition: int,
-        leader_epoch: int,
-        log: CoordinatorLog,
-        config: GroupCoordinatorConfig,
-        memory: MemberMemory,
-        counters: GroupCounters,
+        self, kind: CoordinatorKind[R], partition: int, leader_epoch: int, log: CoordinatorLog
     ) -> None:
-        """`memory` and `counters` are the node's. Call `load` next."""
+        """Call `load` next."""
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = ContextState.LOADING
         self.effects: list[ContextEffect] = []
         """To be carried out, in order, when an input has returned."""
+        self._kind = kind
+        self._name = f"{kind.topic}-{partition}"
         self._log = log
-        self._config = config
-        self._memory = memory
-        self._counters = counters
         self._request_ids = itertools.count(1)
         self._waiting: dict[int, Any] = {}
         """Tickets of requests that are not answered, by request id."""
@@ -91,21 +81,19 @@ class CoordinatorContext:
         """When to look whether a pending append is late: that of the oldest one that was not."""
         self._timer = CoordinatorTimer()
         self._reload_at_ms: int | None = None
-        self._deleted_topics: set[str] = set()
-        """Topics deleted while loading."""
+        self._after_load: list[Callable[[R], Effects]] = []
+        """Operations that came while loading."""
 
     # --- loading ---------------------------------------------------------------------------------
 
     def load(self, *, now_ms: int, wall_ms: int) -> None:
         """Read the log from its start."""
         self.state = ContextState.LOADING
-        self.coordinator = GroupCoordinator(
-            self._config, memory=self._memory, counters=self._counters
-        )
+        self.coordinator = self._kind.new_rules()
         self._load_began_ms = now_ms
         self._reload_at_ms = None
         self._loader = CoordinatorLoader(
-            self._log, self.coordinator, self._config.offsets_load_buffer_size, self.effects
+            self._log, self.coordinator, self._kind.load_buffer_size, self.effects
         )
         self._loader.begin()
         self._activate_if_loaded(now_ms, wall_ms)
@@ -113,7 +101,7 @@ class CoordinatorContext:
     def on_log_read(
         self,
         read: ReadLog,
-        entries: list[LogEntry],
+        entries: list[Any],
         next_offset: int,
         *,
         now_ms: int,
@@ -137,8 +125,8 @@ class CoordinatorContext:
     def _on_load_failed(self, error: Exception, now_ms: int) -> None:
         """Whatever it is: nobody is coordinated here until the log can be read."""
         logger.error(
-            "__consumer_offsets-%d cannot be read; reading it again in %d ms",
-            self.partition,
+            "%s cannot be read; reading it again in %d ms",
+            self._name,
             RELOAD_MS,
             exc_info=error,
         )
@@ -157,17 +145,17 @@ class CoordinatorContext:
         self.state = ContextState.ACTIVE
         logger.log(
             self._level,
-            "Finished loading offsets and group metadata from __consumer_offsets-%d in %d "
-            "milliseconds for epoch %d: %d groups, %d offsets.",
-            self.partition,
+            "Finished loading %s from %s in %d milliseconds for epoch %d: %s.",
+            self._kind.contents,
+            self._name,
             now_ms - self._load_began_ms,
             self.leader_epoch,
-            len(self.coordinator.groups),
-            self.coordinator.offsets.count,
+            self._kind.count(self.coordinator),
         )
         self._perform(self.coordinator.on_loaded(now_ms=wall_ms), now_ms, wall_ms)
-        deleted, self._deleted_topics = self._deleted_topics, set()
-        self.on_topics_deleted(deleted, now_ms=now_ms, wall_ms=wall_ms)
+        operations, self._after_load = self._after_load, []
+        for operation in operations:
+            self._perform(operation(self.coordinator), now_ms, wall_ms)
 
     @property
     def _level(self) -> int:
@@ -177,9 +165,17 @@ class CoordinatorContext:
     # --- requests --------------------------------------------------------------------------------
 
     def write(
-        self, ticket: object, operation: WriteOperation, *, now_ms: int, wall_ms: int
+        self,
+        ticket: object,
+        operation: Callable[[R, int], Effects],
+        *,
+        now_ms: int,
+        wall_ms: int,
     ) -> None:
-        """A request that may change something. Its answer comes as an effect, now or later."""
+        """A request that may change something. Its answer comes as an effect, now or later.
+
+        `operation`: the request as the rules take it, with its id.
+        """
         assert self.state is ContextState.ACTIVE
         request_id = next(self._request_ids)
         self._waiting[request_id] = ticket
@@ -189,23 +185,30 @@ class CoordinatorContext:
             self._waiting.pop(request_id, None)
             raise
 
-    def fetch_offsets(self, fetch: OffsetFetch) -> None:
-        """Answered with what is committed, once the commits of its group before it are."""
-        if self.coordinator.offsets.is_committing(fetch.asked.group_id):
-            self._pending[-1].fetches.append(fetch)
+    def read(self, read: PendingRead) -> None:
+        """Answered with what is committed, once the appends before it that concern it are."""
+        if self._pending and read.waits(self.coordinator):
+            self._pending[-1].reads.append(read)
         else:
-            self._answer_fetch(fetch)
+            self._answer_read(read)
 
-    def on_topics_deleted(self, topics: set[str], *, now_ms: int, wall_ms: int) -> None:
-        """Topics are gone, perhaps replaced by new ones of the same names."""
+    def run(self, operation: Callable[[R], Effects], *, now_ms: int, wall_ms: int) -> None:
+        """An input that nobody waits for. While loading it is kept, for what will be loaded."""
         if self.state is ContextState.LOADING:
-            self._deleted_topics |= topics
-        elif topics and self.state is ContextState.ACTIVE:
-            self._perform(self.coordinator.on_topics_deleted(topics), now_ms, wall_ms)
+            self._after_load.append(operation)
+        elif self.state is ContextState.ACTIVE:
+            self._perform(operation(self.coordinator), now_ms, wall_ms)
+
+    def run_if_active(
+        self, operation: Callable[[R], Effects], *, now_ms: int, wall_ms: int
+    ) -> None:
+        """An input about what these rules asked for; those that are loaded next ask again."""
+        if self.state is ContextState.ACTIVE:
+            self._perform(operation(self.coordinator), now_ms, wall_ms)
 
     # --- what the rules decide -------------------------------------------------------------------
 
-    def _perform(self, effects: list[Effect], now_ms: int, wall_ms: int) -> None:
+    def _perform(self, effects: Effects, now_ms: int, wall_ms: int) -> None:
         for effect in effects:
             match effect:
                 case Respond(request_id, response):
@@ -218,13 +221,14 @@ class CoordinatorContext:
                     self._timer.cancel(key)
                 case Append():
                     self._append(effect, now_ms, wall_ms)
-                case Report():
+                case _:
                     self.effects.append(effect)
 
     def _append(self, append: Append, now_ms: int, wall_ms: int) -> None:
-        records = [(wall_ms, *encode_group_record(record), ()) for record in append.records]
-        batch = encode_records(records, codec=self._config.offsets_topic_compression_codec)
-        pending = PendingAppend(append, now_ms + self._config.offsets_commit_timeout_ms)
+        kind = self._kind
+        records = [(wall_ms, *kind.encode(record), ()) for record in append.records]
+        batch = encode_records(records, codec=kind.compression_codec)
+        pending = PendingAppend(append, now_ms + kind.append_timeout_ms)
         self._pending.append(pending)
         if self._late_at_ms is None:
             self._late_at_ms = pending.late_at_ms
@@ -236,12 +240,12 @@ class CoordinatorContext:
         """Nothing of it was appended."""
         if pending.is_abandoned:
             return
-        logger.warning("__consumer_offsets-%d cannot be written: %s", self.partition, error)
+        logger.warning("%s cannot be written: %s", self._name, error)
         self._pending.remove(pending)
         failed = self.coordinator.on_failed(pending.append, error.code, now_ms=wall_ms)
         self._perform(failed, now_ms, wall_ms)
-        for fetch in pending.fetches:
-            self.fetch_offsets(fetch)
+        for read in pending.reads:
+            self.read(read)
 
     def on_committed(self, pending: PendingAppend, *, now_ms: int, wall_ms: int) -> None:
         """Its records are in the log for good."""
@@ -267,25 +271,24 @@ class CoordinatorContext:
             self._pending.popleft()
             committed = self.coordinator.on_committed(first.append, now_ms=wall_ms)
             self._perform(committed, now_ms, wall_ms)
-            for fetch in first.fetches:
-                self._answer_fetch(fetch)
+            for read in first.reads:
+                self._answer_read(read)
 
-    def _answer_fetch(self, fetch: OffsetFetch) -> None:
-        """Also while later commits of its group are under way: it came before them."""
-        found = self.coordinator.offsets.fetch(fetch.asked, require_stable=fetch.require_stable)
-        self.effects.append(Reply(fetch.ticket, found))
+    def _answer_read(self, read: PendingRead) -> None:
+        """Also while later appends that concern it are under way: it came before them."""
+        self.effects.append(Reply(read.ticket, read.answer(self.coordinator)))
 
     def _on_doubt(self, error: Exception, now_ms: int, wall_ms: int) -> None:
         if isinstance(error, KafkaError):
             logger.warning(
-                "__consumer_offsets-%d is read again: a record of it is in doubt: %s",
-                self.partition,
+                "%s is read again: a record of it is in doubt: %s",
+                self._name,
                 error,
             )
         else:
             logger.error(
-                "__consumer_offsets-%d is read again: a record of it is in doubt",
-                self.partition,
+                "%s is read again: a record of it is in doubt",
+                self._name,
                 exc_info=error,
             )
         self._abandon()
@@ -324,7 +327,7 @@ class CoordinatorContext:
         self._activate_if_loaded(now_ms, wall_ms)
 
     def _refuse_late(self, now_ms: int, wall_ms: int) -> None:
-        """Whoever waits too long for a commit is told so. The records may yet be committed."""
+        """Whoever waits too long for a commit is refused. The records may yet be committed."""
         self._late_at_ms = None
         for pending in list(self._pending):
             if pending.is_late:
@@ -335,10 +338,10 @@ class CoordinatorContext:
             pending.is_late = True
             effects, pending.append = self.coordinator.on_late(pending.append, now_ms=wall_ms)
             self._perform(effects, now_ms, wall_ms)
-            for fetch in pending.fetches:
+            for read in pending.reads:
                 error = CoordinatorNotAvailable("commits take longer than they may")
-                self.effects.append(Refuse(fetch.ticket, error))
-            pending.fetches.clear()
+                self.effects.append(Refuse(read.ticket, error))
+            pending.reads.clear()
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -346,8 +349,9 @@ class CoordinatorContext:
         """Nobody is coordinated here any more."""
         logger.log(
             self._level,
-            "Finished unloading group metadata for __consumer_offsets-%d with epoch %d.",
-            self.partition,
+            "Finished unloading %s for %s with epoch %d.",
+            self._kind.contents,
+            self._name,
             self.leader_epoch,
         )
         self.state = ContextState.CLOSED
@@ -362,8 +366,8 @@ class CoordinatorContext:
         self._waiting.clear()
         for pending in self._pending:
             pending.is_abandoned = True
-            tickets += [fetch.ticket for fetch in pending.fetches]
+            tickets += [read.ticket for read in pending.reads]
         self._pending.clear()
         for ticket in tickets:
-            error = NotCoordinator("the group's coordinator has moved")
+            error = NotCoordinator(f"the coordinator of {self._name} has moved")
             self.effects.append(Refuse(ticket, error))

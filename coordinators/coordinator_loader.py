@@ -10,11 +10,9 @@ on, so all of it must be committed before anybody is served: another leader coul
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ...protocol.errors import OffsetOutOfRange
-from ..group_records import LogEntry
-from .coordinator import GroupCoordinator
+from ..protocol.errors import OffsetOutOfRange
 from .coordinator_effects import (
     ContextEffect,
     CoordinatorLog,
@@ -22,6 +20,7 @@ from .coordinator_effects import (
     UnwatchHighWatermark,
     WatchHighWatermark,
 )
+from .coordinator_rules import CoordinatorRules
 
 Effects: TypeAlias = list[ContextEffect]
 
@@ -30,20 +29,20 @@ ENTRIES_AT_ONCE = 500
 
 
 class CoordinatorLoader:
-    """Reads `log` into `coordinator`, which nothing was applied to yet."""
+    """Reads `log` into `rules`, which nothing was applied to yet."""
 
     def __init__(
-        self, log: CoordinatorLog, coordinator: GroupCoordinator, max_bytes: int, effects: Effects
+        self, log: CoordinatorLog, rules: CoordinatorRules, max_bytes: int, effects: Effects
     ) -> None:
         """`max_bytes` are read at a time."""
         self._log = log
-        self._coordinator = coordinator
+        self._rules = rules
         self._max_bytes = max_bytes
         self._effects = effects
         self._offset = log.log_start_offset
         """Everything below it is read."""
         self._reading: ReadLog | None = None
-        self._entries: list[LogEntry] = []
+        self._entries: list[Any] = []
         """Read and not applied yet, the next one last."""
         self._is_watching = False
         self.is_complete = False
@@ -56,7 +55,7 @@ class CoordinatorLoader:
     def begin(self) -> None:
         self._go_on()
 
-    def on_read(self, read: ReadLog, entries: list[LogEntry], next_offset: int) -> None:
+    def on_read(self, read: ReadLog, entries: list[Any], next_offset: int) -> None:
         if read is not self._reading:
             return
         self._reading = None
@@ -78,7 +77,7 @@ class CoordinatorLoader:
 
     def apply_some(self) -> None:
         for _ in range(min(ENTRIES_AT_ONCE, len(self._entries))):
-            self._coordinator.apply(self._entries.pop())
+            self._rules.apply(self._entries.pop())
         if not self._entries:
             self._go_on()
 

@@ -1,6 +1,6 @@
 """When does a timer of a coordinator fire?"""
 
-from bradbury.groups.coordinator.coordinator_timer import (
+from bradbury.coordinators.coordinator_timer import (
     LATE_MS,
     STALE_ENTRIES,
     CoordinatorTimer,

@@ -1,0 +1,8 @@
+"""Drivers of coordinators/: a coordinator for each led partition of __consumer_offsets and
+__transaction_state.
+
+coordinator_host     the coordinators of one kind on one node, by led partition
+coordinator_driver   one partition's coordinator: Futures, the event loop, reads in a thread
+group_host, group_shard              groups/
+transaction_host, transaction_shard  transactions/
+"""

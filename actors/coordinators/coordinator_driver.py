@@ -1,0 +1,198 @@
+"""The driver of one partition's coordinator: Futures, the event loop, reads in a thread.
+
+What is decided, and in which order, is coordinators/coordinator_context. Here its effects are
+carried out: after each input all of them, in their order, before the next input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ...coordinators.coordinator_context import CoordinatorContext
+from ...coordinators.coordinator_effects import (
+    AppendBatch,
+    ContextEffect,
+    PendingAppend,
+    ReadLog,
+    UnwatchHighWatermark,
+    WatchHighWatermark,
+)
+from ...coordinators.coordinator_rules import CoordinatorRules
+from ...handlers.ports.replica_port import LeaderReplica
+from ...protocol.buffer import Buffer
+from ...protocol.errors import KafkaError
+from ...protocol.records.fetch_response import FileSlice
+from ...steps.replies import Refuse, Reply
+
+R = TypeVar("R", bound=CoordinatorRules)
+Request = Callable[..., None]
+Decode = Callable[[Buffer, int], tuple[list[Any], int]]
+
+
+class CoordinatorDriver(Generic[R]):
+    def __init__(
+        self,
+        context: CoordinatorContext[R],
+        replica: LeaderReplica,
+        decode: Decode,
+        wall_ms: Callable[[], int],
+        carry_out_own: Callable[[Any], None],
+    ) -> None:
+        """`decode`: the kind's; `carry_out_own`: the effects that only this kind's rules have."""
+        self._context = context
+        self._replica = replica
+        self._decode = decode
+        self._wall_ms = wall_ms
+        self._carry_out_own = carry_out_own
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.Handle | None = None
+        self._timer_ms = 0
+        self._reading: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Carry out what the context's `load` has asked for."""
+        self.carry_out(now_ms_of(self._loop), self._wall_ms())
+
+    def close(self) -> None:
+        """The context is closed: fail the requests that wait."""
+        self.carry_out(now_ms_of(self._loop), self._wall_ms())
+        for handle in (self._timer, self._reading):
+            if handle is not None:
+                handle.cancel()
+
+    def ask(
+        self, request: Callable[..., None], *values: object, **rest: Any
+    ) -> asyncio.Future[Any]:
+        """Put a request to the context: `request` takes a ticket, the values, and both times."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.input(request, future, *values, **rest)
+        return future
+
+    def read(
+        self, request: Callable[..., None], *values: object, **rest: Any
+    ) -> asyncio.Future[Any]:
+        """As `ask`, for a request that takes no times."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        request(future, *values, **rest)
+        self.carry_out(now_ms_of(self._loop), self._wall_ms())
+        return future
+
+    # --- inputs and effects ----------------------------------------------------------------------
+
+    def input(self, method: Callable[..., None], *values: object, **rest: Any) -> None:
+        now_ms, wall_ms = now_ms_of(self._loop), self._wall_ms()
+        method(*values, **rest, now_ms=now_ms, wall_ms=wall_ms)
+        self.carry_out(now_ms, wall_ms)
+
+    def carry_out(self, now_ms: int, wall_ms: int) -> None:
+        """Nothing that is done here calls back, but what an append leads to at once."""
+        effects = self._context.effects
+        while effects:
+            outcomes: list[Callable[..., None]] = []
+            for effect in effects:
+                if isinstance(effect, Reply):
+                    if not effect.ticket.done():
+                        effect.ticket.set_result(effect.answer)
+                elif isinstance(effect, AppendBatch):
+                    outcome = self._append(*effect)
+                    if outcome is not None:
+                        outcomes.append(outcome)
+                else:
+                    self._begin(effect)
+            effects.clear()
+            for outcome in outcomes:
+                outcome(now_ms=now_ms, wall_ms=wall_ms)
+        self._set_timer()
+
+    def _begin(self, effect: ContextEffect) -> None:
+        match effect:
+            case Refuse(future, error):
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # retrieved, in case the client is gone
+            case ReadLog():
+                self._reading = self._loop.create_task(self._read(effect))
+            case WatchHighWatermark():
+                self._replica.park(self)
+            case UnwatchHighWatermark():
+                self._replica.unpark(self)
+            case _:
+                self._carry_out_own(effect)
+
+    def _append(self, pending: PendingAppend, batch: bytearray) -> Callable[..., None] | None:
+        """Returns the input that it leads to at once."""
+        try:
+            committed = self._replica.append(memoryview(batch)).committed
+        except KafkaError as error:
+            return partial(self._context.on_append_refused, pending, error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the records are in doubt
+            return partial(self._context.on_commit_failed, pending, error)
+        if committed is None:
+            return partial(self._context.on_committed, pending)
+        asyncio.ensure_future(committed).add_done_callback(partial(self._on_commit, pending))
+        return None
+
+    def _on_commit(self, pending: PendingAppend, committed: asyncio.Future[None]) -> None:
+        if committed.cancelled():
+            return  # the node ends
+        error = committed.exception()
+        if error is None:
+            self.input(self._context.on_committed, pending)
+        else:
+            self.input(self._context.on_commit_failed, pending, error)
+
+    async def _read(self, read: ReadLog) -> None:
+        try:
+            piece = self._replica.log.read(
+                read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
+            )
+            entries, next_offset = await asyncio.to_thread(
+                read_entries, self._decode, piece, read.offset
+            )
+        except Exception as error:  # noqa: BLE001 -- whatever it is, nothing was read
+            self.input(self._context.on_log_read_failed, read, error)
+        else:
+            self.input(self._context.on_log_read, read, entries, next_offset)
+
+    def on_readable(self, size: int) -> None:
+        self.on_changed()
+
+    def on_changed(self) -> None:
+        """As a FetchWaiter: the replica is in the middle of something."""
+        self._loop.call_soon(self.input, self._context.on_high_watermark)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """A timer that fires too early costs less than one that is set at every request."""
+        deadline_ms = self._context.next_deadline_ms
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_at(deadline_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.input(self._context.on_tick)
+
+
+def now_ms_of(loop: asyncio.AbstractEventLoop) -> int:
+    """Monotonic."""
+    return int(loop.time() * 1000)
+
+
+def read_entries(decode: Decode, piece: FileSlice, offset: int) -> tuple[list[Any], int]:
+    """What is in the whole batches of `piece` from `offset` on, and the offset after them.
+
+    Raises:
+        CorruptMessage: the log is damaged, or not one of this kind.
+    """
+    if piece.file is None:
+        return [], offset
+    return decode(os.pread(piece.file.fileno(), piece.size, piece.position), offset)

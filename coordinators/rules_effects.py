@@ -1,0 +1,48 @@
+"""What the rules of a coordinator ask for. Performed by coordinator_context.
+
+In order, and all of them: a list of effects is one decision. Rules may return effects of their own,
+which the context hands to its driver as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    """Answer the request that came with this id. Each request is answered exactly once."""
+
+    request_id: int
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Call on_timer(key) in `after_ms`; replaces the timer of that key."""
+
+    key: Any
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
+
+    In between on_late(self), at most once, gives the Append to go on with.
+
+    `completion` says what waits for it; None: nothing does.
+    """
+
+    records: tuple[Any, ...]
+    completion: Any = None
+
+
+RulesEffect: TypeAlias = Respond | StartTimer | CancelTimer | Append | Any

@@ -1,0 +1,34 @@
+"""Transaction coordinators as coordinators/ runs them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeAlias
+
+from ..coordinators.coordinator_context import CoordinatorContext
+from ..coordinators.coordinator_rules import CoordinatorKind
+from .transaction_config import TransactionConfig
+from .transaction_coordinator import TakeProducerId, TransactionCoordinator
+from .transaction_records import encode_transaction_record, transactions_in
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+APPEND_TIMEOUT_MS = 5_000
+"""Kafka waits for transaction.timeout.ms; a client that is answered earlier tries again."""
+
+TransactionContext: TypeAlias = CoordinatorContext[TransactionCoordinator]
+
+
+def transaction_coordinators(
+    config: TransactionConfig, take_producer_id: TakeProducerId, version: int
+) -> CoordinatorKind[TransactionCoordinator]:
+    """`version`: the cluster's transaction.version."""
+    return CoordinatorKind(
+        topic=TRANSACTIONS_TOPIC,
+        contents="transaction metadata",
+        new_rules=lambda: TransactionCoordinator(config, take_producer_id, version),
+        count=lambda rules: f"{len(rules)} transactional ids",
+        encode=partial(encode_transaction_record, transaction_version=version),
+        decode=transactions_in,
+        load_buffer_size=config.transaction_state_log_load_buffer_size,
+        append_timeout_ms=APPEND_TIMEOUT_MS,
+    )
