@@ -31,7 +31,8 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
-from ..controller.controller_calls import AllocateProducerIds, Leave, Suspect
+from ..cluster.topic_name import TRANSACTIONS_TOPIC
+from ..controller.controller_calls import Leave, Suspect
 from ..controller.controller_effects import (
     ApplyMetadata,
     AskController,
@@ -61,6 +62,7 @@ from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
+from .controller.producer_ids import ProducerIds
 from .controller.two_clock_driver import TwoClockDriver
 from .controller.voter_host import VoterHost
 from .groups.group_host import GroupHost
@@ -229,8 +231,7 @@ class Node:
         driver.on(Fenced, lambda effect: on_fenced(effect.reason))
         driver.drive(self._lifecycle)
         self._is_following = False
-        self._producer_ids = range(0)
-        self._producer_ids_lock = asyncio.Lock()
+        self._producer_ids = ProducerIds(controller, self.now_ms)
 
     def listed_nodes(self) -> list[NodeImage]:
         """See handlers.context.Node."""
@@ -386,6 +387,7 @@ class Node:
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)
         self._lifecycle.stop()
+        self._producer_ids.close()
         self._driver.cancel()
         self._driver.carry_out()
         if self.groups is not None:
@@ -415,6 +417,8 @@ class Node:
         before, self.image = self.image, image
         if self.groups is not None:
             self.groups.on_metadata(before, image)
+            if TRANSACTIONS_TOPIC in image.topics:
+                self._producer_ids.fill()  # its coordinators take them without waiting
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -435,13 +439,11 @@ class Node:
 
     async def next_producer_id(self) -> int:
         """See handlers.context.Node."""
-        async with self._producer_ids_lock:
-            if not self._producer_ids:
-                first, count = await self.controller.ask(AllocateProducerIds())
-                self._producer_ids = range(first, first + count)
-            producer_id = self._producer_ids[0]
-            self._producer_ids = self._producer_ids[1:]
-            return producer_id
+        return await self._producer_ids.next()
+
+    def take_producer_id(self) -> int | None:
+        """A producer id that nobody had; None: there is none at the moment."""
+        return self._producer_ids.take()
 
     def status(self) -> dict[str, object]:
         """What `bradbury status` shows of this node: little, while its directories are opened."""
