@@ -211,7 +211,7 @@ class TransactionMarkerManager:
                 if code in _IS_DONE:
                     pending.left.discard((topic, index))
                 elif code in _IS_OVERTAKEN:
-                    self._give_up(pending, (topic, index), ErrorCode(code))
+                    self._give_up(pending, (topic, index), code)
                     break
                 else:
                     _explain(pending, (topic, index), code)
@@ -312,13 +312,13 @@ class TransactionMarkerManager:
             del self._pending[pending.key.partition, pending.key.transactional_id]
             self._effects.append(MarkersWritten(pending.key))
 
-    def _give_up(self, pending: _Pending, partition: TopicPartition, error: ErrorCode) -> None:
+    def _give_up(self, pending: _Pending, partition: TopicPartition, code: int | None) -> None:
         logger.warning(
             "%s: no more markers of coordinator epoch %d: %s-%d says %s",
             pending.key.transactional_id,
             pending.key.coordinator_epoch,
             *partition,
-            error.name,
+            _name(code),
         )
         self._drop(pending)
 
@@ -360,11 +360,14 @@ def _marker(pending: _Pending, partitions: set[TopicPartition]) -> WritableTxnMa
 
 def _explain(pending: _Pending, partition: TopicPartition, code: int | None) -> None:
     is_expected = code in _IS_EXPECTED
-    name = "nothing" if code is None else _NAMES.get(code, str(code))
     logger.log(
         logging.INFO if is_expected else logging.ERROR,
         "%s: %s-%d answers a marker with %s; it is sent again",
         pending.key.transactional_id,
         *partition,
-        name,
+        _name(code),
     )
+
+
+def _name(code: int | None) -> str:
+    return "nothing" if code is None else _NAMES.get(code, str(code))

@@ -1,0 +1,1 @@
+"""Drivers of coordinators: their shards, and what they ask of other nodes."""
