@@ -21,7 +21,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,8 +45,7 @@ from ..handlers.ports.fetch_session import FetchSessionCache
 from ..handlers.ports.log_dirs_port import LogDirs, LogDirState
 from ..handlers.ports.replica_port import LeaderReplica
 from ..handlers.ports.server_config import EMPTY, ServerConfig
-from ..handlers.ports.transaction_port import TransactionPartitions, Transactions
-from ..protocol.error_code import ErrorCode
+from ..handlers.ports.transaction_port import Transactions
 from ..protocol.errors import (
     ConnectionFailed,
     InvalidConfig,
@@ -56,7 +55,6 @@ from ..protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
-from ..protocol.topic_partition import TopicPartition
 from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
@@ -65,6 +63,7 @@ from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
 from .controller.producer_ids import ProducerIds
 from .controller.two_clock_driver import TwoClockDriver
 from .controller.voter_host import VoterHost
+from .coordinators.transaction_partitions import HostedTransactionPartitions
 from .groups.group_host import GroupHost
 from .loop.carry_through import within
 from .loop.heap import Heap
@@ -154,21 +153,6 @@ class NoThrottle:
         """Nothing is sent."""
 
 
-class NoCoordinators:
-    """The transaction_partitions port of a node that reaches no transaction coordinator."""
-
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        adds: bool,
-    ) -> dict[TopicPartition, ErrorCode]:
-        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
 class NoLogDirs:
     """The log directories of a node without any."""
 
@@ -209,7 +193,7 @@ class Node:
         self.node_id = -1
         self.groups: GroupHost | None = None
         self.transactions: Transactions | None = None
-        self.transaction_partitions: TransactionPartitions = NoCoordinators()
+        self.transaction_partitions = HostedTransactionPartitions(self)
         self.voter: VoterHost | None = None
         self.host: PartitionHost | None = None
         """None on a node without partitions."""
@@ -390,6 +374,7 @@ class Node:
         self._producer_ids.close()
         self._driver.cancel()
         self._driver.carry_out()
+        await self.transaction_partitions.close()
         if self.groups is not None:
             self.groups.close()
         if self.host is not None:
@@ -415,6 +400,7 @@ class Node:
             self._heap.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
+        self.transaction_partitions.on_metadata(image)
         if self.groups is not None:
             self.groups.on_metadata(before, image)
             if TRANSACTIONS_TOPIC in image.topics:
