@@ -215,7 +215,7 @@ class Node:
         driver.on(Fenced, lambda effect: on_fenced(effect.reason))
         driver.drive(self._lifecycle)
         self._is_following = False
-        self._producer_ids = ProducerIds(controller, self.now_ms)
+        self.producer_ids = ProducerIds(controller, self.now_ms)
 
     def listed_nodes(self) -> list[NodeImage]:
         """See handlers.context.Node."""
@@ -371,7 +371,7 @@ class Node:
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)
         self._lifecycle.stop()
-        self._producer_ids.close()
+        self.producer_ids.close()
         self._driver.cancel()
         self._driver.carry_out()
         await self.transaction_partitions.close()
@@ -404,7 +404,7 @@ class Node:
         if self.groups is not None:
             self.groups.on_metadata(before, image)
             if TRANSACTIONS_TOPIC in image.topics:
-                self._producer_ids.fill()  # its coordinators take them without waiting
+                self.producer_ids.fill()  # its coordinators take them without waiting
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -422,14 +422,6 @@ class Node:
         """See listener.MeasuredNode."""
         if self.host is not None and self.is_open:
             self.host.on_closed(peer)
-
-    async def next_producer_id(self) -> int:
-        """See handlers.context.Node."""
-        return await self._producer_ids.next()
-
-    def take_producer_id(self) -> int | None:
-        """A producer id that nobody had; None: there is none at the moment."""
-        return self._producer_ids.take()
 
     def status(self) -> dict[str, object]:
         """What `bradbury status` shows of this node: little, while its directories are opened."""

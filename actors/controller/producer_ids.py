@@ -11,7 +11,7 @@ from .two_clock_driver import TwoClockDriver
 
 
 class ProducerIds:
-    """One event loop."""
+    """Implements handlers.context.ProducerIds. One event loop."""
 
     def __init__(self, controller: Controller, wall_ms: Callable[[], int]) -> None:
         self._driver = driver = TwoClockDriver(wall_ms)
@@ -25,13 +25,11 @@ class ProducerIds:
         self._driver.carry_out()
 
     def take(self) -> int | None:
-        """See handlers.context.Node.take_producer_id."""
         producer_id = self._manager.take()
         self._driver.carry_out()
         return producer_id
 
     async def next(self) -> int:
-        """See handlers.context.Node.next_producer_id."""
         return await self._driver.ask(self._manager.take_or_wait)
 
     def close(self) -> None:
