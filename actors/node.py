@@ -21,7 +21,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,8 +31,8 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
-from ..cluster.topic_name import OFFSETS_TOPIC
-from ..controller.controller_calls import AllocateProducerIds, Leave, Suspect
+from ..cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ..controller.controller_calls import Leave, Suspect
 from ..controller.controller_effects import (
     ApplyMetadata,
     AskController,
@@ -45,8 +45,6 @@ from ..handlers.ports.fetch_session import FetchSessionCache
 from ..handlers.ports.log_dirs_port import LogDirState
 from ..handlers.ports.replica_port import LeaderReplica
 from ..handlers.ports.server_config import EMPTY, ServerConfig
-from ..handlers.ports.transaction_port import TransactionPartitions, Transactions
-from ..protocol.error_code import ErrorCode
 from ..protocol.errors import (
     ConnectionFailed,
     InvalidConfig,
@@ -56,15 +54,17 @@ from ..protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
-from ..protocol.topic_partition import TopicPartition
 from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
 from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
+from .controller.producer_ids import ProducerIds
 from .controller.two_clock_driver import TwoClockDriver
 from .controller.voter_host import VoterHost
 from .coordinators.group_host import GroupHost
+from .coordinators.transaction_host import TransactionHost
+from .coordinators.transaction_partitions import HostedTransactionPartitions
 from .loop.carry_through import within
 from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
@@ -154,21 +154,6 @@ class NoThrottle:
         """Nothing is sent."""
 
 
-class NoCoordinators:
-    """The transaction_partitions port of a node that reaches no transaction coordinator."""
-
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        adds: bool,
-    ) -> dict[TopicPartition, ErrorCode]:
-        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
 class NoLogDirs:
     """The log directories of a node without any."""
 
@@ -208,8 +193,8 @@ class Node:
         self._departed = DepartedNodes()
         self.node_id = -1
         self.groups: GroupHost | None = None
-        self.transactions: Transactions | None = None
-        self.transaction_partitions: TransactionPartitions = NoCoordinators()
+        self.transactions: TransactionHost | None = None
+        self.transaction_partitions = HostedTransactionPartitions(self)
         self.voter: VoterHost | None = None
         self.host: PartitionHost | None = None
         """None on a node without partitions."""
@@ -231,8 +216,7 @@ class Node:
         driver.on(Fenced, lambda effect: on_fenced(effect.reason))
         driver.drive(self._lifecycle)
         self._is_following = False
-        self._producer_ids = range(0)
-        self._producer_ids_lock = asyncio.Lock()
+        self.producer_ids = ProducerIds(controller, self.now_ms)
 
     def listed_nodes(self) -> list[NodeImage]:
         """See handlers.context.Node."""
@@ -329,6 +313,8 @@ class Node:
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.server_config.groups, self.now_ms)
                 self.host.listeners[OFFSETS_TOPIC] = self.groups
+                self.transactions = TransactionHost(self)
+                self.host.listeners[TRANSACTIONS_TOPIC] = self.transactions
         await self._driver.ask(self._lifecycle.follow)
         self.listener.open()
         self._probe.start()
@@ -384,10 +370,14 @@ class Node:
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)
         self._lifecycle.stop()
+        self.producer_ids.close()
         self._driver.cancel()
         self._driver.carry_out()
+        await self.transaction_partitions.close()
         if self.groups is not None:
             self.groups.close()
+        if self.transactions is not None:
+            await self.transactions.close()
         if self.host is not None:
             await self.host.close()
         if self.voter is not None:
@@ -406,13 +396,18 @@ class Node:
 
     async def _apply(self, image: MetadataImage) -> None:
         self._configure(image)
+        if self.transactions is not None:
+            self.transactions.on_metadata(image)
         if self.host is not None:
             await self.host.apply(image)
             self._heap.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
+        self.transaction_partitions.on_metadata(image)
         if self.groups is not None:
             self.groups.on_metadata(before, image)
+            if TRANSACTIONS_TOPIC in image.topics:
+                self.producer_ids.fill()  # its coordinators take them without waiting
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -430,16 +425,6 @@ class Node:
         """See listener.MeasuredNode."""
         if self.host is not None and self.is_open:
             self.host.on_closed(peer)
-
-    async def next_producer_id(self) -> int:
-        """See handlers.context.Node."""
-        async with self._producer_ids_lock:
-            if not self._producer_ids:
-                first, count = await self.controller.ask(AllocateProducerIds())
-                self._producer_ids = range(first, first + count)
-            producer_id = self._producer_ids[0]
-            self._producer_ids = self._producer_ids[1:]
-            return producer_id
 
     def status(self) -> dict[str, object]:
         """What `bradbury status` shows of this node: little, while its directories are opened."""

@@ -2,7 +2,8 @@
 
 One field per setting; see protocol/config_key for what a field holds. The settings that give topics
 their defaults (log.retention.ms and so on) stand in storage/log_config, those of groups in
-groups/group_config; handlers/ports/server_config joins the three.
+groups/group_config, those of transactions in transactions/transaction_config;
+handlers/ports/server_config joins the four.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from ..protocol.errors import InvalidConfig
 
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
-NO_TRANSACTIONS = "transactions are not there yet"
 NO_SECURITY = "listeners are plain text for now"
 NO_QUOTAS = "clients have no quotas yet"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
@@ -93,8 +93,6 @@ class BrokerConfig(Config):
         "delegation.token.*": NO_SECURITY,
         "quota.*": NO_QUOTAS,
         "client.quota.*": NO_QUOTAS,
-        "transaction.*": NO_TRANSACTIONS,
-        "transactional.id.expiration.ms": NO_TRANSACTIONS,
         "metric.reporters": NO_METRICS_REPORTERS,
         "metrics.*": NO_METRICS_REPORTERS,
         "create.topic.policy.class.name": "policies are Java classes",

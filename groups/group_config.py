@@ -5,9 +5,8 @@ One field per setting; see protocol/config_key for what a field holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from ..protocol.config_key import INT_MAX, MINUTE_MS, Config, integer, long
 from ..protocol.errors import InvalidConfig
@@ -75,18 +74,6 @@ class GroupCoordinatorConfig(Config):
             raise InvalidConfig(
                 "group.min.session.timeout.ms is greater than group.max.session.timeout.ms"
             )
-
-    @classmethod
-    def split(cls, values: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """(the settings of groups, all other ones), for one list of both.
-
-        Raises:
-            InvalidConfig: as from_kafka; names that are none of ours are in the rest.
-        """
-        known = cls.keys()
-        ours = {name: value for name, value in values.items() if name in known}
-        rest = {name: value for name, value in values.items() if name not in known}
-        return cls.from_kafka(ours), rest
 
     @property
     def offsets_retention_ms(self) -> int:

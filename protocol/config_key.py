@@ -327,6 +327,18 @@ class Config:
         return cls(**arguments)
 
     @classmethod
+    def split(cls, values: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """(the settings of this class, all other ones), for one list of both.
+
+        Raises:
+            InvalidConfig: as from_kafka; names that are none of ours are in the rest.
+        """
+        known = cls.keys()
+        ours = {name: value for name, value in values.items() if name in known}
+        rest = {name: value for name, value in values.items() if name not in known}
+        return cls.from_kafka(ours), rest
+
+    @classmethod
     def why_refused(cls, name: str) -> str:
         """The text for people when `name` is not a setting of this class."""
         for prefix, reason in cls.refused.items():

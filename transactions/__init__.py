@@ -5,5 +5,7 @@ transaction_metadata   what is known of a transactional id; each transition of i
 transaction_records    the records of `__transaction_state`
 transaction_coordinator, transaction_effects   the rules: requests, time, the log; what they ask for
 transaction_coordinators, transaction_requests  how coordinators/ runs them, and what producers ask
+transaction_markers    how markers reach the leaders of the partitions
+add_partitions_manager  what leaders ask transaction coordinators (KIP-890)
 transaction_config     the settings
 """

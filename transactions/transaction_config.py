@@ -8,15 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..protocol.config_key import DAY_MS, HOUR_MS, MINUTE_MS, Config, integer
+from ..protocol.config_key import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    Config,
+    as_it_is,
+    boolean,
+    integer,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig(Config):
-    """What every transaction coordinator of a cluster is started with. Immutable.
+    """What transaction coordinators, and leaders that ask them, are started with. Immutable.
 
     Defaults are Kafka 4.1's. Units are in the names.
-    Source: apache/kafka transaction-coordinator/.../TransactionStateManagerConfig.java.
+    Source: apache/kafka transaction-coordinator/.../TransactionStateManagerConfig.java,
+    TransactionLogConfig.java, AddPartitionsToTxnConfig.java.
     """
 
     kind: ClassVar[str] = "transaction coordinator"
@@ -34,8 +43,47 @@ class TransactionConfig(Config):
         HOUR_MS, 1, "How often transactional ids are looked for that no producer uses."
     )
 
+    transaction_state_log_num_partitions: int = integer(
+        50, 1, "Partitions of __transaction_state; fixed once the topic is there."
+    )
+    transaction_state_log_replication_factor: int = integer(
+        3,
+        1,
+        "Replicas of __transaction_state, or as many as there are machines if that is less when "
+        "the first transactional id is looked for.",
+    )
+    transaction_state_log_min_isr: int = integer(
+        2,
+        1,
+        "min.insync.replicas of __transaction_state, or its replicas if they are fewer; for a new "
+        "topic.",
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        100 * 1024**2,
+        14,
+        "Segments of __transaction_state, of which closed ones are compacted; for a new topic.",
+    )
     transaction_state_log_load_buffer_size: int = integer(
         5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        default=True,
+        documentation="Whether a leader asks the coordinator before it appends the first batch of "
+        "a transaction.",
+        dynamic=True,
+    )
+    transaction_two_phase_commit_enable: bool = as_it_is(
+        default=False,
+        documentation="Whether transactions may be prepared for another coordinator to decide.",
+        why_only="two-phase commit (KIP-939) is not there yet",
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = integer(
+        20,
+        1,
+        "How often a leader asks again while the producer's former transaction is being ended.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = integer(
+        100, 0, "How long it does so; then the producer is to come back."
     )
 
     def may_time_out_after(self, timeout_ms: int) -> bool:

@@ -321,6 +321,7 @@ class TransactionCoordinator:
             metadata.producer_epoch,
             metadata.state is TransactionState.PREPARE_COMMIT,
             metadata.partitions,
+            metadata.client_version,
         )
 
     # --- time ------------------------------------------------------------------------------------

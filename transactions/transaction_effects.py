@@ -52,7 +52,8 @@ class TransactionWritten(NamedTuple):
 class SendMarkers(NamedTuple):
     """Write the end of the transaction to its partitions; then on_markers_written(self), once.
 
-    `partitions` may be empty, and then nothing is to be written.
+    `partitions` may be empty, and then nothing is to be written. `transaction_version`: from 2 on
+    the epoch is one that no batch of the transaction has.
     """
 
     transactional_id: str
@@ -60,6 +61,7 @@ class SendMarkers(NamedTuple):
     producer_epoch: int
     is_commit: bool
     partitions: Partitions
+    transaction_version: int = 0
 
 
 Effect = Respond | StartTimer | Append | SendMarkers

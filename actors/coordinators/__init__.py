@@ -5,4 +5,7 @@ coordinator_host     the coordinators of one kind on one node, by led partition
 coordinator_driver   one partition's coordinator: Futures, the event loop, reads in a thread
 group_host, group_shard              groups/
 transaction_host, transaction_shard  transactions/
+transaction_marker_sender   the markers of this node's coordinators, to the leaders
+transaction_partitions      what this node's leaders ask transaction coordinators
+node_requests        requests to the nodes of the cluster, its own among them
 """

@@ -6,7 +6,7 @@ One event loop; what takes time happens in the shards' tasks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from ...coordinators.coordinator_context import CoordinatorContext
@@ -78,6 +78,6 @@ class CoordinatorHost(Generic[R, S]):
         return [self._shards[context.partition] for context in self._runtime.all_contexts()]
 
     @property
-    def led(self) -> list[S]:
-        """All shards, also those that are being loaded."""
-        return list(self._shards.values())
+    def led(self) -> Mapping[int, S]:
+        """All shards by partition, also those that are being loaded."""
+        return self._shards

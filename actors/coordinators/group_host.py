@@ -55,7 +55,7 @@ class GroupHost:
         """The node acts on `after` from now on: the offsets in topics that are gone go, too."""
         deleted = after.topics_deleted_since(before)
         if deleted:
-            for shard in self._host.led:
+            for shard in self._host.led.values():
                 shard.on_topics_deleted(deleted)
 
     def numbers(self) -> GroupNumbers:

@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
+from ...cluster.metadata.features import FEATURES
+from ...cluster.metadata.metadata_image import MetadataImage
 from ...coordinators.coordinator_runtime import CoordinatorRuntime
+from ...handlers.ports.context import Node
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.transaction_port import TransactionShard as TransactionShardPort
-from ...transactions.transaction_config import TransactionConfig
-from ...transactions.transaction_coordinator import TakeProducerId
 from ...transactions.transaction_coordinators import TransactionContext, transaction_coordinators
 from ...transactions.transaction_effects import SendMarkers
+from ...transactions.transaction_markers import MarkersWritten
 from .coordinator_host import CoordinatorHost
+from .transaction_marker_sender import TransactionMarkerSender
 from .transaction_shard import TransactionShard
 
 
-class MarkerSender(Protocol):
-    """Writes the markers of this node's coordinators to the partitions, on whichever node."""
-
-    def send(self, shard: TransactionShard, markers: SendMarkers) -> None:
-        """Leads to shard.on_markers_written(markers), not before this returns; see on_resigned."""
-        ...
-
-    def on_resigned(self, partition: int) -> None:
-        """Nothing is sent any more for the coordinator of this partition, whatever its epoch."""
-        ...
-
-
 class TransactionHost:
-    def __init__(
-        self,
-        config: TransactionConfig,
-        wall_ms: Callable[[], int],
-        *,
-        take_producer_id: TakeProducerId,
-        markers: MarkerSender,
-        version: int,
-    ) -> None:
-        """`version`: the cluster's transaction.version."""
-        runtime = CoordinatorRuntime(transaction_coordinators(config, take_producer_id, version))
-        self._markers = markers
-        self._wall_ms = wall_ms
-        self._host = CoordinatorHost(runtime, self._new_shard, wall_ms)
-        self.close = self._host.close
+    """One event loop. `on_metadata` before the node acts on an image; `close` at last."""
+
+    def __init__(self, node: Node) -> None:
+        kind = transaction_coordinators(
+            node.server_config.transactions,
+            node.producer_ids.take,
+            version=FEATURES.get("transaction.version", 0),
+        )
+        self._wall_ms = node.now_ms
+        self._host = CoordinatorHost(CoordinatorRuntime(kind), self._new_shard, node.now_ms)
+        self._markers = TransactionMarkerSender(node, self._on_markers_written)
+        self.on_leader = self._host.on_leader
 
     def _new_shard(self, context: TransactionContext, replica: LeaderReplica) -> TransactionShard:
-        return TransactionShard(context, replica, self._wall_ms, self._markers.send)
+        return TransactionShard(context, replica, self._wall_ms, self._send_markers)
 
-    def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None:
-        """See CoordinatorHost. What was sent for an older epoch is asked for again."""
-        self._host.on_leader(partition, leader_epoch, replica)
+    def _send_markers(self, shard: TransactionShard, markers: SendMarkers) -> None:
+        self._markers.send(shard.partition, shard.coordinator_epoch, markers)
+
+    def _on_markers_written(self, written: MarkersWritten) -> None:
+        shard = self._host.led.get(written.key.partition)
+        if shard is not None and shard.coordinator_epoch == written.key.coordinator_epoch:
+            shard.on_markers_written(written.markers)
 
     def on_resigned(self, partition: int) -> None:
         self._host.on_resigned(partition)
         self._markers.on_resigned(partition)
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        """The node is about to act on `image`: its topics and leaders are known from now on."""
+        self._markers.on_metadata(image)
 
     def shard(self, partition: int) -> TransactionShardPort:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
@@ -63,3 +58,7 @@ class TransactionHost:
     def shards(self) -> Sequence[TransactionShardPort]:
         """Raises CoordinatorLoadInProgress: a list without the ids of a shard would be wrong."""
         return self._host.shards()
+
+    async def close(self) -> None:
+        self._host.close()
+        await self._markers.close()

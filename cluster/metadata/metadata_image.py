@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from ..topic_name import INTERNAL_TOPICS
 from .metadata_records import (
     ClusterRecord,
     ConfigRecord,
@@ -116,7 +117,7 @@ class TopicImage:
 
     @property
     def is_internal(self) -> bool:
-        return self.name == "__consumer_offsets"
+        return self.name in INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ...groups.dynamic_group_config import DynamicGroupConfig
 from ...groups.group_config import GroupCoordinatorConfig
 from ...protocol.config_key import INT_MAX, LONG_MAX, ConfigKey
 from ...storage.log_config import LogConfig
+from ...transactions.transaction_config import TransactionConfig
 
 PATH = Path(__file__).resolve().parents[2] / "docs" / "configs.md"
 
@@ -61,6 +62,12 @@ Given when the cluster is started. `bradbury.local()`, which is for tests and no
 `group.initial.rebalance.delay.ms` to 0 unless its config says otherwise.
 """
 
+TRANSACTIONS = """\
+## Transaction coordinators
+
+Coordinators, and the leaders that ask them whether a partition is in a transaction.
+"""
+
 SINGLE_GROUPS = """\
 ## Single groups
 
@@ -100,6 +107,14 @@ def document() -> str:
         _table(
             ("name", "type", "default", "allowed", "meaning"),
             (_facts(name, key) for name, key in sorted(GroupCoordinatorConfig.keys().items())),
+        ),
+        TRANSACTIONS,
+        _table(
+            ("name", "type", "default", "allowed", "meaning", "at run time"),
+            (
+                (*_facts(name, key), "yes" if key.is_dynamic else "")
+                for name, key in sorted(TransactionConfig.keys().items())
+            ),
         ),
         SINGLE_GROUPS,
         _table(

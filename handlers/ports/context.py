@@ -37,7 +37,36 @@ class Controller(ABC):
         return await self.ask(Change(request, timeout_ms))
 
 
-class Node(Protocol):
+class ProducerIds(Protocol):
+    """Ids that no other producer of this cluster ever had."""
+
+    async def next(self) -> int:
+        """Raises what the controller says."""
+        ...
+
+    def take(self) -> int | None:
+        """None: there is none at the moment; ask again soon."""
+        ...
+
+
+class Coordinators(Protocol):
+    """The coordinators of groups and transactions on one node, and what it asks those of others."""
+
+    @property
+    def groups(self) -> Groups | None:
+        """None on a node without the group role."""
+        ...
+
+    @property
+    def transactions(self) -> Transactions | None:
+        """None on a node without the group role."""
+        ...
+
+    @property
+    def transaction_partitions(self) -> TransactionPartitions: ...
+
+
+class Node(Coordinators, Protocol):
     """The listening process: one Kafka node."""
 
     @property
@@ -60,28 +89,14 @@ class Node(Protocol):
     @property
     def controller(self) -> Controller: ...
     @property
-    def groups(self) -> Groups | None:
-        """None on a node without the group role."""
-        ...
-
-    @property
-    def transactions(self) -> Transactions | None:
-        """None on a node without the group role."""
-        ...
-
-    @property
-    def transaction_partitions(self) -> TransactionPartitions: ...
-    @property
     def metrics(self) -> RequestMetrics: ...
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """Run what takes long and touches nothing shared in a thread, one call after another."""
         ...
 
-    async def next_producer_id(self) -> int:
-        """An id no other producer of this cluster ever had."""
-        ...
-
+    @property
+    def producer_ids(self) -> ProducerIds: ...
     def now_ms(self) -> int: ...
     def new_id(self) -> UUID:
         """A random one."""

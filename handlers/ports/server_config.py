@@ -9,8 +9,8 @@ log.retention.minutes before log.retention.hours, whatever the layer: only the f
 at run time, so a later layer covers all names of it.
 Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
 
-It joins the tables of three classes (brokers, groups, defaults of topics), which do not know each
-other. Immutable: a change makes another one.
+It joins the tables of four classes (brokers, groups, transactions, defaults of topics), which do
+not know each other. Immutable: a change makes another one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ...groups.group_config import GroupCoordinatorConfig
 from ...protocol.config_key import ConfigKey
 from ...protocol.errors import InvalidConfig
 from ...storage.log_config import LogConfig, broker_keys
+from ...transactions.transaction_config import TransactionConfig
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -33,7 +34,12 @@ EMPTY: Mapping[str, str] = MappingProxyType({})
 @cache
 def server_keys() -> dict[str, ConfigKey]:
     """Every setting of a broker, by name, in alphabetical order."""
-    found = BrokerConfig.keys() | GroupCoordinatorConfig.keys() | broker_keys()
+    found = (
+        BrokerConfig.keys()
+        | GroupCoordinatorConfig.keys()
+        | TransactionConfig.keys()
+        | broker_keys()
+    )
     return dict(sorted(found.items()))
 
 
@@ -55,6 +61,7 @@ class ServerConfig:
     dynamic_broker: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     groups: GroupCoordinatorConfig = field(default_factory=GroupCoordinatorConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
     log_defaults: LogConfig = field(default_factory=LogConfig)
 
     @classmethod
@@ -84,6 +91,7 @@ class ServerConfig:
                 keys[name].parse(layer[name])  # also those that another name covers
             values |= layer
         groups, rest = GroupCoordinatorConfig.split(values)
+        transactions, rest = TransactionConfig.split(rest)
         topic_defaults = broker_keys()
         return cls(
             static=MappingProxyType(layers[0]),
@@ -93,6 +101,7 @@ class ServerConfig:
                 {name: value for name, value in rest.items() if name not in topic_defaults}
             ),
             groups=groups,
+            transactions=transactions,
             log_defaults=LogConfig.from_broker(values),
         )
 

@@ -27,7 +27,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
         refused.error_code = ErrorCode.INVALID_REQUEST  # one without the other says nothing
         return refused
     try:
-        producer_id = await context.node.next_producer_id()
+        producer_id = await context.node.producer_ids.next()
     except KafkaError as error:
         refused.error_code = error.code
         return refused

@@ -50,7 +50,7 @@ CASES = [
 
 
 def random_value(kind, rng, name):
-    if name == "error_code":
+    if name.endswith("error_code"):  # partition_error_code, too
         return rng.choice(ERROR_CODES)
     match kind:
         case "int8":
@@ -59,6 +59,8 @@ def random_value(kind, rng, name):
             return rng.randint(-(2**15), 2**15 - 1)
         case "int32":
             return rng.choice([-1, 0, 1, rng.randint(0, 2**31 - 1)])
+        case "int64" if name == "transaction_start_time_ms":
+            return rng.randint(0, 10**12)  # kio reads a timestamp, and refuses -1: there is none
         case "int64":
             return rng.choice([-1, 0, rng.randint(0, 10**12)])
         case "uint16":

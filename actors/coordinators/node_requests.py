@@ -1,0 +1,85 @@
+"""Requests of one node to the nodes of its cluster: one connection to each, one request at a time.
+
+What goes to the node itself is given to the API's handler at once. Over its own socket it would be
+the same answer, for two frames and four turns of the loop more, and in a cluster of one node that
+is every request. It is the same code after the frame is read, with one exception: it is not among
+the node's metrics of requests, which count what comes from outside.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TypeVar
+
+from ...handlers.ports.context import Node, RequestContext
+from ...handlers.server.table import APIS
+from ...protocol.errors import ConnectionFailed
+from ...protocol.schema import Message
+from ..loop.carry_through import within
+from ..network.peer_connection import PeerConnection
+
+R = TypeVar("R", bound=Message)
+MAX_ANSWER_BYTES = 16 * 1024**2
+
+
+class NodeRequests:
+    """One event loop. `ask` of one node waits for its former answer: the steps see to that."""
+
+    def __init__(self, node: Node, client_id: str) -> None:
+        self._node = node
+        self._client_id = client_id
+        self._connections: dict[int, tuple[tuple[str, int], PeerConnection]] = {}
+
+    async def ask(
+        self, node_id: int, message: Message, response: type[R], version: int, timeout_ms: int
+    ) -> R:
+        """Raises ConnectionFailed: there is no answer, and whether it was carried out is open."""
+        if node_id == self._node.node_id:
+            return await self._ask_own(message, response, version, timeout_ms)
+        connection = await self._connection(node_id)
+        try:
+            return await connection.request(
+                message, response, version, timeout_seconds=timeout_ms / 1000
+            )
+        except BaseException:
+            self._close(node_id)
+            raise
+
+    async def _ask_own(
+        self, message: Message, response: type[R], version: int, timeout_ms: int
+    ) -> R:
+        context = RequestContext(self._node, version, self._client_id, "this node", 0)
+        try:
+            answer = APIS[message.API_KEY].handle(message, context)
+            if inspect.isawaitable(answer):
+                answer = await within(timeout_ms / 1000, answer)
+        except TimeoutError:
+            raise ConnectionFailed(f"this node does not answer in {timeout_ms} ms") from None
+        assert isinstance(answer, response)
+        return answer
+
+    async def _connection(self, node_id: int) -> PeerConnection:
+        node = self._node.image.nodes.get(node_id)
+        if node is None:
+            raise ConnectionFailed(f"the address of node {node_id} is not known")
+        address = (node.host, node.port)
+        known = self._connections.get(node_id)
+        if known is not None:
+            if known[0] == address:
+                return known[1]
+            self._close(node_id)  # its process is another one
+        connection = await PeerConnection.open(
+            *address, client_id=self._client_id, max_answer_bytes=MAX_ANSWER_BYTES
+        )
+        self._connections[node_id] = (address, connection)
+        return connection
+
+    def _close(self, node_id: int) -> None:
+        known = self._connections.pop(node_id, None)
+        if known is not None:
+            known[1].close()
+
+    def close(self) -> None:
+        """After the tasks that ask have ended."""
+        for node_id in list(self._connections):
+            self._close(node_id)

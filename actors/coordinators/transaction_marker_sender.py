@@ -1,0 +1,100 @@
+"""Driver of transactions/transaction_markers: the markers of all transaction coordinators here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...handlers.ports.context import Node
+from ...protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from ...protocol.topic_partition import TopicPartition
+from ...transactions.transaction_effects import SendMarkers
+from ...transactions.transaction_markers import (
+    MarkersWritten,
+    SendWriteTxnMarkers,
+    TransactionMarkerManager,
+)
+from ..loop.step_driver import StepDriver
+from .node_requests import NodeRequests
+
+WRITE_TXN_MARKERS_VERSION = 1
+REQUEST_TIMEOUT_MS = 30_000
+"""request.timeout.ms of a broker's requests to others."""
+
+
+class ServingLeaders:
+    """Implements transaction_markers.PartitionLeaders."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+
+    def exists(self, partition: TopicPartition) -> bool:
+        return self.image.partition(*partition) is not None
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        found = self.image.partition(*partition)
+        node = None if found is None else self.image.nodes.get(found.leader)
+        return None if node is None or node.fenced else node.node_id
+
+
+class TransactionMarkerSender:
+    """One event loop. `on_metadata` comes before the node acts on an image, `close` at last."""
+
+    def __init__(self, node: Node, on_written: Callable[[MarkersWritten], None]) -> None:
+        """`on_written`: all markers of a transaction are there; called in a turn of its own."""
+        self._node = node
+        self._on_written = on_written
+        self._driver = driver = StepDriver()
+        self._leaders = ServingLeaders()
+        self.manager = TransactionMarkerManager(self._leaders, driver.effects)
+        self._requests: NodeRequests | None = None
+        driver.on(MarkersWritten, self._written)
+        driver.on_awaited(SendWriteTxnMarkers, self._ask, self._asked)
+        driver.watch(self.manager)
+
+    def send(self, partition: int, coordinator_epoch: int, markers: SendMarkers) -> None:
+        """See TransactionMarkerManager; `partition` is one of __transaction_state."""
+        self.manager.send(partition, coordinator_epoch, markers)
+        self._driver.carry_out()
+
+    def on_resigned(self, partition: int) -> None:
+        self.manager.on_resigned(partition)
+        self._driver.carry_out()
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        """Before the coordinators of that image: see transaction_markers, what must hold."""
+        before, self._leaders.image = self._leaders.image, image
+        if before.topics is not image.topics or before.nodes is not image.nodes:
+            self.manager.on_metadata()
+            self._driver.carry_out()
+
+    def _written(self, effect: MarkersWritten) -> None:
+        """In a turn of its own: the coordinator may be carrying out what has led here."""
+        asyncio.get_running_loop().call_soon(self._on_written, effect)
+
+    async def _ask(self, effect: SendWriteTxnMarkers) -> WriteTxnMarkersResponse:
+        if self._requests is None:
+            self._requests = NodeRequests(self._node, f"transaction-markers-{self._node.node_id}")
+        return await self._requests.ask(
+            effect.node_id,
+            effect.request,
+            WriteTxnMarkersResponse,
+            WRITE_TXN_MARKERS_VERSION,
+            REQUEST_TIMEOUT_MS,
+        )
+
+    def _asked(
+        self, effect: SendWriteTxnMarkers, result: WriteTxnMarkersResponse | Exception
+    ) -> None:
+        now_ms = self._driver.now_ms()
+        if isinstance(result, Exception):
+            effect.step.on_failed(effect.node_id, result, now_ms)
+        else:
+            effect.step.on_answer(effect.node_id, result, now_ms)
+
+    async def close(self) -> None:
+        """Nothing that was sent is waited for any more."""
+        await self._driver.give_up()
+        if self._requests is not None:
+            self._requests.close()

@@ -1,0 +1,115 @@
+"""Driver of transactions/add_partitions_manager: what the leaders of a node ask coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.topic_name import TRANSACTIONS_TOPIC
+from ...handlers.ports.context import Node
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from ...protocol.partitioner import partition_for_group
+from ...protocol.topic_partition import TopicPartition
+from ...transactions.add_partitions_manager import (
+    AddPartitionsManager,
+    RetryLimits,
+    SendAddPartitionsToTxn,
+)
+from ..loop.step_driver import StepDriver
+from .node_requests import NodeRequests
+
+ADD_PARTITIONS_TO_TXN_VERSION = 5
+REQUEST_TIMEOUT_MS = 30_000
+"""request.timeout.ms of a broker's requests to others."""
+
+
+class HostedTransactionPartitions:
+    """Implements handlers.transaction_port.TransactionPartitions. One event loop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._driver = driver = StepDriver()
+        config = node.server_config.transactions
+        self._manager = AddPartitionsManager(
+            self,
+            driver.effects,
+            RetryLimits(
+                config.add_partitions_to_txn_retry_backoff_ms,
+                config.add_partitions_to_txn_retry_backoff_max_ms,
+            ),
+        )
+        self._image = MetadataImage()
+        self._requests: NodeRequests | None = None
+        driver.on_awaited(SendAddPartitionsToTxn, self._ask, self._asked)
+        driver.watch(self._manager)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        adds: bool,
+    ) -> asyncio.Future[dict[TopicPartition, ErrorCode]]:
+        ticket: asyncio.Future[dict[TopicPartition, ErrorCode]]
+        ticket = asyncio.get_running_loop().create_future()
+        self._manager.verify(
+            ticket,
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            partitions,
+            adds=adds,
+            now_ms=self._driver.now_ms(),
+        )
+        self._driver.carry_out()
+        return ticket
+
+    def coordinator_of(self, transactional_id: str) -> int | None:
+        """See add_partitions_manager.CoordinatorNodes."""
+        topic = self._image.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None or not topic.partitions:
+            return None
+        leader = topic.partitions[
+            partition_for_group(transactional_id, len(topic.partitions))
+        ].leader
+        node = self._image.nodes.get(leader)
+        return None if node is None or node.fenced else node.node_id
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        before, self._image = self._image, image
+        if before.topics is not image.topics or before.nodes is not image.nodes:
+            self._manager.on_metadata()
+            self._driver.carry_out()
+
+    async def _ask(self, effect: SendAddPartitionsToTxn) -> AddPartitionsToTxnResponse:
+        if self._requests is None:
+            self._requests = NodeRequests(
+                self._node, f"transaction-partitions-{self._node.node_id}"
+            )
+        return await self._requests.ask(
+            effect.node_id,
+            effect.request,
+            AddPartitionsToTxnResponse,
+            ADD_PARTITIONS_TO_TXN_VERSION,
+            REQUEST_TIMEOUT_MS,
+        )
+
+    def _asked(
+        self, effect: SendAddPartitionsToTxn, result: AddPartitionsToTxnResponse | Exception
+    ) -> None:
+        if isinstance(result, Exception):
+            effect.step.on_failed(effect.node_id, result)
+        else:
+            effect.step.on_answer(effect.node_id, result, self._driver.now_ms())
+
+    async def close(self) -> None:
+        """Nothing that was asked is waited for any more."""
+        self._manager.close()
+        self._driver.carry_out()
+        await self._driver.give_up()
+        if self._requests is not None:
+            self._requests.close()

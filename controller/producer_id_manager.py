@@ -1,0 +1,99 @@
+"""Producer ids of one node, taken one by one from blocks that the controller gives out.
+
+The transaction coordinator's rules take an id at once or not at all, so there is always a block in
+stock: when a block is nearly used up the next one is asked for, and the former is gone on with
+meanwhile. What is left of the blocks when the node ends is lost; there are 2**63 ids.
+
+What always holds: no id is given twice, whatever becomes of a request. An answer that was lost
+costs the block that was in it.
+Source: apache/kafka transaction-coordinator/.../RPCProducerIdManager.java.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from ..protocol.errors import KafkaError
+from ..steps.replies import Refuse, Reply
+from .controller_calls import AllocateProducerIds
+from .controller_effects import AskController, Instant
+
+logger = logging.getLogger(__name__)
+
+LOW = 100
+"""So many ids are left when the next block is asked for: a tenth of a block, as in Kafka."""
+
+
+class ProducerIdManager:
+    """A step object: inputs are `take`, `take_or_wait`, `fill`, and what the controller answers."""
+
+    def __init__(self, effects: list[Any]) -> None:
+        self._effects = effects
+        self._ids: deque[range] = deque()
+        self._is_asking = False
+        self._waiting: deque[Any] = deque()
+
+    @property
+    def next_deadline_ms(self) -> None:
+        """It waits for no time: after a failure the next `take` asks again."""
+
+    def on_tick(self, now: Instant) -> None:
+        """There is nothing to do."""
+
+    def take(self) -> int | None:
+        """An id that nobody had; None: there is none at the moment, and the next one is on its way.
+
+        Those that wait come first.
+        """
+        producer_id = None if self._waiting else self._next()
+        self.fill()
+        return producer_id
+
+    def take_or_wait(self, ticket: Any) -> None:
+        """The same, answered when there is one. Refused with what the controller says."""
+        producer_id = None if self._waiting else self._next()
+        if producer_id is None:
+            self._waiting.append(ticket)
+        else:
+            self._effects.append(Reply(ticket, producer_id))
+        self.fill()
+
+    def fill(self) -> None:
+        """Ask for the next block if there are few ids left."""
+        if not self._is_asking and sum(map(len, self._ids)) <= LOW:
+            self._is_asking = True
+            self._effects.append(AskController(AllocateProducerIds(), self._on_block))
+
+    def on_done(self, effect: Any, result: Any, now: Instant) -> None:
+        """What has come of an effect that has a `then`: a result, or an exception."""
+        effect.then(result, now)
+
+    def _on_block(self, block: tuple[int, int] | Exception, now: Instant) -> None:
+        """First id and count."""
+        del now
+        self._is_asking = False
+        if isinstance(block, Exception):
+            logger.log(
+                logging.INFO if isinstance(block, KafkaError) else logging.ERROR,
+                "there are no new producer ids: %s",
+                block,
+            )
+            while self._waiting:
+                self._effects.append(Refuse(self._waiting.popleft(), block))
+            return
+        first, count = block
+        self._ids.append(range(first, first + count))
+        while self._waiting and (producer_id := self._next()) is not None:
+            self._effects.append(Reply(self._waiting.popleft(), producer_id))
+        if self._waiting:
+            self.fill()
+
+    def _next(self) -> int | None:
+        if not self._ids:
+            return None
+        ids = self._ids.popleft()
+        if len(ids) > 1:
+            self._ids.appendleft(ids[1:])
+        return ids[0]

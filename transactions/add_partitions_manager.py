@@ -1,0 +1,263 @@
+"""AddPartitionsToTxn manager: asks coordinators whether partitions are in transactions (KIP-890).
+
+A leader asks before the first batch of a transaction is appended, so that no late batch begins one
+that nobody would end. Clients of transaction.version 2 do not add partitions themselves: for them
+the question is the adding.
+
+One request is on its way to each coordinator's node. What comes meanwhile goes in the next one:
+questions of one producer that want the same are one, since a request has each transactional id
+once. A producer of a newer epoch ends the questions of the former one.
+
+A coordinator that still ends the producer's former transaction answers CONCURRENT_TRANSACTIONS to
+the first batches of the next one. It will be over in a moment, so what adds is asked again for a
+while, before the client is.
+
+Unlike Kafka: a second question of the same producer does not end the first one with
+NETWORK_EXCEPTION; both are answered.
+
+Not here: what an error means for the request that waits (handlers), the connections (actors).
+Source: apache/kafka server/.../transaction/AddPartitionsToTxnManager.java,
+AddPartitionsToTxnConfig.java, core/.../server/ReplicaManager.scala (4.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+from ..protocol.error_code import ErrorCode
+from ..protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from ..protocol.topic_partition import TopicPartition
+from ..steps.replies import Reply
+
+logger = logging.getLogger(__name__)
+
+_AS_TOLD = {
+    # Producers expect this one of a partition's leader.
+    ErrorCode.PRODUCER_FENCED.value: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # It was another question's partition that is missing; clients try again.
+    ErrorCode.OPERATION_NOT_ATTEMPTED.value: ErrorCode.NETWORK_EXCEPTION,
+}
+_CODES: dict[int, ErrorCode] = {code.value: code for code in ErrorCode}
+
+
+class CoordinatorNodes(Protocol):
+    """Committed metadata."""
+
+    def coordinator_of(self, transactional_id: str) -> int | None:
+        """The node that leads the id's partition of __transaction_state, and is in service."""
+        ...
+
+
+class RetryLimits(NamedTuple):
+    """add.partitions.to.txn.retry.backoff.ms and .max.ms: how often, and how long in all."""
+
+    backoff_ms: int = 20
+    max_ms: int = 100
+
+
+class SendAddPartitionsToTxn(NamedTuple):
+    """Ask that node. Then `step.on_answer` or `step.on_failed`, exactly one of them."""
+
+    step: AddPartitionsManager
+    node_id: int
+    request: AddPartitionsToTxnRequest
+
+
+class _Producer(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    adds: bool
+
+
+class _Question(NamedTuple):
+    ticket: Any
+    producer: _Producer
+    partitions: frozenset[TopicPartition]
+    since_ms: int
+
+
+_Batch = dict[_Producer, list[_Question]]
+_Queue = dict[str, _Batch]
+"""By transactional id: a request has each once."""
+
+
+class AddPartitionsManager:
+    """A step object. Watch its `next_deadline_ms`: what is queued is sent at a tick, together."""
+
+    def __init__(
+        self, coordinators: CoordinatorNodes, effects: list[Any], limits: RetryLimits | None = None
+    ) -> None:
+        self._coordinators = coordinators
+        self._effects = effects
+        self._limits = limits or RetryLimits()
+        self._queues: dict[int, _Queue] = {}
+        self._in_flight: dict[int, _Batch] = {}
+        self._again: list[tuple[int, _Question]] = []
+        """What is asked again, and when; the earliest first."""
+
+    def verify(
+        self,
+        ticket: Any,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        adds: bool,
+        now_ms: int,
+    ) -> None:
+        """Answered with a code for each partition; see handlers.ports.transaction_port."""
+        producer = _Producer(transactional_id, producer_id, producer_epoch, adds)
+        self._ask(_Question(ticket, producer, frozenset(partitions), now_ms))
+
+    def on_metadata(self) -> None:
+        """The coordinators may be others: what is not on its way goes to them."""
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            for batch in queue.values():
+                for questions in batch.values():
+                    for question in questions:
+                        self._ask(question)
+
+    def close(self) -> None:
+        """The node ends: nothing is asked any more, and what was asked is answered as lost."""
+        waiting = [batch for queue in self._queues.values() for batch in queue.values()]
+        for batch in (*waiting, *self._in_flight.values()):
+            self._answer_all(batch, ErrorCode.NETWORK_EXCEPTION)
+        for _, question in self._again:
+            self._answer(question, ErrorCode.NETWORK_EXCEPTION)
+        self._queues, self._in_flight, self._again = {}, {}, []
+
+    # --- what coordinators say -------------------------------------------------------------------
+
+    def on_answer(self, node_id: int, answer: AddPartitionsToTxnResponse, now_ms: int) -> None:
+        asked = self._in_flight.pop(node_id)
+        if answer.error_code:
+            self._answer_all(asked, _CODES.get(answer.error_code, ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        results = {result.transactional_id: result for result in answer.results_by_transaction}
+        for producer, questions in asked.items():
+            codes = _codes(results.get(producer.transactional_id))
+            for question in questions:
+                # Nothing is verified that was not said to be.
+                told = {
+                    each: codes.get(each, ErrorCode.NETWORK_EXCEPTION)
+                    for each in question.partitions
+                }
+                if self._is_asked_again(question, told, now_ms):
+                    self._again.append((now_ms + self._limits.backoff_ms, question))
+                else:
+                    self._effects.append(Reply(question.ticket, told))
+
+    def on_failed(self, node_id: int, error: Exception) -> None:
+        """No answer. Partitions may have been added: asked again, they are found to be there."""
+        logger.info("transaction coordinators on node %d do not answer: %s", node_id, error)
+        self._answer_all(self._in_flight.pop(node_id), ErrorCode.NETWORK_EXCEPTION)
+
+    def _is_asked_again(
+        self, question: _Question, told: dict[TopicPartition, ErrorCode], now_ms: int
+    ) -> bool:
+        return (
+            question.producer.adds
+            and ErrorCode.CONCURRENT_TRANSACTIONS in told.values()
+            and now_ms + self._limits.backoff_ms <= question.since_ms + self._limits.max_ms
+        )
+
+    # --- of the clock ----------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See replication.effects.TickingStep."""
+        if any(node_id not in self._in_flight for node_id in self._queues):
+            return 0
+        return self._again[0][0] if self._again else None
+
+    def on_tick(self, now_ms: int) -> None:
+        """Send what is queued for nodes that have answered."""
+        while self._again and self._again[0][0] <= now_ms:
+            self._ask(self._again.pop(0)[1])
+        for node_id in list(self._queues):
+            if node_id not in self._in_flight:
+                batch = self._take(node_id)
+                self._in_flight[node_id] = batch
+                request = AddPartitionsToTxnRequest(
+                    transactions=[_transaction(*each) for each in batch.items()]
+                )
+                self._effects.append(SendAddPartitionsToTxn(self, node_id, request))
+
+    def _take(self, node_id: int) -> _Batch:
+        """The oldest question of each transactional id; what it asks beside that comes next."""
+        taken: _Batch = {}
+        rest: _Queue = {}
+        for name, batch in self._queues.pop(node_id).items():
+            producer = next(iter(batch))
+            taken[producer] = batch.pop(producer)
+            if batch:
+                rest[name] = batch
+        if rest:
+            self._queues[node_id] = rest
+        return taken
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def _ask(self, question: _Question) -> None:
+        producer = question.producer
+        node_id = self._coordinators.coordinator_of(producer.transactional_id)
+        if node_id is None:
+            self._answer(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        batch = self._queues.setdefault(node_id, {}).setdefault(producer.transactional_id, {})
+        for other in [each for each in batch if each.producer_id == producer.producer_id]:
+            if other.producer_epoch > producer.producer_epoch:
+                self._answer(question, ErrorCode.INVALID_PRODUCER_EPOCH)
+                return
+            if other.producer_epoch < producer.producer_epoch:
+                for former in batch.pop(other):
+                    self._answer(former, ErrorCode.INVALID_PRODUCER_EPOCH)
+        batch.setdefault(producer, []).append(question)
+
+    def _answer_all(self, batch: _Batch, code: ErrorCode) -> None:
+        for questions in batch.values():
+            for question in questions:
+                self._answer(question, code)
+
+    def _answer(self, question: _Question, code: ErrorCode) -> None:
+        self._effects.append(Reply(question.ticket, dict.fromkeys(question.partitions, code)))
+
+
+def _codes(result: AddPartitionsToTxnResult | None) -> dict[TopicPartition, ErrorCode]:
+    if result is None:
+        return {}
+    codes = {}
+    for topic in result.topic_results:
+        for partition in topic.results_by_partition:
+            code = partition.partition_error_code
+            told = _AS_TOLD.get(code) or _CODES.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            codes[topic.name, partition.partition_index] = told
+    return codes
+
+
+def _transaction(producer: _Producer, questions: list[_Question]) -> AddPartitionsToTxnTransaction:
+    """Partitions in order, so that the same question has the same bytes."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted({each for question in questions for each in question.partitions}):
+        topics.setdefault(topic, []).append(index)
+    return AddPartitionsToTxnTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        verify_only=not producer.adds,
+        topics=[
+            AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+            for topic, indexes in topics.items()
+        ],
+    )

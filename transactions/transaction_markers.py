@@ -1,0 +1,374 @@
+"""Transaction markers: tells the leaders of a transaction's partitions how it has ended.
+
+    SendMarkers of a coordinator --send--> WriteTxnMarkers to each leader's node
+    answers --on_answer--> MarkersWritten, when all partitions of the transactional id have theirs
+
+One manager for all coordinators of a node. One request is on its way to each node; what comes
+meanwhile goes in the next one, together. The decision is in the log, so it is never given up: what
+fails is sent again, to whoever leads the partition then. It ends otherwise only when the
+coordinator is no longer here (`on_resigned`, or a partition says that there is a newer one): then
+the next one has found the decision in the log and sends the markers itself.
+
+What always holds:
+    a partition that has no marker yet is in one of three places: queued for a node, in the request
+    to a node, or waiting for a time or other metadata;
+    MarkersWritten comes once, and only when each partition has said that it has the marker, or
+    does not exist in committed metadata.
+
+The metadata must be at least as new as what made the coordinators here leaders, or a topic that was
+just created would pass for a deleted one: `on_metadata` comes before their `send`.
+
+Not here: how a transaction ends (transaction_coordinator), what a partition does with a marker
+(storage), the connections (actors/coordinators).
+Source: apache/kafka core/.../transaction/TransactionMarkerChannelManager.scala,
+TransactionMarkerRequestCompletionHandler.scala (4.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from ..protocol.error_code import ErrorCode
+from ..protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ..protocol.topic_partition import TopicPartition
+from .transaction_effects import SendMarkers
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 50
+MOST_PARTITIONS = 5_000
+"""In one request; a broker reads no longer ones at once than this makes."""
+
+_IS_DONE = frozenset(
+    {
+        ErrorCode.NONE,
+        # Of a log that can hold no transactions: then there is nothing of this one in it.
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+_IS_OVERTAKEN = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+)
+"""The partition knows a newer producer or coordinator: this one's decision counts no longer."""
+_IS_EXPECTED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        # Of a group's partition, which has a coordinator:
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""These pass. All others are faults; the marker is sent again as well, since it must be there."""
+
+
+_NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
+
+
+class PartitionLeaders(Protocol):
+    """Committed metadata."""
+
+    def exists(self, partition: TopicPartition) -> bool: ...
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """The node that leads it and is in service; None: there is none now."""
+        ...
+
+
+class TransactionKey(NamedTuple):
+    """A transactional id under one coordinator. `partition`: of __transaction_state."""
+
+    partition: int
+    coordinator_epoch: int
+    transactional_id: str
+
+
+class MarkersWritten(NamedTuple):
+    """All markers are there: on_markers_written of that coordinator, if it is still that one."""
+
+    key: TransactionKey
+    markers: SendMarkers
+
+
+class SendWriteTxnMarkers(NamedTuple):
+    """Ask that node. Then `step.on_answer` or `step.on_failed`, exactly one of them."""
+
+    step: TransactionMarkerManager
+    node_id: int
+    request: WriteTxnMarkersRequest
+
+
+class _Pending:
+    """A transaction whose markers are not all written."""
+
+    __slots__ = ("key", "left", "markers")
+
+    def __init__(self, key: TransactionKey, markers: SendMarkers) -> None:
+        self.key = key
+        self.markers = markers
+        self.left: set[TopicPartition] = set(markers.partitions)
+
+
+_Queue = dict[_Pending, set[TopicPartition]]
+
+
+class TransactionMarkerManager:
+    """A step object. Watch its `next_deadline_ms`: what is queued is sent at a tick, together."""
+
+    def __init__(self, leaders: PartitionLeaders, effects: list[Any]) -> None:
+        self._leaders = leaders
+        self._effects = effects
+        self._pending: dict[tuple[int, str], _Pending] = {}
+        self._queues: dict[int, _Queue] = {}
+        """What goes to each node with its next request."""
+        self._in_flight: dict[int, _Queue] = {}
+        self._waiting: _Queue = {}
+        self._look_ms: int | None = None
+        """When the leaders of what waits are looked at again, also without other metadata."""
+
+    def __len__(self) -> int:
+        """Transactions whose markers are not all written."""
+        return len(self._pending)
+
+    @property
+    def unknown_leader_count(self) -> int:
+        """Transactions with partitions that have no leader now, or have just refused."""
+        return len(self._waiting)
+
+    # --- of the coordinators ---------------------------------------------------------------------
+
+    def send(self, partition: int, coordinator_epoch: int, markers: SendMarkers) -> None:
+        key = TransactionKey(partition, coordinator_epoch, markers.transactional_id)
+        before = self._pending.get((partition, markers.transactional_id))
+        if before is not None:
+            if before.key.coordinator_epoch > coordinator_epoch:
+                return  # a coordinator that has ended
+            self._drop(before)
+        pending = _Pending(key, markers)
+        self._pending[partition, markers.transactional_id] = pending
+        self._direct(pending, list(pending.left))
+        self._end_if_done(pending)
+
+    def on_resigned(self, partition: int) -> None:
+        """The node no longer coordinates that partition of __transaction_state."""
+        for pending in [each for each in self._pending.values() if each.key.partition == partition]:
+            self._drop(pending)
+
+    # --- of the metadata -------------------------------------------------------------------------
+
+    def on_metadata(self) -> None:
+        """The leaders are others: their markers go to them.
+
+        Also what is on its way to a former leader, which may stand still: its answer counts for
+        those partitions no longer, and that they have the marker twice does no harm.
+        """
+        queues, self._queues = list(self._queues.values()), {}
+        self._look_at_waiting()
+        for node_id, sent in self._in_flight.items():
+            queues.append(self._no_longer_led(node_id, sent))
+        for queue in queues:
+            for pending, partitions in queue.items():
+                if self._is_current(pending):
+                    self._direct(pending, partitions)
+        self._end_what_is_done()
+
+    def _no_longer_led(self, node_id: int, sent: _Queue) -> _Queue:
+        """What of `sent` the node does not lead any more, taken out of it."""
+        moved: _Queue = {}
+        for pending, partitions in sent.items():
+            elsewhere = {each for each in partitions if self._leaders.leader_of(each) != node_id}
+            if elsewhere:
+                partitions -= elsewhere
+                moved[pending] = elsewhere
+        return moved
+
+    # --- of the nodes ----------------------------------------------------------------------------
+
+    def on_answer(self, node_id: int, answer: WriteTxnMarkersResponse, now_ms: int) -> None:
+        codes: dict[tuple[int, str, int], int] = {
+            (marker.producer_id, topic.name, partition.partition_index): partition.error_code
+            for marker in answer.markers
+            for topic in marker.topics
+            for partition in topic.partitions
+        }
+        for pending, partitions in self._in_flight.pop(node_id).items():
+            if not self._is_current(pending):
+                continue
+            again = set()
+            for topic, index in partitions:
+                code = codes.get((pending.markers.producer_id, topic, index))
+                if code in _IS_DONE:
+                    pending.left.discard((topic, index))
+                elif code in _IS_OVERTAKEN:
+                    self._give_up(pending, (topic, index), code)
+                    break
+                else:
+                    _explain(pending, (topic, index), code)
+                    again.add((topic, index))
+            else:
+                self._wait(pending, again, now_ms)
+                self._end_if_done(pending)
+
+    def on_failed(self, node_id: int, error: Exception, now_ms: int) -> None:
+        """No answer: the markers may be there or not. Twice does no harm."""
+        logger.info("node %d does not take transaction markers: %s", node_id, error)
+        for pending, partitions in self._in_flight.pop(node_id).items():
+            if self._is_current(pending):
+                self._wait(pending, partitions, now_ms)
+
+    # --- of the clock ----------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See replication.effects.TickingStep."""
+        if any(node_id not in self._in_flight for node_id in self._queues):
+            return 0
+        return self._look_ms
+
+    def on_tick(self, now_ms: int) -> None:
+        """Send what is queued for nodes that have answered."""
+        if self._look_ms is not None and now_ms >= self._look_ms:
+            self._look_at_waiting()
+            self._end_what_is_done()
+        for node_id in list(self._queues):
+            if node_id not in self._in_flight:
+                sent = self._take(node_id)
+                self._in_flight[node_id] = sent
+                request = WriteTxnMarkersRequest(
+                    markers=[_marker(pending, sent[pending]) for pending in sent]
+                )
+                self._effects.append(SendWriteTxnMarkers(self, node_id, request))
+
+    # --- where partitions are --------------------------------------------------------------------
+
+    def _direct(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
+        """Each to the queue of its leader, or among those that wait."""
+        for partition in partitions:
+            node_id = self._leaders.leader_of(partition)
+            if node_id is not None:
+                queue = self._queues.setdefault(node_id, {})
+                queue.setdefault(pending, set()).add(partition)
+            elif self._leaders.exists(partition):
+                self._waiting.setdefault(pending, set()).add(partition)
+            else:
+                logger.info("%s-%d was deleted: it needs no marker", *partition)
+                pending.left.discard(partition)
+
+    def _wait(self, pending: _Pending, partitions: set[TopicPartition], now_ms: int) -> None:
+        if partitions:
+            self._waiting.setdefault(pending, set()).update(partitions)
+            if self._look_ms is None:
+                self._look_ms = now_ms + RETRY_MS
+
+    def _look_at_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        self._look_ms = None
+        for pending, partitions in waiting.items():
+            self._direct(pending, partitions)
+
+    def _take(self, node_id: int) -> _Queue:
+        """What fits into one request, the oldest first."""
+        queue = self._queues[node_id]
+        taken: _Queue = {}
+        room = MOST_PARTITIONS
+        for pending in list(queue):
+            partitions = queue[pending]
+            if len(partitions) > room:
+                some = sorted(partitions)[:room]
+                taken[pending] = set(some)
+                partitions.difference_update(some)
+                return taken
+            taken[pending] = queue.pop(pending)
+            room -= len(partitions)
+            if not room:
+                break
+        if not queue:
+            del self._queues[node_id]
+        return taken
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _is_current(self, pending: _Pending) -> bool:
+        key = pending.key
+        return self._pending.get((key.partition, key.transactional_id)) is pending
+
+    def _end_what_is_done(self) -> None:
+        for pending in [each for each in self._pending.values() if not each.left]:
+            self._end_if_done(pending)
+
+    def _end_if_done(self, pending: _Pending) -> None:
+        if not pending.left:
+            del self._pending[pending.key.partition, pending.key.transactional_id]
+            self._effects.append(MarkersWritten(pending.key, pending.markers))
+
+    def _give_up(self, pending: _Pending, partition: TopicPartition, code: int | None) -> None:
+        logger.warning(
+            "%s: no more markers of coordinator epoch %d: %s-%d says %s",
+            pending.key.transactional_id,
+            pending.key.coordinator_epoch,
+            *partition,
+            _name(code),
+        )
+        self._drop(pending)
+
+    def _drop(self, pending: _Pending) -> None:
+        """What is in a request stays there until the answer, which then counts for nobody."""
+        del self._pending[pending.key.partition, pending.key.transactional_id]
+        self._waiting.pop(pending, None)
+        for node_id, queue in list(self._queues.items()):
+            queue.pop(pending, None)
+            if not queue:
+                del self._queues[node_id]
+
+    def places(self) -> Iterator[tuple[TransactionKey, TopicPartition]]:
+        """Every partition that has no marker yet, once for each place where it is: for tests."""
+        current = [*self._queues.values(), *self._in_flight.values(), self._waiting]
+        for queue in current:
+            for pending, partitions in queue.items():
+                if self._is_current(pending):
+                    yield from ((pending.key, partition) for partition in partitions)
+
+
+def _marker(pending: _Pending, partitions: set[TopicPartition]) -> WritableTxnMarker:
+    """Partitions in order, so that the same markers have the same bytes."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return WritableTxnMarker(
+        producer_id=pending.markers.producer_id,
+        producer_epoch=pending.markers.producer_epoch,
+        transaction_result=pending.markers.is_commit,
+        topics=[
+            WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in topics.items()
+        ],
+        coordinator_epoch=pending.key.coordinator_epoch,
+        transaction_version=pending.markers.transaction_version,
+    )
+
+
+def _explain(pending: _Pending, partition: TopicPartition, code: int | None) -> None:
+    is_expected = code in _IS_EXPECTED
+    logger.log(
+        logging.INFO if is_expected else logging.ERROR,
+        "%s: %s-%d answers a marker with %s; it is sent again",
+        pending.key.transactional_id,
+        *partition,
+        _name(code),
+    )
+
+
+def _name(code: int | None) -> str:
+    return "nothing" if code is None else _NAMES.get(code, str(code))
