@@ -35,10 +35,16 @@ class KafkaBroker:
         folder: kept; a second broker on it goes on with the data of the first.
         heap: the Java heap, e.g. "1g", which is what Kafka's own scripts give it.
         config: settings of the broker, beside the addresses.
+        features: levels that a new cluster begins with, instead of the newest.
     """
 
     def __init__(
-        self, folder: Path, *, heap: str = "1g", config: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        heap: str = "1g",
+        config: Mapping[str, str] | None = None,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         self._folder = folder
         self.data = folder / "data"
@@ -46,6 +52,7 @@ class KafkaBroker:
         self._heap = heap
         self._port, self._controller_port = _free_ports(2)
         self.config = dict(config or {})
+        self._features = dict(features or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -90,7 +97,12 @@ class KafkaBroker:
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (self.data / "meta.properties").exists():
-            run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+            levels = [f"--feature={name}={level}" for name, level in self._features.items()]
+            run_java(
+                "kafka.tools.StorageTool",
+                *("format", "-t", CLUSTER_ID, "-c", str(properties)),
+                *levels,
+            )
         return properties
 
     def start_without_waiting(self) -> None:

@@ -386,7 +386,11 @@ class FencedMemberEpoch(KafkaError):
     code = ErrorCode.FENCED_MEMBER_EPOCH
 
 
-class ProducerFenced(KafkaError):
+class ApplicationRecoverable(KafkaError):
+    """A producer cannot go on; a new one can (KIP-1050). Not a wire code."""
+
+
+class ProducerFenced(ApplicationRecoverable):
     code = ErrorCode.PRODUCER_FENCED
 
 
@@ -412,6 +416,16 @@ class UnknownControllerId(KafkaError):
 
 class TransactionalIdAuthorizationFailed(KafkaError):
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class TransactionalIdNotFound(KafkaError):
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class TransactionAbortable(KafkaError):
+    """A transaction can only be aborted; its producer goes on with the next (KIP-1050)."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class DuplicateVoter(KafkaError):

@@ -65,9 +65,7 @@ class PositionFinder:
         found: dict[TopicPartition, Position] = {}
         wanted = {state.topic_partition for state in states if state.start_at is StartAt.COMMITTED}
         if wanted and self.offsets is not None:
-            committed = yield from self.offsets.committed(
-                wanted, require_stable=self._isolation_level > 0
-            )
+            committed = yield from self.offsets.committed(wanted)
             found = {
                 key: Position(stored.offset, stored.leader_epoch)
                 for key, stored in committed.items()

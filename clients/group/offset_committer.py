@@ -124,9 +124,12 @@ class OffsetCommitter:
             self.on_committed(offsets)
 
     def committed(
-        self, partitions: Iterable[TopicPartition], *, require_stable: bool = False
+        self, partitions: Iterable[TopicPartition]
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         """What is committed; partitions without are omitted.
+
+        It waits for the end of a transaction that holds offsets of theirs, as Java's consumer does:
+        what it stores may be what was read already (require_stable, KIP-447).
 
         Raises:
             KafkaError: the coordinator refuses.
@@ -134,7 +137,7 @@ class OffsetCommitter:
         partitions = list(partitions)
         while True:
             try:
-                return (yield from self._fetch_once(partitions, require_stable=require_stable))
+                return (yield from self._fetch_once(partitions))
             except (KafkaError, ConnectionFailed) as error:
                 yield from self._on_error(error)
 
@@ -188,7 +191,7 @@ class OffsetCommitter:
         )
 
     def _fetch_once(
-        self, partitions: list[TopicPartition], *, require_stable: bool
+        self, partitions: list[TopicPartition]
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         address = yield from self._coordinator.lookup.find()
         group_id = self._coordinator.config.group_id
@@ -210,7 +213,7 @@ class OffsetCommitter:
                 OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
                 for topic, numbers in indexes.items()
             ],
-            require_stable=require_stable,
+            require_stable=True,
         )
         response = yield from wait(
             # Not in the group's lane: in a cooperative group records are read while a join waits.

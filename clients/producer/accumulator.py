@@ -189,6 +189,11 @@ class Accumulator:
         with self.condition:
             return list(self._incomplete)
 
+    def has_incomplete(self) -> bool:
+        """Whether a batch has no outcome yet."""
+        with self.condition:
+            return bool(self._incomplete)
+
     def open_record_count(self) -> int:
         """How many records that were sent have no outcome yet; about, if any are sent meanwhile."""
         topics = list(self.topics.values())

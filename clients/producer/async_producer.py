@@ -12,7 +12,8 @@ What always holds:
     A coroutine that is cancelled while it waits for room has sent nothing; one that is cancelled
     later, or while it waits for the acknowledgement, has sent its record.
 
-For the loop it was started in; asyncio's own or uvloop. Not here: transactions.
+For the loop it was started in; asyncio's own or uvloop. Not here: the calls of transactions
+(transaction_calls).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from ..wire.sampled_stats import Metrics
 from .accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
 from .deliveries import RecordFuture
 from .producer import Producer
+from .producer_transactions import ProducerTransactions
+from .transaction_calls import AsyncTransactionCalls
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -45,7 +48,7 @@ YIELD_RECORDS: Final = 200
 TABLE_THREADS: Final = 4
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncTransactionCalls):
     """Sends records to topics. Arguments are those of Producer; `start` it, or use `async with`.
 
     Raises:
@@ -91,6 +94,8 @@ class AsyncProducer:
         Arguments and exceptions are those of Producer.send.
         """
         producer = self._started()
+        if producer.transactions is not None:
+            producer.transactions.manager.check_open()
         pairs = _pairs(headers)
         if producer.interceptors is not None:
             shown = ProducerRecord(topic, value, key, partition, timestamp_ms, pairs)
@@ -172,12 +177,18 @@ class AsyncProducer:
             raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 -- as Producer
-        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent."""
+        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent.
+
+        A transaction that is open is aborted.
+        """
         producer = self._producer
         if producer is None or producer.closed:
             return
         try:
-            await self.flush(timeout)
+            if producer.transactions is None or not producer.transactions.may_abort:
+                await self.flush(timeout)
+            else:
+                await asyncio.to_thread(producer.close, timeout)
         except RequestTimedOut:
             pass  # what is left fails now, and says why
         finally:
@@ -197,6 +208,9 @@ class AsyncProducer:
         await self.close()
 
     # --- waiting -----------------------------------------------------------------------------
+
+    def _given_transactions(self) -> ProducerTransactions | None:
+        return self._started().transactions
 
     def _started(self) -> _LoopProducer:
         producer = self._producer
@@ -313,6 +327,10 @@ class _LoopProducer(Producer):
     @property
     def closed(self) -> bool:
         return self._client.closed
+
+    @property
+    def transactions(self) -> ProducerTransactions | None:
+        return self._transactions
 
     def look_for(self, topic: str, partition: int) -> None:
         """Ask the brokers whether there is such a partition by now, if it is not known."""

@@ -9,7 +9,9 @@ What always holds:
     known to be absent from the log: never sent, or refused as out of order.
 
 Unlike Kafka's producer the epoch belongs to the partition, not to the producer: the broker checks
-it by partition, so a gap in one does not stop the others. Sources: KIP-98, KIP-360,
+it by partition, so a gap in one does not stop the others. A transactional producer's epoch is the
+coordinator's (transaction_manager): there a gap ends the transaction, and the next one's batches
+come under an epoch of their own. Sources: KIP-98, KIP-360,
 TransactionManager and Sender in apache/kafka clients/.../producer/internals.
 
 Not here: sockets, clocks (times come in), futures.
@@ -45,11 +47,13 @@ class PartitionQueue:
 
     identity: whose sequences these are; None before the first batch and when epochs have run out.
     gap: a batch that had a sequence has failed, so the broker may refuse all later sequences.
+    transactional: the producer's identity is the only one; no epoch begins here.
     """
 
     topic: str
     partition: int
     max_in_flight: int = MAX_IN_FLIGHT
+    transactional: bool = False
     ready: deque[ProducerBatch] = field(default_factory=deque)
     in_flight: list[ProducerBatch] = field(default_factory=list)
     identity: Identity | None = None
@@ -73,7 +77,7 @@ class PartitionQueue:
 
     def needs_identity(self) -> bool:
         """Whether the next batch waits for a producer id of its own."""
-        if not self.ready or self.ready[0].base_sequence >= 0:
+        if self.transactional or not self.ready or self.ready[0].base_sequence >= 0:
             return False
         return self.identity is None or (self.gap and self.identity.producer_epoch == MAX_EPOCH)
 
@@ -142,7 +146,11 @@ class PartitionQueue:
         self.recovering = True
 
     def _stamp(self, batch: ProducerBatch, producer: Identity) -> None:
-        if self.identity is None or (self.gap and self.identity.producer_epoch == MAX_EPOCH):
+        if self.transactional:
+            if self.identity != producer:
+                self._begin(producer)
+            assert not self.gap, "a transaction goes on after a batch of it has failed"
+        elif self.identity is None or (self.gap and self.identity.producer_epoch == MAX_EPOCH):
             assert producer != self.identity, "a used up identity needs a new one"
             self._begin(producer)
         elif self.gap:
@@ -167,4 +175,5 @@ class PartitionQueue:
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             base_sequence=sequence,
+            transactional=self.transactional,
         )

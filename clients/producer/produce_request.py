@@ -21,24 +21,31 @@ MIN_VERSION: Final = 3
 MAX_VERSION: Final = 12
 """The highest version that names topics; from 13 on they are given by id."""
 
+IMPLICIT_VERSION: Final = 12
+"""From it on the broker adds the partition to the transaction itself (transaction.version 2)."""
+
 
 def encode_produce(
-    version: int, topics: Mapping[str, Sequence[tuple[int, Buffer]]], *, acks: int, timeout_ms: int
+    version: int,
+    topics: Mapping[str, Sequence[tuple[int, Buffer]]],
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> list[Buffer]:
     """The body's buffers, in order; (partition, one batch) pairs by topic."""
     flexible = version >= ProduceRequest.FLEXIBLE
     buffers: list[Buffer] = []
-    out = bytearray(b"\x00" if flexible else b"\xff\xff")
+    out = bytearray()
+    if transactional_id is None:
+        out += b"\x00" if flexible else b"\xff\xff"
+    else:
+        _write_text(transactional_id, out, flexible=flexible)
     out += acks.to_bytes(2, "big", signed=True)
     out += timeout_ms.to_bytes(4, "big")
     _write_length(len(topics), out, flexible=flexible)
     for name, partitions in topics.items():
-        text = name.encode()
-        if flexible:
-            write_uvarint(len(text) + 1, out)
-        else:
-            out += len(text).to_bytes(2, "big")
-        out += text
+        _write_text(name, out, flexible=flexible)
         _write_length(len(partitions), out, flexible=flexible)
         for index, records in partitions:
             out += index.to_bytes(4, "big")
@@ -58,3 +65,12 @@ def _write_length(length: int, out: bytearray, *, flexible: bool) -> None:
         write_uvarint(length + 1, out)
     else:
         out += length.to_bytes(4, "big")
+
+
+def _write_text(text: str, out: bytearray, *, flexible: bool) -> None:
+    encoded = text.encode()
+    if flexible:
+        write_uvarint(len(encoded) + 1, out)
+    else:
+        out += len(encoded).to_bytes(2, "big")
+    out += encoded

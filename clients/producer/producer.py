@@ -10,11 +10,12 @@ What always holds:
     Every future ends: with the record's offset, or with why it failed and whether it may be
     there nevertheless.
 
-Not here: transactions.
+Not here: the calls of transactions (transaction_calls).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -24,7 +25,13 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from ...protocol.buffer import Buffer
-from ...protocol.errors import InvalidConfig, KafkaError, MessageTooLarge, RequestTimedOut
+from ...protocol.errors import (
+    ConnectionFailed,
+    InvalidConfig,
+    KafkaError,
+    MessageTooLarge,
+    RequestTimedOut,
+)
 from ...protocol.records.compression import CompressionType
 from ..wire.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
@@ -45,12 +52,17 @@ from .deliveries import HeaderPairs, RecordFuture, TableDelivery
 from .producer_batch import producer_copy
 from .producer_columns import columns_of, pieces_of, tables_of
 from .producer_metrics import ProducerMetrics
+from .producer_transactions import ProducerTransactions
 from .sender import Sender, SenderConfig
+from .transaction_calls import TransactionCalls
+from .transaction_manager import TransactionManager
+
+logger = logging.getLogger(__name__)
 
 _ACKS: Final[dict[object, int]] = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
 
 
-class Producer:
+class Producer(TransactionCalls):
     """Sends records to topics. Usable from any number of threads; closes with `close` or `with`.
 
     Args:
@@ -69,6 +81,10 @@ class Producer:
         delivery_timeout_ms: from `send` until a record fails. It bounds the retries.
         request_timeout_ms: without an answer for so long a connection is closed.
         max_in_flight: open requests per connection; at most 5 when idempotent.
+        transactional_id: records are sent in transactions (`transaction`, or `begin` and `commit`).
+            The name says whose they are: a producer that starts with it ends all others that have
+            it, and what they left open. So it is the same after a restart, and no two are alike.
+        transaction_timeout_ms: the brokers abort a transaction that is open for longer.
         allow_auto_create_topics: whether sending to a topic that is not there may create it, where
             the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name
             would make a topic.
@@ -99,6 +115,8 @@ class Producer:
         retry_backoff_ms: int = 100,
         metadata_max_age_ms: int = 300_000,
         max_in_flight: int = 5,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         allow_auto_create_topics: bool = False,
         interceptors: Iterable[ProducerInterceptor] = (),
         client_id: str = "bradbury-producer",
@@ -113,6 +131,11 @@ class Producer:
                 f"enable_idempotence=True with acks={acks!r} and max_in_flight={max_in_flight}: "
                 'use acks="all" and max_in_flight up to 5'
             )
+        if transactional_id is not None and not (transactional_id and enable_idempotence):
+            raise InvalidConfig(
+                f"transactional_id={transactional_id!r}: use a name that is not empty, with "
+                'acks="all" and enable_idempotence=True, the defaults'
+            )
         if delivery_timeout_ms < linger_ms + request_timeout_ms:
             raise InvalidConfig(
                 f"delivery_timeout_ms={delivery_timeout_ms}: use at least linger_ms + "
@@ -125,6 +148,7 @@ class Producer:
             ("buffer_memory", buffer_memory),
             ("max_request_size", max_request_size),
             ("max_in_flight", max_in_flight),
+            ("transaction_timeout_ms", transaction_timeout_ms),
         ):
             if value < 1:
                 raise InvalidConfig(f"{name} must be at least 1, not {value}")
@@ -145,6 +169,15 @@ class Producer:
         self._interceptors = ProducerInterceptors.of(interceptors)
         self._record_interceptors = self._interceptors
         self._metrics = metrics = ProducerMetrics(delivery_timeout_ms / 1000)
+        self._transactions = None
+        if transactional_id is not None:
+            self._transactions = ProducerTransactions(
+                self._client,
+                TransactionManager(
+                    transactional_id, transaction_timeout_ms, retry_backoff_ms=retry_backoff_ms
+                ),
+                max_block_ms=max_block_ms,
+            )
         self._sender = Sender(
             self._client,
             SenderConfig(
@@ -158,6 +191,7 @@ class Producer:
             ),
             metrics,
             self._interceptors,
+            self._transactions,
         )
         client = self._client
         self._condition = ObservedCondition(threading.Lock())
@@ -202,8 +236,12 @@ class Producer:
             MessageTooLarge: larger than `max_request_size`.
             RequestTimedOut: no room in the buffer within `max_block_ms`.
             UnknownTopicOrPartition: there is no such topic.
+            InvalidTxnState, TransactionAbortable, ProducerFenced: as `send_offsets`, where the
+                producer has a transactional_id.
         Cost: about 2 us; it blocks only for room, and once per topic for its partitions.
         """
+        if self._transactions is not None:
+            self._transactions.manager.check_open()
         if self._record_interceptors is not None:
             topic, value, key, partition, timestamp_ms, headers = self._record_interceptors.on_send(
                 ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
@@ -293,6 +331,8 @@ class Producer:
             RequestTimedOut, UnknownTopicOrPartition: as `send`.
         Cost: about 0.2 us a record of 100 bytes, on the caller's thread. It blocks for room.
         """
+        if self._transactions is not None:
+            self._transactions.manager.check_open()
         accumulator = self._accumulator
         delivery = TableDelivery(topic)
         try:
@@ -342,6 +382,8 @@ class Producer:
             ValueError: such a batch cannot be sent by a producer; the partition does not exist.
             RequestTimedOut, UnknownTopicOrPartition: as `send`.
         """
+        if self._transactions is not None:
+            self._transactions.manager.check_open()
         buffer = self._topics.get(topic) or self._open_topic(topic)
         self._check_partition(buffer, partition)
         copies = [producer_copy(batch) for batch in batches]
@@ -354,6 +396,8 @@ class Producer:
                     buffer, partition, batch, header.record_count, delivery
                 )
         except BaseException as error:
+            if self._transactions is not None and isinstance(error, Exception):
+                self._transactions.on_send_failed(error)
             delivery.seal(error if isinstance(error, Exception) else None)
             raise
         delivery.seal()
@@ -406,11 +450,16 @@ class Producer:
                 raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent."""
+        """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent.
+
+        A transaction that is open is aborted.
+        """
         if self._client.closed:
             return
         error = KafkaError("the producer is closed")
         try:
+            if self._transactions is not None and self._transactions.may_abort:
+                self._abort_at_close(timeout)
             self.flush(timeout)
         except RequestTimedOut as reason:
             error = RequestTimedOut(f"the producer was closed: {reason}")
@@ -435,6 +484,12 @@ class Producer:
     ) -> None:
         self.close()
 
+    def _abort_at_close(self, timeout: float | None) -> None:
+        try:
+            self.abort(timeout)
+        except (KafkaError, ConnectionFailed) as error:
+            logger.warning("the brokers abort the transaction after its time-out: %s", error)
+
     def _open_topic(self, topic: str) -> TopicBuffer:
         return self._accumulator.open_topic(topic, self._count_partitions(topic, 0))
 
@@ -456,6 +511,8 @@ class Producer:
         return len(view.partitions)
 
     def _on_not_sent(self, topic: str, count: int, error: Exception) -> None:
+        if self._transactions is not None:
+            self._transactions.on_send_failed(error)
         if self._interceptors is not None:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 

@@ -7,9 +7,13 @@ What always holds:
     A batch whose fate is unknown (connection lost, timed out) is sent again under its old sequence
     until its delivery time is over; then its failure says that it may be there.
 
+    A transactional producer's batches leave while its transaction is open; what has not left when
+    that fails, or is aborted, never does.
+
 Source: Sender, TransactionManager in apache/kafka clients/.../producer/internals.
 
-Not here: order and sequences (partition_queue), encoding (accumulator).
+Not here: order and sequences (partition_queue), encoding (accumulator), the requests of
+transactions (producer_transactions).
 """
 
 from __future__ import annotations
@@ -24,7 +28,13 @@ from typing import Final
 from ...protocol.buffer import Buffer
 from ...protocol.columns.columns import decode_batches, encode_batches
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut, error_for
+from ...protocol.errors import (
+    ConcurrentTransactions,
+    ConnectionFailed,
+    KafkaError,
+    RequestTimedOut,
+    error_for,
+)
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ...protocol.messages.produce import (
     PartitionProduceResponse,
@@ -39,9 +49,11 @@ from ..wire.io_thread import Steps, Timer
 from ..wire.record_metadata import BatchMetadata, OffsetRange, TopicPartition, TopicPartitionLike
 from .accumulator import Accumulator, TopicBuffer
 from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
-from .produce_request import MAX_VERSION, MIN_VERSION, encode_produce
+from .produce_request import IMPLICIT_VERSION, MAX_VERSION, MIN_VERSION, encode_produce
 from .producer_batch import AppendedBatch, ProducerBatch
 from .producer_metrics import ProducerMetrics
+from .producer_transactions import ProducerTransactions
+from .transaction_manager import CONCURRENT_BACKOFF_MS, IMPLICIT_PARTITIONS
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +96,11 @@ class Sender:
         config: SenderConfig,
         metrics: ProducerMetrics,
         interceptors: ProducerInterceptors | None,
+        transactions: ProducerTransactions | None = None,
     ) -> None:
         self.accumulator: Accumulator | None = None
         self.client = client
+        self.transactions = transactions
         self._config = config
         self._metrics = metrics
         self._interceptors = interceptors
@@ -99,6 +113,10 @@ class Sender:
         self._timer: Timer | None = None
         self._retired: Callable[[], None] | None = None
         client.on_view.append(self._pump_soon)
+        if transactions is not None:
+            transactions.attach(
+                drain=self.drain_all, is_flushed=self._is_flushed, on_change=self._pump_soon
+            )
 
     # --- from any thread ---------------------------------------------------------------------
 
@@ -113,6 +131,8 @@ class Sender:
     def on_failed(self, topic: str, count: int, error: Exception) -> None:
         """Records of `topic` could not be encoded."""
         self._metrics.on_error(topic, count)
+        if self.transactions is not None:
+            self.transactions.on_send_failed(error)
         if self._interceptors is not None:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 
@@ -132,11 +152,15 @@ class Sender:
         self.client.io.call_soon(lambda: self._abort(error))
 
     def is_idle(self) -> bool:
-        """Whether everything that was sent has its outcome."""
+        """Whether everything that was sent has its outcome, and no transaction is open."""
+        if self.transactions is not None and self.transactions.is_open:
+            return False
         return self.accumulator is None or not self.accumulator.memory.held
 
     def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Nothing more will be sent: deliver what there is, then close the client."""
+        """Nothing more will be sent: deliver what there is, then close the client. An open
+        transaction is aborted: those who read committed records only wait for its end.
+        """
         self.client.io.call_soon(lambda: self._retire(on_end))
 
     # --- readiness ---------------------------------------------------------------------------
@@ -147,7 +171,9 @@ class Sender:
             queue = self._queues.get(key)
             if queue is None:
                 limit = MAX_IN_FLIGHT if self._config.idempotent else self._config.max_in_flight
-                queue = self._queues[key] = PartitionQueue(*key, max_in_flight=limit)
+                queue = self._queues[key] = PartitionQueue(
+                    *key, max_in_flight=limit, transactional=self.transactions is not None
+                )
             queue.add(batch)
             self._active[key] = queue
         self._pump_soon()
@@ -165,6 +191,10 @@ class Sender:
     def _retire(self, on_end: Callable[[], None]) -> None:
         assert self.accumulator is not None
         self._retired = on_end
+        if self.transactions is not None:
+            self.client.io.call_later(self._config.delivery_timeout_ms / 1000, self.client.close)
+            if self.transactions.may_abort:
+                self.transactions.end(is_commit=False)
         for topic in list(self.accumulator.topics.values()):
             self._drain(topic)
         self._end_if_idle()
@@ -182,13 +212,31 @@ class Sender:
 
     def _pump(self) -> None:
         self._pumping = False
-        if not self._active:
-            return
         now = time.monotonic()
-        self._expire(now)
-        while self._send_round(now):
-            pass
-        self._set_timer(now)
+        if self._active:
+            self._expire(now)
+            if self.transactions is not None:
+                self._drop_refused(self.transactions)
+            while self._send_round(now):
+                pass
+            self._set_timer(now)
+        if self.transactions is not None:
+            self.transactions.pump()
+            if self._retired is not None:
+                self._end_if_idle()
+
+    def _is_flushed(self) -> bool:
+        return self.accumulator is None or not self.accumulator.has_incomplete()
+
+    def _drop_refused(self, transactions: ProducerTransactions) -> None:
+        """Fail what is not on its way when the transaction has failed, or is being aborted."""
+        if transactions.manager.accepts_batches:
+            return
+        for queue in self._active.values():
+            for batch in list(queue.ready):
+                if batch.base_sequence >= 0:  # it was sent: the broker may have it, or get it
+                    transactions.manager.on_send_failed(batch.last_error or transactions.refusal())
+                self._lose(batch, transactions.refusal())
 
     def _set_timer(self, now: float) -> None:
         """Wake for the next retry or the next delivery time-out, whichever comes first."""
@@ -232,6 +280,9 @@ class Sender:
         return bool(requests)
 
     def _has_identity(self, queue: PartitionQueue) -> bool:
+        if self.transactions is not None:
+            key = TopicPartition(queue.topic, queue.partition)
+            return self.transactions.manager.may_send(key)
         if not self._config.idempotent or not queue.needs_identity():
             return True
         if self._identity is not None and (
@@ -246,6 +297,15 @@ class Sender:
 
     def _send(self, connection: Connection, queues: list[PartitionQueue]) -> None:
         identity = self._identity if self._config.idempotent else None
+        transactional_id = None
+        min_version, max_version = MIN_VERSION, MAX_VERSION
+        if self.transactions is not None:
+            manager = self.transactions.manager
+            identity, transactional_id = manager.identity, manager.transactional_id
+            if manager.transaction_version >= IMPLICIT_PARTITIONS:
+                min_version = IMPLICIT_VERSION
+            else:
+                max_version = IMPLICIT_VERSION - 1
         batches: dict[TopicPartitionLike, ProducerBatch] = {}
         topics: dict[str, list[tuple[int, Buffer]]] = {}
         for queue in queues:
@@ -259,10 +319,14 @@ class Sender:
             ProduceRequest(),
             ProduceResponse,
             timeout_ms=timeout_ms,
-            min_version=MIN_VERSION,
-            max_version=MAX_VERSION,
+            min_version=min_version,
+            max_version=max_version,
             encode=lambda version: encode_produce(
-                version, topics, acks=self._config.acks, timeout_ms=timeout_ms
+                version,
+                topics,
+                acks=self._config.acks,
+                timeout_ms=timeout_ms,
+                transactional_id=transactional_id,
             ),
             expect_response=self._config.acks != 0,
         )
@@ -318,7 +382,7 @@ class Sender:
             self._split(queue, batch)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
             self._on_out_of_order(queue, batch, error)
-        elif code == ErrorCode.UNKNOWN_PRODUCER_ID:
+        elif code == ErrorCode.UNKNOWN_PRODUCER_ID and self.transactions is None:
             queue.on_refused(batch, retry_at=self._retry_at())
         else:
             self._on_error(batch, error)
@@ -329,7 +393,7 @@ class Sender:
         """Expected after a failure before it. Alone it means that the broker lost records."""
         if not queue.is_first(batch):
             queue.on_retry(batch, retry_at=0.0)
-        elif queue.gap:
+        elif queue.gap and self.transactions is None:
             queue.on_refused(batch, retry_at=0.0)
         else:
             self._fail(batch, error)
@@ -345,7 +409,7 @@ class Sender:
         else:
             queue = self._queues[TopicPartition(batch.topic, batch.partition)]
             self._metrics.on_retry(batch)
-            queue.on_retry(batch, retry_at=self._retry_at())
+            queue.on_retry(batch, retry_at=self._retry_at(error))
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Halve a batch that the topic's max.message.bytes or segment.bytes refuses; the broker has
@@ -389,8 +453,13 @@ class Sender:
         self._finish(batch, outcome)
 
     def _fail(self, batch: ProducerBatch, error: Exception) -> None:
-        self._queues[TopicPartition(batch.topic, batch.partition)].on_failed(batch)
+        if self.transactions is not None:
+            self.transactions.manager.on_send_failed(error)
         logger.warning("%d records are not delivered: %s", batch.record_count, error)
+        self._lose(batch, error)
+
+    def _lose(self, batch: ProducerBatch, error: Exception) -> None:
+        self._queues[TopicPartition(batch.topic, batch.partition)].on_failed(batch)
         self._metrics.on_error(batch.topic, batch.record_count)
         self._finish(batch, error)
 
@@ -437,8 +506,11 @@ class Sender:
 
     # --- what sending needs ------------------------------------------------------------------
 
-    def _retry_at(self) -> float:
-        return time.monotonic() + self.client.config.retry_backoff_ms / 1000
+    def _retry_at(self, error: Exception | None = None) -> float:
+        backoff_ms = self.client.config.retry_backoff_ms
+        if isinstance(error, ConcurrentTransactions):
+            backoff_ms = min(backoff_ms, CONCURRENT_BACKOFF_MS)
+        return time.monotonic() + backoff_ms / 1000
 
     def _refresh(self) -> None:
         if not self._refreshing and not self.client.closed:

@@ -225,6 +225,12 @@ class ClusterClient:
             f"(last try: {failure})"
         )
 
+    def feature_level(self, name: str) -> int:
+        """What the cluster has finalized of a feature, as the best informed broker said; or 0."""
+        known = [one.features for one in self._connections.values()]
+        best = max(known, key=lambda features: features.epoch, default=None)
+        return 0 if best is None else best.levels.get(name, 0)
+
     def want(self, topics: Iterable[str]) -> bool:
         """Keep `topics` in the view from now on; True if one is new and a refresh is due."""
         before = len(self._wanted)

@@ -23,7 +23,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -65,6 +65,13 @@ Encoder = Callable[[int], Sequence[Buffer]]
 """encode(version) -> the buffers of a body, for requests that are not built by the codec."""
 
 
+class FinalizedFeatures(NamedTuple):
+    """What the broker says of the cluster's features: their levels, as of an epoch."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
 class _Waiting(NamedTuple):
     correlation_id: int
     response: type[Message]
@@ -89,6 +96,7 @@ class Connection:
     ) -> None:
         self.address = address
         self.failure: ConnectionFailed | None = None
+        self.features = FinalizedFeatures(-1, {})
         self._io = io
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
@@ -248,6 +256,10 @@ class Connection:
             return
         self._connect_timer.cancel()
         self._versions = theirs
+        self.features = FinalizedFeatures(
+            response.finalized_features_epoch,
+            {feature.name: feature.max_version_level for feature in response.finalized_features},
+        )
         early, self._early = self._early, []
         for future, send in early:
             if self.failure is not None:

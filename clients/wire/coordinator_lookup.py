@@ -1,4 +1,6 @@
-"""Where the coordinator of one group is: asked for when it is needed, until there is one."""
+"""Where the coordinator of one group, or transactional id, is: asked for when it is needed, until
+there is one.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,18 @@ COORDINATOR_MOVED: Final = frozenset(
 """After which it is looked for again."""
 
 
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+
+
 class CoordinatorLookup:
     """Used on the I/O thread. `address` is None while the coordinator is not known."""
 
-    def __init__(self, client: ClusterClient, group_id: str) -> None:
+    def __init__(self, client: ClusterClient, key: str, *, key_type: int = GROUP_KEY) -> None:
         self.address: Address | None = None
         self._client = client
-        self._group_id = group_id
+        self._key = key
+        self._key_type = key_type
 
     def find(self) -> Steps[Address]:
         """The coordinator, however long there is none.
@@ -41,7 +48,7 @@ class CoordinatorLookup:
         """
         while self.address is None:
             request = FindCoordinatorRequest(
-                key=self._group_id, key_type=0, coordinator_keys=[self._group_id]
+                key=self._key, key_type=self._key_type, coordinator_keys=[self._key]
             )
             response = yield from self._client.send_to_any(request, FindCoordinatorResponse)
             found = response.coordinators[0] if response.coordinators else response
