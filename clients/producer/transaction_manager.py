@@ -75,8 +75,8 @@ from .transaction_messages import (
 from .transaction_request import (
     Advice,
     OffsetsToSend,
-    TransactionOperation,
     RequestKind,
+    TransactionOperation,
     TransactionRequest,
 )
 
