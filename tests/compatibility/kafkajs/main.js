@@ -4,7 +4,9 @@
 const { CompressionTypes, ConfigResourceTypes, Kafka, Partitioners, logLevel } = require('kafkajs')
 
 const [command, given] = process.argv.slice(2)
-const { servers, topic, group: groupId, codec, count, idempotent, firstMs } = JSON.parse(given)
+const {
+  servers, topic, group: groupId, codec, count, idempotent, firstMs, id, output, size, abortEvery,
+} = JSON.parse(given)
 const kafka = new Kafka({ brokers: servers, clientId: 'kafkajs-program', logLevel: logLevel.ERROR })
 
 const say = line => process.stdout.write(JSON.stringify(line) + '\n')
@@ -34,6 +36,11 @@ const send = async (numbers, settings) => {
   await producer.disconnect()
   return answers
 }
+
+const transactional = () => kafka.producer({
+  idempotent: true, transactionalId: id, maxInFlightRequests: 1, transactionTimeout: 10000,
+  retry: { retries: id ? 20 : 1 },
+})
 
 const commands = {
   // Of what is sent at once, the first offset in each partition is known.
@@ -130,12 +137,58 @@ const commands = {
   },
 
   async transactions () {
-    const producer = kafka.producer({
-      idempotent: true, transactionalId: 'kafkajs-transaction', maxInFlightRequests: 1,
-      retry: { retries: 1 },
-    })
+    const producer = transactional()
     await producer.connect()
     await producer.transaction()
+  },
+
+  // Moves records of one topic to the same partitions of another one, exactly once, until stdin ends.
+  async copy () {
+    const producer = transactional()
+    await producer.connect()
+    const consumer = kafka.consumer({
+      groupId, readUncommitted: false, allowAutoTopicCreation: false, maxWaitTimeInMs: 100,
+      sessionTimeout: 6000, heartbeatInterval: 500, rebalanceTimeout: 6000,
+    })
+    consumer.on(consumer.events.CRASH, ({ payload }) => {
+      process.stderr.write(`${payload.error.stack}\n`)
+    })
+    await consumer.connect()
+    await consumer.subscribe({ topics: [topic], fromBeginning: true })
+    let number = 0
+    await consumer.run({
+      autoCommit: false,
+      eachBatchAutoResolve: false,
+      eachBatch: async ({ batch: { partition, messages }, resolveOffset, heartbeat, isRunning, isStale }) => {
+        for (let from = 0; from < messages.length && isRunning() && !isStale();) {
+          const taken = messages.slice(from, from + size)
+          const last = taken[taken.length - 1].offset
+          const transaction = await producer.transaction()
+          await transaction.send({
+            topic: output, messages: taken.map(({ key, value }) => ({ key, value, partition })),
+          })
+          const offset = (BigInt(last) + 1n).toString()
+          await transaction.sendOffsets({
+            consumerGroupId: groupId, topics: [{ topic, partitions: [{ partition, offset }] }],
+          })
+          if (++number % abortEvery === 0) {
+            await transaction.abort()
+            say({ aborted: taken.length })
+          } else {
+            await transaction.commit()
+            say({ committed: taken.length })
+            resolveOffset(last)
+            from += taken.length
+          }
+          await heartbeat()
+        }
+      },
+    })
+    process.stdin.resume()
+    await new Promise(resolve => process.stdin.once('end', resolve))
+    await consumer.disconnect()
+    await producer.disconnect()
+    say({ left: true })
   },
 }
 

@@ -25,6 +25,10 @@ type settings struct {
 	Strategy   string
 	Version    string
 	FirstMs    int64
+	Output     string
+	Id         string
+	AbortEvery int
+	Size       int
 }
 
 var codecs = map[string]sarama.CompressionCodec{
@@ -292,20 +296,94 @@ func admin(s settings) {
 	say(found)
 }
 
-func transactions(s settings) {
+func transactions(s settings) sarama.AsyncProducer {
 	config := configure(s)
-	config.Producer.Return.Successes = true
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Idempotent = true
-	config.Producer.Transaction.ID = "sarama-transaction"
+	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.Transaction.ID = s.Id
+	config.Producer.Transaction.Timeout = 10 * time.Second
 	config.Net.MaxOpenRequests = 1
-	_, err := sarama.NewSyncProducer(s.Servers, config)
-	must(err)
+	return got(sarama.NewAsyncProducer(s.Servers, config))
+}
+
+// copier moves records of one topic to the same partitions of another one, exactly once.
+type copier struct {
+	member
+	settings
+	producer sarama.AsyncProducer
+	number   *int
+	turn     *sync.Mutex
+}
+
+func (c copier) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for read := range claim.Messages() {
+		batch := []*sarama.ConsumerMessage{read}
+		for len(batch) < c.Size && len(claim.Messages()) > 0 {
+			if next, there := <-claim.Messages(); there {
+				batch = append(batch, next)
+			}
+		}
+		for !c.transact(batch) {
+		}
+	}
+	return nil
+}
+
+func (c copier) transact(batch []*sarama.ConsumerMessage) bool {
+	c.turn.Lock() // a producer has one transaction at a time
+	defer c.turn.Unlock()
+	*c.number++
+	must(c.producer.BeginTxn())
+	for _, read := range batch {
+		c.producer.Input() <- &sarama.ProducerMessage{
+			Topic: c.Output, Partition: read.Partition,
+			Key: sarama.ByteEncoder(read.Key), Value: sarama.ByteEncoder(read.Value),
+		}
+	}
+	must(c.producer.AddMessageToTxn(batch[len(batch)-1], c.Group, nil))
+	if *c.number%c.AbortEvery == 0 {
+		must(c.producer.AbortTxn())
+		say(map[string]any{"aborted": len(batch)})
+		return false
+	}
+	must(c.producer.CommitTxn())
+	say(map[string]any{"committed": len(batch)})
+	return true
+}
+
+// copies runs until stdin ends.
+func copies(s settings) {
+	config := configure(s)
+	config.Consumer.IsolationLevel = sarama.ReadCommitted
+	config.Consumer.Offsets.AutoCommit.Enable = false
+	config.Consumer.Group.Session.Timeout = 6 * time.Second
+	config.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
+	reader := got(sarama.NewConsumerGroup(s.Servers, s.Group, config))
+	producer := transactions(s)
+	go func() {
+		for failure := range producer.Errors() {
+			must(failure)
+		}
+	}()
+	running, stop := context.WithCancel(context.Background())
+	go func() {
+		got(io.Copy(io.Discard, bufio.NewReader(os.Stdin)))
+		stop()
+	}()
+	handler := copier{settings: s, producer: producer, number: new(int), turn: new(sync.Mutex)}
+	for running.Err() == nil {
+		must(reader.Consume(running, []string{s.Topic}, handler))
+	}
+	must(reader.Close())
+	must(producer.Close())
+	say(map[string]any{"left": true})
 }
 
 func main() {
 	commands := map[string]func(settings){
-		"produce": produce, "read": read, "group": group, "admin": admin, "transactions": transactions,
+		"produce": produce, "read": read, "group": group, "admin": admin, "copy": copies,
+		"transactions": func(s settings) { transactions(s) },
 	}
 	var s settings
 	must(json.Unmarshal([]byte(os.Args[2]), &s))
