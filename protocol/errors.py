@@ -238,6 +238,14 @@ class InvalidTxnState(KafkaError):
     code = ErrorCode.INVALID_TXN_STATE
 
 
+class TransactionCoordinatorFenced(KafkaError):
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class TransactionAbortable(KafkaError):
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
 class InvalidProducerIdMapping(KafkaError):
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 

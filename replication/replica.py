@@ -39,6 +39,7 @@ from ..steps.replies import Refuse, Reply, ended
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import AppendResult, PartitionLog
 from ..storage.log_config import LogConfig
+from ..storage.producers.verification_guard import VerificationGuard
 from .effects import Effects, RunWork, WorkingStep
 from .storage_work import LogFlush, begin_flush
 
@@ -103,6 +104,9 @@ class Replica:
         # Dicts for their order: what a set would give depends on where objects are in memory.
         self._waiters: dict[FetchWaiter, None] = {}
         self._follower_waiters: dict[FetchWaiter, None] = {}
+        self._stable_waiters: dict[FetchWaiter, None] = {}
+        # As it was when they were last woken, or the first of them came.
+        self._stable_end, self._is_behind = 0, False
         self._uncommitted: deque[tuple[int, Any]] = deque()
         """(last offset, ticket) of those who wait for its commit, in log order."""
         self._deletions: list[tuple[int, Any]] = []
@@ -180,7 +184,7 @@ class Replica:
             effects.append(Refuse(ticket, error))
         self._uncommitted.clear()
         self._deletions.clear()
-        for waiter in (*self._waiters, *self._follower_waiters):
+        for waiter in (*self._waiters, *self._stable_waiters, *self._follower_waiters):
             waiter.on_changed()
 
     # --- leading ---------------------------------------------------------------------------------
@@ -197,21 +201,36 @@ class Replica:
             )
 
     def append(
-        self, batch: bytearray | memoryview, *, opened: bool, now_ms: int, wall_ms: int
+        self,
+        batch: bytearray | memoryview,
+        *,
+        opened: bool,
+        now_ms: int,
+        wall_ms: int,
+        is_own: bool = False,
+        guard: VerificationGuard | None = None,
+        uses_reserve: bool = False,
     ) -> AppendResult:
         """Append one batch, as its leader. Raises KafkaError: nothing was appended.
 
         Whether acks=all may be answered now says `is_committed`; else see when_committed.
+        `uses_reserve`: also on a disk that is nearly full. Other arguments: see
+        PartitionLog.append_as_leader.
         """
         leader, host = self.leader, self._host
         if leader is None:
             raise NotLeaderOrFollower(f"{self} is not led here")
         health = self.log.local.health
-        if health.headroom <= 0 and not self._may_use_reserve:
+        if health.headroom <= 0 and not (self._may_use_reserve or uses_reserve):
             raise KafkaStorageError(f"the disk of {self} is nearly full; reads go on")
         try:
             result = self.log.append_as_leader(
-                batch, leader_epoch=leader.leader_epoch, now_ms=wall_ms, opened=opened
+                batch,
+                leader_epoch=leader.leader_epoch,
+                now_ms=wall_ms,
+                opened=opened,
+                is_own=is_own,
+                guard=guard,
             )
         except StorageFailure:
             host.on_storage_failure()
@@ -292,8 +311,24 @@ class Replica:
             self._host.effects.append(ended(ticket, error))
         for waiter in list(self._waiters):
             waiter.on_readable(size)
+        if self._stable_waiters:
+            self._wake_stable(size)
         for waiter in list(self._follower_waiters):
             waiter.on_readable(0)  # not woken for it, but told with the next answer
+
+    def _wake_stable(self, size: int) -> None:
+        """Readers of committed transactions have more where the last stable offset has moved; how
+        much is not known where it is not the high watermark: what a marker ends may be large.
+        """
+        before, was_behind = self._stable_end, self._is_behind
+        self._note_stable()
+        if self._stable_end > before:
+            for waiter in list(self._stable_waiters):
+                waiter.on_readable(EVERYTHING if was_behind or self._is_behind else size)
+
+    def _note_stable(self) -> None:
+        self._stable_end = self.log.last_stable_offset
+        self._is_behind = self._stable_end < self.log.high_watermark
 
     # --- deleting --------------------------------------------------------------------------------
 
@@ -344,6 +379,8 @@ class Replica:
             self._host.changed[self] = None
             for waiter in list(self._waiters):  # consumers in this rack
                 waiter.on_readable(EVERYTHING)
+            if self._stable_waiters:
+                self._wake_stable(EVERYTHING)
         if log_start_offset <= log.log_start_offset:
             return False
         log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
@@ -351,12 +388,22 @@ class Replica:
 
     # --- waiting fetches -------------------------------------------------------------------------
 
-    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
+    def park(
+        self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
+    ) -> None:
         """See handlers.replica_port.LeaderReplica."""
-        (self._follower_waiters if is_follower else self._waiters)[waiter] = None
+        if is_follower:
+            self._follower_waiters[waiter] = None
+        elif is_committed:
+            if not self._stable_waiters:
+                self._note_stable()
+            self._stable_waiters[waiter] = None
+        else:
+            self._waiters[waiter] = None
 
     def unpark(self, waiter: FetchWaiter) -> None:
         self._waiters.pop(waiter, None)
+        self._stable_waiters.pop(waiter, None)
         self._follower_waiters.pop(waiter, None)
 
     # --- the disk --------------------------------------------------------------------------------

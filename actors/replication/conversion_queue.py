@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...handlers.ports.replica_port import Appended
 from ...protocol.errors import KafkaError, RequestTimedOut
@@ -59,23 +59,31 @@ class ConversionPool:
             self._threads = None
 
 
+class _Entry(NamedTuple):
+    converted: asyncio.Future[bytearray]
+    append: Callable[[bytearray], Appended]
+    answer: asyncio.Future[Appended]
+    size: int
+
+
 class ConversionQueue:
     """One partition's batches on their way into the log."""
 
-    def __init__(self, pool: ConversionPool, append: Callable[[bytearray], Appended]) -> None:
+    def __init__(self, pool: ConversionPool) -> None:
         self._pool = pool
-        self._append = append
-        self._entries: deque[tuple[asyncio.Future[bytearray], asyncio.Future[Appended], int]]
-        self._entries = deque()
+        self._entries: deque[_Entry] = deque()
         self._appending: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def submit(
-        self, batch: bytearray, convert: Callable[[bytearray], bytearray] | None
+        self,
+        batch: bytearray,
+        convert: Callable[[bytearray], bytearray] | None,
+        append: Callable[[bytearray], Appended],
     ) -> asyncio.Future[Appended]:
-        """Append what `convert` (in a thread) makes of `batch`, after everything before it.
+        """`append` what `convert` (in a thread) makes of `batch`, after everything before it.
 
         Raises:
             RequestTimedOut: too much is in work; `batch` was not taken.
@@ -89,7 +97,7 @@ class ConversionQueue:
         else:
             converted = self._pool.run(lambda: convert(batch))
         answer: asyncio.Future[Appended] = loop.create_future()
-        self._entries.append((converted, answer, len(batch)))
+        self._entries.append(_Entry(converted, append, answer, len(batch)))
         if self._appending is None:
             self._appending = loop.create_task(self._append_in_order())
         return answer
@@ -97,9 +105,9 @@ class ConversionQueue:
     async def _append_in_order(self) -> None:
         try:
             while self._entries:
-                converted, answer, size = self._entries[0]
+                converted, append, answer, size = self._entries[0]
                 try:
-                    appended = self._append(await converted)
+                    appended = append(await converted)
                 except Exception as error:  # noqa: BLE001 -- whoever waits for the answer judges it
                     _answer(answer, error)
                 else:
@@ -117,7 +125,7 @@ class ConversionQueue:
             self._appending.cancel()
             self._appending = None
         while self._entries:
-            converted, answer, size = self._entries.popleft()
+            converted, _, answer, size = self._entries.popleft()
             converted.cancel()
             _answer(answer, error)
             self._pool.release(size)

@@ -13,16 +13,17 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ...cluster.partition.leader_state import FollowerFetch
-from ...handlers.ports.replica_port import ActiveProducer, Appended, FoundOffset, FoundSlice
-from ...protocol.errors import NotLeaderOrFollower
+from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
 from ...protocol.records.message_set import convert_down
-from ...protocol.records.record_batch import CODEC_MASK
+from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE
+from ...replication.marker_append import TransactionDecision, append_marker
 from ...replication.replica import FetchWaiter, Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
 from ...storage.log.batch_validation import opens_records
-from ...storage.log.partition_log import PartitionLog
+from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch, begin_search
 from ...storage.log_config import LogConfig
+from ...storage.producers.verification_guard import VerificationGuard
 from ..loop.step_driver import StepDriver
 from .conversion_queue import ConversionPool, ConversionQueue
 
@@ -57,7 +58,8 @@ class HostedReplica:
         self._wall_ms = wall_ms
         self._in_thread = in_thread
         self._pool = conversions
-        self._conversions = ConversionQueue(conversions, self._append_opened)
+        self.conversions = ConversionQueue(conversions)
+        """What is being converted; it is given up when the replica does not lead any more."""
 
     # --- its log ---------------------------------------------------------------------------------
 
@@ -70,21 +72,61 @@ class HostedReplica:
     def log(self) -> PartitionLog:
         return self.step.log
 
-    def active_producers(self) -> list[ActiveProducer]:
-        return [
-            ActiveProducer(producer_id, entry.epoch, last.last_sequence, last.timestamp)
-            for producer_id, entry in self.step.log.local.producers.entries.items()
-            for last in (entry.batches[-1],)
-        ]
+    # --- transactions ----------------------------------------------------------------------------
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        sequence: int = NO_SEQUENCE,
+        supports_epoch_bump: bool = False,
+    ) -> VerificationGuard | None:
+        """See handlers.replica_port.LeaderReplica."""
+        return self.step.log.local.producers.begin_verification(
+            producer_id,
+            producer_epoch,
+            sequence,
+            supports_epoch_bump=supports_epoch_bump,
+            now_ms=self._wall_ms(),
+        )
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Appended:
+        """See handlers.replica_port.LeaderReplica."""
+        decision = TransactionDecision(
+            producer_id, producer_epoch, is_commit, coordinator_epoch, transaction_version
+        )
+        driver = self._driver
+        try:
+            result = append_marker(
+                self.step, decision, now_ms=driver.now_ms(), wall_ms=self._wall_ms()
+            )
+        finally:
+            if driver.effects:
+                driver.carry_out()
+        return self._appended(result)
 
     # --- appending -------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview) -> Appended:
+    def append(self, batch: memoryview, *, guard: VerificationGuard | None = None) -> Appended:
         """The broker's own batch: not converted, its records not looked at."""
-        return self._append_opened(batch)
+        return self._append(batch, opened=True, is_own=True, guard=guard)
 
     def produce(
-        self, records: memoryview, *, is_message_set: bool, acks_all: bool
+        self,
+        records: memoryview,
+        *,
+        is_message_set: bool,
+        acks_all: bool,
+        guard: VerificationGuard | None = None,
     ) -> Appended | Awaitable[Appended]:
         self.step.check_produce(acks_all=acks_all)
         config = self.step.log.config
@@ -93,9 +135,10 @@ class HostedReplica:
             convert = partial(convert_message_set, config=config, now_ms=self._wall_ms())
         elif self._needs_conversion(records, config):
             convert = partial(convert_batch, config=config, now_ms=self._wall_ms())
-        elif not self._conversions:
-            return self._append(records, opened=False)
-        return self._conversions.submit(bytearray(records), convert)
+        elif not self.conversions:
+            return self._append(records, opened=False, guard=guard)
+        append = partial(self._append, opened=True, guard=guard)
+        return self.conversions.submit(bytearray(records), convert, append)
 
     def _needs_conversion(self, batch: memoryview, config: LogConfig) -> bool:
         """Whether a batch has to be opened, and is too large to do that here and now."""
@@ -104,20 +147,33 @@ class HostedReplica:
             return True
         if not opens_records(config):
             return False
-        return bool(codec or len(batch) > MOST_BYTES_OPENED_AT_ONCE or self._conversions)
+        return bool(codec or len(batch) > MOST_BYTES_OPENED_AT_ONCE or self.conversions)
 
-    def _append_opened(self, batch: bytearray | memoryview) -> Appended:
-        return self._append(batch, opened=True)
-
-    def _append(self, batch: bytearray | memoryview, *, opened: bool) -> Appended:
+    def _append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        opened: bool,
+        is_own: bool = False,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
         step, driver = self.step, self._driver
         try:
             result = step.append(
-                batch, opened=opened, now_ms=driver.now_ms(), wall_ms=self._wall_ms()
+                batch,
+                opened=opened,
+                is_own=is_own,
+                guard=guard,
+                now_ms=driver.now_ms(),
+                wall_ms=self._wall_ms(),
             )
         finally:
             if driver.effects:
                 driver.carry_out()
+        return self._appended(result)
+
+    def _appended(self, result: AppendResult) -> Appended:
+        step = self.step
         committed: asyncio.Future[None] | None = None
         if not step.is_committed(result.last_offset):
             committed = asyncio.get_running_loop().create_future()
@@ -125,10 +181,6 @@ class HostedReplica:
         return Appended(
             result.base_offset, result.log_append_time_ms, result.log_start_offset, committed
         )
-
-    def on_leadership_ended(self) -> None:
-        """What is being converted is not appended any more."""
-        self._conversions.abandon(NotLeaderOrFollower(f"{self.step} has a new leader"))
 
     # --- fetching --------------------------------------------------------------------------------
 
@@ -156,8 +208,10 @@ class HostedReplica:
 
         return self._pool.run(convert)
 
-    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
-        self.step.park(waiter, is_follower=is_follower)
+    def park(
+        self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
+    ) -> None:
+        self.step.park(waiter, is_follower=is_follower, is_committed=is_committed)
 
     def unpark(self, waiter: FetchWaiter) -> None:
         self.step.unpark(waiter)

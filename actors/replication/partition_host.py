@@ -19,7 +19,7 @@ from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Controller
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.server_config import ServerConfig
-from ...protocol.errors import ConnectionFailed, KafkaError
+from ...protocol.errors import ConnectionFailed, KafkaError, NotLeaderOrFollower
 from ...replication.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.directory_lifecycle import DirectoryLifecycle
 from ...replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft, SuspectNode
@@ -305,7 +305,7 @@ class PartitionHost:
     def _on_leadership_ended(self, effect: LeadershipEnded) -> None:
         hosted = self._hosted.get(effect.replica)
         if hosted is not None:
-            hosted.on_leadership_ended()
+            hosted.conversions.abandon(NotLeaderOrFollower(f"{effect.replica} has a new leader"))
 
     def _on_resigned(self, effect: Resigned) -> None:
         replica = effect.replica

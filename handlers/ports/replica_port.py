@@ -11,8 +11,10 @@ from typing import NamedTuple, Protocol
 
 from ...cluster.partition.leader_state import FollowerFetch
 from ...protocol.records.fetch_response import FileSlice
+from ...protocol.records.record_batch import NO_SEQUENCE
 from ...replication.replica import FetchWaiter
 from ...storage.log.partition_log import PartitionLog
+from ...storage.producers.verification_guard import VerificationGuard
 from .log_dirs_port import LogDirs
 
 
@@ -34,15 +36,6 @@ class FoundOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-class ActiveProducer(NamedTuple):
-    """An idempotent producer that a partition remembers: its latest batch."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
 
 
 class FoundSlice(FileSlice, Protocol):
@@ -69,12 +62,61 @@ class LeaderReplica(Protocol):
         """To be read: who writes does so through the replica."""
         ...
 
-    def append(self, batch: memoryview) -> Appended:
-        """Append one batch of the broker's own. Raises KafkaError; then nothing was appended."""
+    def append(self, batch: memoryview, *, guard: VerificationGuard | None = None) -> Appended:
+        """Append one batch of the broker's own. Raises KafkaError; then nothing was appended.
+
+        It may be a transaction's: with a producer id and epoch, and without a sequence. `guard`: as
+        for produce.
+        """
+        ...
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Appended:
+        """End the producer's transaction here. It does no harm where none is open.
+
+        Raises (and nothing was appended):
+            InvalidProducerEpoch: a newer incarnation of the producer has written; from
+                transaction_version 2 on also one of the same epoch that has a transaction open.
+            TransactionCoordinatorFenced: a coordinator of a later epoch has written a marker.
+            NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError: as a producer's batch.
+        """
+        ...
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        sequence: int = NO_SEQUENCE,
+        supports_epoch_bump: bool = False,
+    ) -> VerificationGuard | None:
+        """Before the first batch of a transaction: ask its coordinator now (KIP-890).
+
+        Args:
+            producer_id, producer_epoch: the batch's.
+            sequence: its first, if a client sent it.
+            supports_epoch_bump: its client follows transaction.version 2.
+
+        Returns:
+            What append and produce want when the coordinator has agreed. None: the transaction is
+            open here, append without asking.
+        """
         ...
 
     def produce(
-        self, records: memoryview, *, is_message_set: bool, acks_all: bool
+        self,
+        records: memoryview,
+        *,
+        is_message_set: bool,
+        acks_all: bool,
+        guard: VerificationGuard | None = None,
     ) -> Appended | Awaitable[Appended]:
         """Append what a client sent, in the order of the calls, even if it is done later.
 
@@ -82,6 +124,7 @@ class LeaderReplica(Protocol):
             records: one batch of magic 2, or a message set. Writable, and used up or copied when
                 this returns.
             acks_all: the producer waits for the in-sync replicas.
+            guard: what begin_verification gave, or UNVERIFIED.
 
         Raises (now or later):
             KafkaError: nothing was appended.
@@ -101,8 +144,6 @@ class LeaderReplica(Protocol):
     def segment_times(self) -> Awaitable[list[tuple[int, int]]]:
         """(base offset, newest timestamp or -1) of every segment, oldest first; at least one."""
         ...
-
-    def active_producers(self) -> list[ActiveProducer]: ...
 
     def offset_for_timestamp(
         self, timestamp: int, *, up_to: int
@@ -131,8 +172,12 @@ class LeaderReplica(Protocol):
         """
         ...
 
-    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
-        """Followers are woken when something was appended, consumers when it is committed."""
+    def park(
+        self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
+    ) -> None:
+        """Followers are woken when something was appended, consumers when it is committed; those
+        that read committed transactions (`is_committed`) when the last stable offset has moved.
+        """
         ...
 
     def unpark(self, waiter: FetchWaiter) -> None: ...

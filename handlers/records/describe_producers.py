@@ -1,4 +1,8 @@
-"""DescribeProducers (API key 61): the idempotent producers a partition's leader remembers."""
+"""DescribeProducers (API key 61): the producers that a partition's leader remembers.
+
+With them the start of each open transaction: whoever looks for transactions that hang compares it
+with what the coordinators know. Source: ProducerStateManager, Partition.activeProducerState.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from ...protocol.messages.describe_producers import (
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 
-NO_COORDINATOR = -1
+NO_TRANSACTION = -1
 
 
 def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
@@ -35,21 +39,21 @@ def _describe(topic: str, partition: int, context: RequestContext) -> PartitionR
     answer = PartitionResponse(partition_index=partition)
     try:
         check_topic_name(topic)
-        producers = context.node.partitions.leader_of(topic, partition).active_producers()
+        producers = context.node.partitions.leader_of(topic, partition).log.local.producers
     except KafkaError as error:
         answer.error_code = error.code
         answer.error_message = str(error)
         return answer
     answer.active_producers = [
         ProducerState(
-            producer_id=each.producer_id,
-            producer_epoch=each.producer_epoch,
-            last_sequence=each.last_sequence,
-            last_timestamp=each.last_timestamp,
-            coordinator_epoch=NO_COORDINATOR,
-            current_txn_start_offset=-1,
+            producer_id=producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=producers.open_transactions.get(producer_id, NO_TRANSACTION),
         )
-        for each in producers
+        for producer_id, entry in producers.entries.items()
     ]
     return answer
 

@@ -34,11 +34,10 @@ from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import (
     TRANSACTION_INDEX_SUFFIX,
     AbortedTransaction,
-    encode_transaction_index,
     read_transaction_index,
 )
 from .cleaner_config import CleanerConfig
-from .cleaner_filter import BatchFilter, StoredBatch, index_batches, read_batches
+from .cleaner_filter import BatchFilter, LastRecord, StoredBatch, index_batches, read_batches
 from .cleaner_loops import make_offset_map
 from .cleaner_rows import OffsetMap
 from .cleaner_transactions import CleanedTransactions
@@ -97,7 +96,8 @@ class Cleaning:
         cleaner: CleanerConfig,
         first_dirty_offset: int,
         end_offset: int,
-        last_offsets: dict[int, int],
+        last_records: dict[int, LastRecord],
+        later_aborted: Sequence[AbortedTransaction],
         truncations: int,
         now_ms: int,
         seed: bytes,
@@ -110,7 +110,8 @@ class Cleaning:
         """One past the last offset that can be in a segment, by its base offset."""
         self._config = config
         self._cleaner = cleaner
-        self._last_offsets = last_offsets
+        self._last_records = last_records
+        self._later_aborted = later_aborted
         self._now_ms = now_ms
         self._seed = seed
         self._offsets: OffsetMap | None = None
@@ -163,7 +164,7 @@ class Cleaning:
             self._transactions,
             now_ms=self._now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
-            last_offsets=self._last_offsets,
+            last_records=self._last_records,
             end_offset=self.uncleanable_offset,
         )
 
@@ -180,13 +181,15 @@ class Cleaning:
         return True
 
     def _aborted(self) -> list[AbortedTransaction]:
-        return [
+        found = [
             transaction
             for segment in self._segments
             for transaction in read_transaction_index(
                 self._file_system, segment.files.path_prefix + TRANSACTION_INDEX_SUFFIX
             )
         ]
+        # A record that was aborted must not take the place of an older one, wherever its marker is.
+        return [*found, *self._later_aborted]
 
     def groups(self) -> list[tuple[LogSegment, ...]]:
         """The segments below end_offset, in runs that fit into one segment each."""
@@ -272,13 +275,11 @@ class Cleaning:
 
     def _make_durable(self, target: LogSegment, aborted: list[AbortedTransaction]) -> None:
         """The new files, and their names, are on the disk before anything takes their place."""
+        for transaction in aborted:
+            target.transaction_index.add(transaction)
         target.close_indexes()
         if aborted:
-            file = self._file_system.open(
-                target.files.path_prefix + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, create=True
-            )
-            file.write_at(encode_transaction_index(aborted), 0)
-            file.sync()
+            self._file_system.open(target.transaction_index.path).sync()
         for path in (target.offset_index.path, target.time_index.path):
             self._file_system.open(path).sync()
         target.file.sync()

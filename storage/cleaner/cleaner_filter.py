@@ -49,6 +49,21 @@ class StoredBatch(NamedTuple):
     content: memoryview
 
 
+class LastRecord(NamedTuple):
+    """Where a producer's state stands in the log: its last batch; a marker, if it has written none.
+
+    offset: the last of the batch; -1: there is none.
+    """
+
+    offset: int
+    epoch: int
+
+    def is_in(self, header: RecordBatchHeader) -> bool:
+        if self.offset >= 0:
+            return header.last_offset == self.offset
+        return header.is_control and header.producer_epoch == self.epoch
+
+
 class CleanedBatches(NamedTuple):
     """What is to be written for some batches."""
 
@@ -195,7 +210,7 @@ class BatchFilter:
         *,
         now_ms: int,
         delete_retention_ms: int,
-        last_offsets: Mapping[int, int],
+        last_records: Mapping[int, LastRecord],
         end_offset: int,
     ) -> None:
         """Begin at the start of a log.
@@ -205,7 +220,7 @@ class BatchFilter:
             transactions: at the beginning of the walk.
             now_ms: the time of the cleaning.
             delete_retention_ms: of the topic.
-            last_offsets: of every active producer id, the last offset it has written.
+            last_records: of every active producer id, what must not go altogether.
             end_offset: the batch that ends there stays, so that the log's offsets have no hole at
                 the end of what was cleaned.
         """
@@ -213,7 +228,7 @@ class BatchFilter:
         self._transactions = transactions
         self._now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
-        self._last_offsets = last_offsets
+        self._last_records = last_records
         self._end_offset = end_offset
         self.keyless = 0
         """Records dropped because they have no key."""
@@ -333,11 +348,8 @@ class BatchFilter:
 
     def _finish_without_records(self, output: _Output, batch: StoredBatch) -> None:
         header = batch.header
-        is_last = (
-            header.producer_id >= 0
-            and self._last_offsets.get(header.producer_id) == header.last_offset
-        )
-        if not is_last and header.next_offset != self._end_offset:
+        last = self._last_records.get(header.producer_id)
+        if not (last is not None and last.is_in(header)) and header.next_offset != self._end_offset:
             output.drop()
         elif header.record_count == 0:
             output.add_untouched(batch)

@@ -16,17 +16,11 @@ Source: CleanedTransactionMetadata in apache/kafka LogCleaner.scala.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import Struct, error
 
 from ...protocol.buffer import Buffer
-from ...protocol.errors import CorruptMessage
-from ...protocol.records.record_batch import HEADER_SIZE, RecordBatchHeader
-from ...protocol.varint import decode_varint, decode_varlong
+from ...protocol.records.end_transaction_marker import read_marker
+from ...protocol.records.record_batch import RecordBatchHeader
 from ..segments.transaction_index import AbortedTransaction
-
-ABORT, COMMIT = 0, 1
-
-_CONTROL_KEY = Struct(">hh")
 
 
 class CleanedTransactions:
@@ -51,16 +45,19 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def on_control_batch(self, header: RecordBatchHeader, batch: Buffer) -> bool:
-        """Whether no data of this marker's transaction is left. Raises CorruptMessage."""
+        """Whether no data of this marker's transaction is left.
+
+        Raises CorruptMessage, InvalidRecord.
+        """
         self._open_up_to(header.last_offset)
         if header.record_count == 0:
             return True  # emptied by an earlier cleaning
-        kind = control_type(batch)
-        if kind not in (ABORT, COMMIT):
+        marker = read_marker(batch)
+        if marker is None:
             return False
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
-        if kind == ABORT:
+        if not marker.is_commit:
             transaction = self._aborted.pop(header.producer_id, None)
             if transaction is None:
                 return True
@@ -72,19 +69,3 @@ class CleanedTransactions:
         while self._coming and self._coming[-1].first_offset <= offset:
             transaction = self._coming.pop()
             self._aborted.setdefault(transaction.producer_id, transaction)
-
-
-def control_type(batch: Buffer) -> int:
-    """0 abort, 1 commit, else another marker: the type in the key of the first record.
-
-    Raises CorruptMessage.
-    """
-    try:
-        _, position = decode_varint(batch, HEADER_SIZE)
-        _, position = decode_varlong(batch, position + 1)
-        _, position = decode_varint(batch, position)
-        _, position = decode_varint(batch, position)
-        _, kind = _CONTROL_KEY.unpack_from(batch, position)
-    except error:
-        raise CorruptMessage("the marker of a control batch is cut off") from None
-    return int(kind)

@@ -37,13 +37,11 @@ from ..disk.storage_failure import (
     DataDirectoryError,
     DirectoryHealth,
     DirectoryUnusable,
-    TransactionsNotServed,
     refused_or_failed,
 )
 from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
 from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
-from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
 from .directory_checkpoints import (
     DirectoryCheckpoints,
     MakeLock,
@@ -212,7 +210,6 @@ class LogDirectory:
 
         Raises:
             StorageFailure: the disk failed.
-            TransactionsNotServed: a log of Kafka's holds aborted transactions.
         Cost: see PartitionLog.open, per partition. Each log's `recovery` says what it took.
         """
         self._now_ms = now_ms
@@ -248,20 +245,9 @@ class LogDirectory:
             )
             if self.logs[key].recovery.is_damaged:
                 on_damaged()
-            self._refuse_transactions(self.logs[key])
         self._is_loaded = True
         self.checkpoints.follow(self.logs)
         return dict(self.logs)
-
-    def _refuse_transactions(self, log: PartitionLog) -> None:
-        """See TransactionsNotServed. Transactions that are still open end what is stable."""
-        for segment in log.segments:
-            path = segment.files.path_prefix + TRANSACTION_INDEX_SUFFIX
-            if self._file_system.exists(path) and self._file_system.size(path):
-                raise TransactionsNotServed(
-                    f"{log.directory} holds aborted transactions, which are not served yet; "
-                    "move it out of the data directory, or start Kafka on it"
-                )
 
     def _topic_id(self, directory: str) -> UUID | None:
         try:

@@ -36,14 +36,6 @@ class DirectoryUnusable(DataDirectoryError):
     """
 
 
-class TransactionsNotServed(DataDirectoryError):
-    """A log that Kafka has written holds aborted transactions.
-
-    Which records they are stands in files that fetches do not look at yet: served as it is, the
-    log would give a read_committed consumer records that were never committed.
-    """
-
-
 class DirectoryHealth:
     """Whether a log directory is online; shared by its logs, and set from flush threads too.
 

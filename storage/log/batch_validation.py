@@ -19,18 +19,19 @@ from ...protocol.buffer import Buffer
 from ...protocol.errors import (
     InvalidRecord,
     InvalidTimestamp,
-    InvalidTxnState,
     MessageTooLarge,
     RecordListTooLarge,
 )
 from ...protocol.records.record_batch import (
     CODEC_MASK,
     CONTROL_MASK,
+    HEADER_SIZE,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     RecordBatchHeader,
     check_batch,
+    read_header,
     stamp_max_timestamp,
 )
 from ...protocol.records.record_walk import scan_records
@@ -43,22 +44,25 @@ MOST_RECORD_ERRORS = 1_000
 MOST_BYTES_OPENED_FOR_A_MESSAGE = 64 * 1024
 """A larger batch is refused without a word about single records: the event loop has to go on."""
 _UNUSUAL = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK
+_MARKER = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
 def validate_batch(
-    batch: bytearray | memoryview, config: LogConfig, now_ms: int
+    batch: bytearray | memoryview, config: LogConfig, now_ms: int, *, is_own: bool = False
 ) -> tuple[RecordBatchHeader, int]:
     """Check a producer's batch, and stamp its timestamp type as the topic wants it.
+
+    `is_own`: a coordinator's. It may have a producer and no sequence, or be a marker.
 
     Returns:
         Its header as it was sent, and the max timestamp it has now.
 
     Raises:
-        MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp,
-        InvalidTxnState. `batch` is then unchanged.
+        MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp.
+        `batch` is then unchanged.
     Cost: about 1.5 us and the CRC; a second CRC when timestamps are stamped.
     """
-    if len(batch) > config.max_message_bytes:
+    if len(batch) > config.max_message_bytes and not (is_own and _is_marker(batch)):
         raise MessageTooLarge(
             f"a batch of {len(batch)} bytes; max.message.bytes is {config.max_message_bytes}"
         )
@@ -76,10 +80,12 @@ def validate_batch(
         )
     if attributes & CODEC_MASK > LAST_CODEC:
         raise InvalidRecord(f"unknown compression codec {attributes & CODEC_MASK}")
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if header.producer_id >= 0 and (
+        header.producer_epoch < 0 or (header.base_sequence < 0 and not is_own)
+    ):
         raise InvalidRecord("a batch with a producer id needs an epoch and a sequence")
     if attributes & _UNUSUAL:
-        _check_unusual(header, config)
+        _check_unusual(header, config, is_own=is_own)
     if config.is_log_append_time:
         stamp_max_timestamp(batch, now_ms, log_append_time=True)
         return header, now_ms
@@ -89,11 +95,18 @@ def validate_batch(
     return header, header.max_timestamp
 
 
-def _check_unusual(header: RecordBatchHeader, config: LogConfig) -> None:
-    if header.is_control:
+def _is_marker(batch: bytearray | memoryview) -> bool:
+    """Whether a batch is one that no limit may keep out: readers would wait for it forever."""
+    return len(batch) >= HEADER_SIZE and read_header(batch).is_control
+
+
+def _check_unusual(header: RecordBatchHeader, config: LogConfig, *, is_own: bool) -> None:
+    if header.is_control and not is_own:
         raise InvalidRecord("a producer may not write control batches")
-    if header.is_transactional:
-        raise InvalidTxnState("transactions are not available yet")
+    if header.attributes & _MARKER and header.producer_id < 0:
+        raise InvalidRecord("the records of a transaction have a producer id")
+    if not header.attributes & TIMESTAMP_TYPE_MASK:
+        return
     if config.is_log_append_time or header.max_timestamp == NO_TIMESTAMP:
         raise InvalidTimestamp("a producer may not set the timestamp type to LogAppendTime")
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...protocol.errors import KafkaStorageError
+from ...protocol.records.end_transaction_marker import EndTransactionMarker
+from ...protocol.records.record_batch import RecordBatchHeader
 from ..disk.file_system import FileSystem, sync_directory
 from ..disk.storage_failure import NO_SPACE, ClosedLog, DirectoryHealth, refused_or_failed
 from ..log_config import LogConfig
@@ -186,6 +188,18 @@ class LocalLog:
         """Forget producers that have been idle too long; returns how many."""
         return self.producers.expire(now_ms, self._producer_id_expiration_ms)
 
+    def end_transaction(
+        self, header: RecordBatchHeader, marker: EndTransactionMarker | None, offset: int
+    ) -> None:
+        """Apply a control batch that is in the active segment now, at `offset`.
+
+        An abort is noted in the segment's transaction index. This cannot fail: the entry may stay
+        in memory until the segment is closed, as a start that finds it open reads it again.
+        """
+        aborted = self.producers.end_transaction(header, marker, offset)
+        if aborted is not None:
+            self.segments.active.transaction_index.add(aborted)
+
     def reload_producers(self) -> None:
         """What the records that are left say of the producers. Raises OSError."""
         offsets = snapshot_offsets(self.file_system, self.directory)
@@ -215,8 +229,14 @@ class LocalLog:
         try:
             active.close_indexes()
             write_snapshot(self.file_system, path, self.producers)
-            for name in (active.offset_index.path, active.time_index.path, path):
-                self.file_system.open(name).sync()
+            for name in (
+                active.offset_index.path,
+                active.time_index.path,
+                active.transaction_index.path,
+                path,
+            ):
+                if self.file_system.exists(name):
+                    self.file_system.open(name).sync()
             sync_directory(self.file_system, self.directory)
         except OSError as error:
             raise self.health.fail(f"closing {self.directory}", error) from error

@@ -18,9 +18,11 @@ from ...protocol.config_key import LONG_MAX
 from ...protocol.records.record_batch import NO_TIMESTAMP
 from ..cleaner.cleaner import CleanedSegment, Cleaning, CleaningAborted, UncleanableLog
 from ..cleaner.cleaner_config import CleanerConfig
+from ..cleaner.cleaner_filter import LastRecord
 from ..disk.file_system import sync_directory
 from ..disk.storage_failure import ClosedLog, StorageFailure, refused_or_failed
 from ..segments.segment_files import SWAP_SUFFIX
+from ..segments.transaction_index import AbortedTransaction
 from .local_log import LocalLog
 
 
@@ -74,14 +76,28 @@ class LogCompaction:
             cleaner=cleaner,
             first_dirty_offset=first_dirty_offset,
             end_offset=end_offset,
-            last_offsets={
-                producer_id: entry.batches[-1].last_offset
+            last_records={
+                producer_id: LastRecord(
+                    entry.batches[-1].last_offset if entry.batches else -1, entry.epoch
+                )
                 for producer_id, entry in local.producers.entries.items()
             },
+            later_aborted=self._aborted_later(end_offset),
             truncations=local.truncations,
             now_ms=now_ms,
             seed=seed,
         )
+
+    def _aborted_later(self, end_offset: int) -> list[AbortedTransaction]:
+        """Those that began below `end_offset` and have their markers in segments from there on."""
+        local, found = self._local, list[AbortedTransaction]()
+        try:
+            for segment in local.segments:
+                if segment is local.segments.active or segment.base_offset >= end_offset:
+                    found += segment.transaction_index.find(0, end_offset)[0]
+        except OSError as error:
+            raise local.health.fail(f"reading {local.directory}", error) from error
+        return found
 
     def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:
         """Put a cleaned segment, whose files are on the disk, in the place of its sources.

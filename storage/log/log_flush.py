@@ -130,7 +130,12 @@ class LogFlushing:
         """
         file_system = self._local.file_system
         snapshot = snapshot_path(self._local.directory, segment.next_offset)
-        paths = (segment.offset_index.path, segment.time_index.path, snapshot)
+        paths = (
+            segment.offset_index.path,
+            segment.time_index.path,
+            segment.transaction_index.path,
+            snapshot,
+        )
         return [file_system.open(path) for path in paths if file_system.exists(path)]
 
     def complete_flush(self, work: FlushWork) -> None:

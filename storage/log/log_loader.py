@@ -37,9 +37,10 @@ from ..segments.segment_files import (
 )
 from ..segments.segment_list import SegmentList
 from ..segments.time_index import ENTRY as TIME_ENTRY
-from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
+from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY, TRANSACTION_INDEX_SUFFIX
 from .leader_epoch_cache import LeaderEpochCache
 
+LAST_OFFSET = 2**63 - 1
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -102,6 +103,10 @@ class LogLoader:
         self._segments_deleted = 0
         self._is_damaged = False
         self._indexes_rebuilt = 0
+        self._without_index: list[LogSegment] = []
+        """Their transaction indexes are made again."""
+        self._transaction_index_sizes: dict[int, int] = {}
+        """In bytes, of those that there are, by base offset."""
 
     def load(self) -> LoadedLog:
         self._remove_leftovers()
@@ -210,12 +215,12 @@ class LogLoader:
             log_size = self._file_system.size(self._path(stem + LOG_SUFFIX))
             sizes = [
                 self._file_system.size(self._path(stem + suffix)) if stem + suffix in names else -1
-                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+                for suffix in INDEX_SUFFIXES
             ]
             # An empty segment needs no index, and what one says about it is not true.
             sound = log_size == 0 or all(
                 size >= 0 and size % entry == 0
-                for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=True)
+                for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=False)
             )
             segment = LogSegment(
                 self._file_system,
@@ -225,12 +230,31 @@ class LogLoader:
                 now_ms=self._now_ms,
                 size=log_size,
                 next_offset=base_offset if following is None else following,
-                index_sizes=(sizes[0], sizes[1]) if sound and log_size else (0, 0),
+                index_sizes=(
+                    *((sizes[0], sizes[1]) if sound and log_size else (0, 0)),
+                    max(sizes[2], 0),
+                ),
             )
+            if sizes[2] > 0:
+                self._transaction_index_sizes[base_offset] = sizes[2]
             segments.append(segment)
             if not sound:
                 unsound.append(segment)
         return segments, unsound
+
+    def _check_transactions(self, segment: LogSegment) -> None:
+        """The transaction index of a segment that is not scanned is whole, if there is one."""
+        size = self._transaction_index_sizes.get(segment.base_offset, 0)
+        index = segment.transaction_index
+        if size % TRANSACTION_ENTRY.size or not index.is_plausible(
+            segment.base_offset, segment.next_offset
+        ):
+            self._note(f"{index.path} was damaged and is made again from the log")
+            self._forget_transactions(segment)
+
+    def _forget_transactions(self, segment: LogSegment) -> None:
+        segment.transaction_index.truncate(0)
+        self._without_index.append(segment)
 
     def _check(
         self,
@@ -252,6 +276,9 @@ class LogLoader:
             )
             self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
             self._indexes_rebuilt += 1
+        for segment in segments:
+            if segment not in self._without_index:
+                self._check_transactions(segment)
         return segments
 
     def _recover(
@@ -273,6 +300,7 @@ class LogLoader:
             stored = (len(segment.offset_index), len(segment.time_index))
             if stored == (0, 0) and segment.size:
                 self._rebuild_indexes(segment)
+            self._check_transactions(segment)
         expected = segments[first].base_offset
         epoch = epochs.epoch_at(expected - 1)
         for number in range(first, len(segments)):
@@ -298,6 +326,7 @@ class LogLoader:
     ) -> tuple[int, bool]:
         """Recover one segment. Returns the last leader epoch, and whether nothing was cut."""
         size = segment.size
+        has_markers = len(segment.transaction_index) > 0
         scan = BatchScan(
             segment.file,
             base_offset=segment.base_offset,
@@ -312,6 +341,9 @@ class LogLoader:
             if self._last_scanned and self._last_scanned[-1][0] == epoch:
                 self._last_scanned.pop()
             self._last_scanned.append((epoch, header.last_offset))
+            has_markers |= header.is_control
+        if has_markers and segment not in self._without_index:
+            self._forget_transactions(segment)
         self._segments_scanned += 1
         self._bytes_scanned += size
         if scan.reason is None:
@@ -375,7 +407,14 @@ class LogLoader:
 
     def _load_producers(self, log: SegmentList) -> tuple[ProducerState, int]:
         offsets = snapshot_offsets(self._file_system, self._directory)
-        producers, replayed = load_producer_state(self._file_system, self._directory, log, offsets)
+        # Only of segments that are in the log still; of one that was rebuilt, but not scanned, too.
+        without_index = [segment for segment in self._without_index if segment in log.segments]
+        producers, replayed = load_producer_state(
+            self._file_system, self._directory, log, offsets, without_index=without_index
+        )
+        for segment in without_index:
+            if segment is not log.active:  # that one's is written when it is closed
+                segment.transaction_index.write_out()
         # Snapshots live and die with the segment that begins at their offset. Others are left from
         # earlier stops; the newest of all is the one to start from next time.
         bases = {segment.base_offset for segment in log.segments}

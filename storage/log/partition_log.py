@@ -1,7 +1,7 @@
 """One partition's log on one disk: append, read, truncation, and where it begins and ends.
 
     <topic>-<partition>/
-        00000000000000000000.log .index .timeindex    a segment, see log_segment
+        00000000000000000000.log .index .timeindex .txnindex    a segment, see log_segment
         00000000000000368769.snapshot                 see producer_snapshot
         leader-epoch-checkpoint                       see leader_epoch_cache
 
@@ -32,7 +32,9 @@ from uuid import UUID
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange
+from ...protocol.records.end_transaction_marker import EndTransactionMarker, read_marker
 from ...protocol.records.record_batch import (
+    CONTROL_MASK,
     NO_TIMESTAMP,
     RecordBatchHeader,
     compute_crc,
@@ -42,6 +44,7 @@ from ...protocol.records.record_batch import (
 from ..disk.file_system import File, FileSystem, sync_directory
 from ..disk.storage_failure import DirectoryHealth
 from ..log_config import LogConfig
+from ..producers.verification_guard import VerificationGuard
 from ..segments.log_segment import LogSegment
 from .batch_validation import opens_records, validate_batch, validate_records
 from .local_log import PRODUCER_ID_EXPIRATION_MS, LocalLog
@@ -80,6 +83,9 @@ class LogSlice(NamedTuple):
     is_limited: bool
     """More could be read now; only max_bytes kept it out."""
 
+
+Markers = dict[int, EndTransactionMarker | None]
+"""What control batches say, by base offset."""
 
 EMPTY = LogSlice(None, 0, 0, -1, False)
 
@@ -164,6 +170,8 @@ class PartitionLog:
                 log_start_offset=log_start_offset,
                 may_have_gaps=config.is_compacted or cleaner_offset is not None,
             ).load()
+        except (CorruptMessage, InvalidRecord) as error:  # a control batch
+            raise health.fail(f"opening {directory}", OSError(str(error))) from error
         except OSError as error:
             raise health.fail(f"opening {directory}", error) from error
         local = LocalLog(
@@ -217,9 +225,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Records below belong to no undecided transaction. Only a log of Kafka's has any yet."""
-        first_offsets = self.local.producers.open_transactions.values()
-        return min(self._high_watermark, *first_offsets) if first_offsets else self._high_watermark
+        """Records below are committed, and belong to no transaction that is undecided, or whose
+        marker is not committed. It moves with the high watermark.
+        """
+        end = self.local.producers.stable_end(self._high_watermark)
+        return max(end, self.log_start_offset)
 
     # Appending
 
@@ -230,6 +240,8 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
         opened: bool = False,
+        is_own: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult:
         """Append one record batch of a producer, stamping its offset and epoch in place.
 
@@ -240,11 +252,14 @@ class PartitionLog:
             now_ms: the time now.
             opened: the records are known to be what the topic wants (validate_records, or they are
                 the broker's own).
+            is_own: a coordinator's; it may be a marker, or have a producer and no sequence. A
+                marker was checked by ProducerState.check_marker.
+            guard: of a verified transaction that may begin here; see ProducerState.check.
 
         Raises:
-            MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp,
-            InvalidTxnState: the batch; see batch_validation.
-            OutOfOrderSequenceNumber, InvalidProducerEpoch: see producer_state.
+            MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp:
+                the batch; see batch_validation.
+            OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState: see producer_state.
             FencedLeaderEpoch: the log has records of a later epoch. Epochs never go down in a
                 log: recovery would take this batch for a stale one.
             KafkaStorageError: the disk is full; nothing was appended.
@@ -256,12 +271,19 @@ class PartitionLog:
         if local.health.failure is not None:
             local.health.check()
         config, epochs, producers = local.config, self.epochs, local.producers
-        header, max_timestamp = validate_batch(batch, config, now_ms)
+        header, max_timestamp = validate_batch(batch, config, now_ms, is_own=is_own)
         if not opened and opens_records(config):
             validate_records(batch, header, config, now_ms)
         # Before anything is changed, so that a retry has no side effects.
+        marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
-            written = producers.check(header)
+            written = None
+            if not is_own:
+                written = producers.check(header, guard)
+            elif header.attributes & CONTROL_MASK:
+                marker = read_marker(batch)
+            else:
+                producers.check_own(header, guard)
             if written is not None:
                 return AppendResult(
                     written.base_offset,
@@ -288,7 +310,10 @@ class PartitionLog:
             segment.append(batch, last_offset, max_timestamp)
         except OSError as error:
             raise local.undo_write(segment, error) from error
-        producers.update(header, last_offset, max_timestamp)
+        if marker is None:
+            producers.update(header, last_offset, max_timestamp)
+        else:
+            local.end_transaction(header, marker, last_offset)
         if self.flushing.unflushed_since_ms is None:
             self.flushing.on_append(now_ms)
         return AppendResult(
@@ -313,7 +338,7 @@ class PartitionLog:
         """
         self.health.check()
         view = memoryview(batches)
-        headers = _split(view)
+        headers, markers = _split(view)
         if not headers:
             return
         first = headers[0]
@@ -344,7 +369,7 @@ class PartitionLog:
         start = 0
         while headers:
             count, size = self._run_that_fits(headers, now_ms)
-            self._append_run(view[start : start + size], headers[:count], now_ms)
+            self._append_run(view[start : start + size], headers[:count], markers, now_ms)
             start += size
             headers = headers[count:]
 
@@ -369,14 +394,20 @@ class PartitionLog:
             size, header.last_offset, header.max_timestamp, config=config, now_ms=now_ms
         )
 
-    def _append_run(self, run: Buffer, headers: list[RecordBatchHeader], now_ms: int) -> None:
+    def _append_run(
+        self, run: Buffer, headers: list[RecordBatchHeader], markers: Markers, now_ms: int
+    ) -> None:
         segment, producers = self.segments.active, self.local.producers
         try:
             segment.append_run(run, headers)
         except OSError as error:
             raise self.local.undo_write(segment, error) from error
         for header in headers:
-            producers.update(header, header.last_offset, header.max_timestamp)
+            if header.attributes & CONTROL_MASK:
+                marker = markers[header.base_offset]
+                self.local.end_transaction(header, marker, header.last_offset)
+            else:
+                producers.update(header, header.last_offset, header.max_timestamp)
         self.flushing.on_append(now_ms)
 
     # Reading
@@ -536,11 +567,15 @@ class PartitionLog:
         self.local.close()
 
 
-def _split(view: memoryview) -> list[RecordBatchHeader]:
-    """The checked headers of the whole batches in `view`."""
+def _split(view: memoryview) -> tuple[list[RecordBatchHeader], Markers]:
+    """The checked headers of the whole batches in `view`, and what its control batches say."""
     headers: list[RecordBatchHeader] = []
+    markers: Markers = {}
     for position, header in walk_batches(view, strict=True):
-        if header.crc != compute_crc(view[position : position + header.size]):
+        batch = view[position : position + header.size]
+        if header.crc != compute_crc(batch):
             raise CorruptMessage(f"the CRC of the batch at offset {header.base_offset} is wrong")
+        if header.attributes & CONTROL_MASK:
+            markers[header.base_offset] = read_marker(batch)
         headers.append(header)
-    return headers
+    return headers, markers

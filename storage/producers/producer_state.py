@@ -1,31 +1,44 @@
-"""What the idempotent producers of one partition have written last, to recognise their retries.
+"""What the producers of one partition have written last: their retries, and their transactions.
 
-Per producer id: its epoch and its last five batches, because a client has at most five in flight.
+Per producer id: its epoch, its last five batches (a client has at most five in flight), the epoch
+of the coordinator that ended its last transaction, and where its open transaction begins.
 
-What always holds: this is a pure function of the log below `end_offset` (check decides, update
-applies), so a follower that applied the same batches can lead with the same answers.
+What always holds: but for what is being verified this is a pure function of the log below
+`end_offset` (check_* decide, update and end_transaction apply), so a follower that applied the same
+batches can lead with the same answers.
+
+A transaction is undecided until its marker is in the log, and unstable until the marker is below
+the high watermark. Readers of committed records stop before the first unstable one.
 Source: apache/kafka storage/.../internals/log/ProducerStateManager.java, ProducerStateEntry.java,
-ProducerAppendInfo.java; KIP-98, KIP-360.
+ProducerAppendInfo.java; KIP-98, KIP-360, KIP-890, KIP-1228.
 
-Not here: the snapshot file (producer_snapshot), transactions.
+Not here: the snapshot file (producer_snapshot), the index of aborted transactions.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
-from ...protocol.records.record_batch import (
-    CONTROL_MASK,
-    NO_SEQUENCE,
-    TRANSACTIONAL_MASK,
-    RecordBatchHeader,
+from ...protocol.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
 )
+from ...protocol.records.end_transaction_marker import EndTransactionMarker
+from ...protocol.records.record_batch import NO_SEQUENCE, TRANSACTIONAL_MASK, RecordBatchHeader
+from ..segments.transaction_index import AbortedTransaction
+from .verification_guard import UNVERIFIED, VerificationGuard
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MASK = 0x7FFFFFFF
 """Sequences wrap from 2**31 - 1 to 0."""
+NO_COORDINATOR = -1
+NO_TIMESTAMP = -1
+BUMPS_EPOCHS = 2
+"""The first transaction.version in which each transaction has an epoch of its own."""
 
 
 class WrittenBatch(NamedTuple):
@@ -45,30 +58,65 @@ class WrittenBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class UnstableTransaction(NamedTuple):
+    """A decided transaction whose marker need not be committed yet."""
+
+    marker_offset: int
+    first_offset: int
+
+
 class ProducerEntry:
-    """One producer id: its epoch and its last batches, oldest first, at least one."""
+    """One producer id: its epoch and its last batches, oldest first.
 
-    __slots__ = ("batches", "epoch")
+    None of them when its epoch began with a marker, or coordinators alone have written.
+    """
 
-    def __init__(self, epoch: int) -> None:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp")
+
+    def __init__(
+        self, epoch: int, *, coordinator_epoch: int = NO_COORDINATOR, timestamp: int = NO_TIMESTAMP
+    ) -> None:
         self.epoch = epoch
         self.batches: deque[WrittenBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.coordinator_epoch = coordinator_epoch
+        """Of the coordinator that wrote its last marker."""
+        self.timestamp = timestamp
+        """Of its last batch or marker."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 class ProducerState:
     """All producers of one partition. `entries` is read by the snapshot writer."""
 
-    __slots__ = ("end_offset", "entries", "open_transactions")
+    __slots__ = ("_unstable", "_verifications", "end_offset", "entries", "open_transactions")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.open_transactions: dict[int, int] = {}
-        """By producer id, the first offset of its transaction that no marker has ended yet."""
+        """By producer id, the first offset of its transaction that no marker has ended yet.
+
+        In the order of these offsets, as each is added when it is the end of the log.
+        """
         self.end_offset = end_offset
         """The batches below are in this state."""
+        # Of those that are decided only what can still be the first: both fields ascend.
+        self._unstable: deque[UnstableTransaction] = deque()
+        self._verifications: dict[int, VerificationGuard] = {}
 
-    def check(self, header: RecordBatchHeader) -> WrittenBatch | None:
-        """Whether a leader may append this batch of an idempotent producer (producer_id >= 0).
+    # --- whether a leader may append -------------------------------------------------------------
+
+    def check(
+        self, header: RecordBatchHeader, guard: VerificationGuard | None = None
+    ) -> WrittenBatch | None:
+        """Whether a leader may append this batch of a client's producer (producer_id >= 0).
+
+        Args:
+            header: of a batch without markers.
+            guard: what begin_verification gave for this batch, now that the coordinator knows of
+                the transaction; None if there was nothing to verify.
 
         Returns:
             The batch that was written before, if this one is its retry: append nothing and answer
@@ -78,27 +126,38 @@ class ProducerState:
             InvalidProducerEpoch: a newer incarnation of the producer has written.
             OutOfOrderSequenceNumber: batches are missing before this one, or it repeats one that
                 is older than the last five.
+            InvalidTxnState: it is of a transaction that the coordinator need not know of, or of
+                none while its producer has one open here.
         """
         entry = self.entries.get(header.producer_id)
-        if entry is None:
-            return None  # expired or never seen: any sequence may begin (KIP-360)
         first_sequence = header.base_sequence
+        is_next = False
+        if entry is not None and header.producer_epoch == entry.epoch:
+            batches = entry.batches
+            last = batches[-1].last_sequence if batches else NO_SEQUENCE
+            is_next = first_sequence == (last + 1) & SEQUENCE_MASK
+            if not is_next:
+                last_sequence = header.last_sequence
+                for batch in batches:
+                    if (
+                        batch.last_sequence == last_sequence
+                        and batch.first_sequence == first_sequence
+                    ):
+                        return batch
+        if header.attributes & TRANSACTIONAL_MASK:
+            self._check_verified(header, guard)
+        elif self.open_transactions:
+            self._check_without_transaction(header, entry)
+        if self._verifications:
+            self._check_lowest_sequence(header, entry)
+        if entry is None or is_next:
+            return None  # one that expired or was never seen may begin anywhere (KIP-360)
         if header.producer_epoch == entry.epoch:
-            last = entry.batches[-1].last_sequence
-            if first_sequence == (last + 1) & SEQUENCE_MASK:
-                return None
-            last_sequence = header.last_sequence
-            for batch in entry.batches:
-                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
-                    return batch
             raise OutOfOrderSequenceNumber(
-                f"producer {header.producer_id} sent sequence {first_sequence} after {last}"
+                f"producer {header.producer_id} sent sequence {first_sequence} "
+                f"after {entry.last_sequence}"
             )
-        if header.producer_epoch < entry.epoch:
-            raise InvalidProducerEpoch(
-                f"producer {header.producer_id} has epoch {entry.epoch}, "
-                f"this batch has {header.producer_epoch}"
-            )
+        _check_epoch(header, entry)
         if first_sequence != 0:
             raise OutOfOrderSequenceNumber(
                 f"epoch {header.producer_epoch} of producer {header.producer_id} "
@@ -106,39 +165,250 @@ class ProducerState:
             )
         return None
 
+    def check_own(self, header: RecordBatchHeader, guard: VerificationGuard | None = None) -> None:
+        """As check, for a batch that a coordinator writes in a producer's name, without sequence.
+
+        Raises:
+            InvalidProducerEpoch, InvalidTxnState: as check.
+        """
+        entry = self.entries.get(header.producer_id)
+        if header.attributes & TRANSACTIONAL_MASK:
+            self._check_verified(header, guard)
+        if entry is not None:
+            _check_epoch(header, entry)
+        if not header.attributes & TRANSACTIONAL_MASK:
+            self._check_without_transaction(header, entry)
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """Whether a leader may append a marker. It may for a producer without a transaction.
+
+        From transaction.version 2 on a marker has a higher epoch than the records: one of the same
+        epoch is late, and would end the transaction after its own (KIP-1228). Without a transaction
+        it is a repetition, which does no harm.
+
+        Raises:
+            InvalidProducerEpoch: a newer incarnation of the producer has written, or see above.
+            TransactionCoordinatorFenced: a later coordinator has written a marker.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        is_late = (
+            producer_epoch == entry.epoch
+            and transaction_version >= BUMPS_EPOCHS
+            and producer_id in self.open_transactions
+        )
+        if producer_epoch < entry.epoch or is_late:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} has epoch {entry.epoch}, this marker has {producer_epoch}"
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"a coordinator of epoch {entry.coordinator_epoch} has written for producer "
+                f"{producer_id}, this one is of {coordinator_epoch}"
+            )
+
+    def _check_verified(self, header: RecordBatchHeader, guard: VerificationGuard | None) -> None:
+        """The records of a transaction begin only after its coordinator was asked.
+
+        The guard is gone when a marker was written since: what the coordinator said was of the
+        transaction before.
+        """
+        producer_id = header.producer_id
+        if guard is UNVERIFIED or self.has_open_transaction(producer_id, header.producer_epoch):
+            return
+        if guard is None or self._verifications.get(producer_id) is not guard:
+            raise InvalidTxnState(f"producer {producer_id} has no verified transaction here")
+
+    def _check_without_transaction(
+        self, header: RecordBatchHeader, entry: ProducerEntry | None
+    ) -> None:
+        producer_id = header.producer_id
+        if producer_id in self.open_transactions:
+            if entry is not None:
+                _check_epoch(header, entry)
+            raise InvalidTxnState(
+                f"producer {producer_id} has a transaction open here, this batch is of none"
+            )
+
+    def _check_lowest_sequence(
+        self, header: RecordBatchHeader, entry: ProducerEntry | None
+    ) -> None:
+        """A lower batch whose verification failed comes again: the ones after it have to wait."""
+        guard = self._verifications.get(header.producer_id)
+        if guard is None:
+            return
+        if entry is not None:
+            _check_epoch(header, entry)
+        first_sequence = header.base_sequence
+        if guard.supports_epoch_bump and first_sequence and (entry is None or not entry.batches):
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id} begins with sequence {first_sequence}, not 0"
+            )
+        if first_sequence > guard.lowest_sequence:
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id} sent sequence {first_sequence} "
+                f"before {guard.lowest_sequence}"
+            )
+
+    # --- verification ----------------------------------------------------------------------------
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this epoch of the producer has a transaction open here."""
+        if producer_id not in self.open_transactions:
+            return False
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.epoch == producer_epoch
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        sequence: int,
+        *,
+        supports_epoch_bump: bool,
+        now_ms: int,
+    ) -> VerificationGuard | None:
+        """Before the first batch of a transaction: the coordinator is to be asked of it now.
+
+        Args:
+            producer_id, producer_epoch: the batch's.
+            sequence: its first; NO_SEQUENCE if a coordinator writes it.
+            supports_epoch_bump: its client follows transaction.version 2.
+            now_ms: the time now.
+
+        Returns:
+            What check wants when the coordinator has agreed; None: the transaction is open here.
+        """
+        if self.has_open_transaction(producer_id, producer_epoch):
+            return None
+        guard = self._verifications.get(producer_id)
+        if guard is None:
+            guard = self._verifications[producer_id] = VerificationGuard(
+                now_ms, sequence, producer_epoch, supports_epoch_bump=supports_epoch_bump
+            )
+        guard.lower(sequence, producer_epoch)
+        return guard
+
+    # --- what is in the log ----------------------------------------------------------------------
+
     def update(self, header: RecordBatchHeader, last_offset: int, timestamp: int) -> None:
-        """Apply a batch that is in the log now; it may have no producer id.
+        """Apply a batch without marker that is in the log now; it may have no producer id.
 
         Sequences are taken as they are: the leader has checked them, and a follower must hold what
         the leader holds. Batches come in the order of their offsets.
         """
         self.end_offset = last_offset + 1
         producer_id = header.producer_id
-        if header.attributes & TRANSACTIONAL_MASK:
-            if header.attributes & CONTROL_MASK:
-                self.open_transactions.pop(producer_id, None)
-            else:
-                first_offset = last_offset - header.last_offset_delta
-                self.open_transactions.setdefault(producer_id, first_offset)
-        if producer_id < 0 or header.base_sequence == NO_SEQUENCE:
+        if producer_id < 0:
             return
-        entry = self.entries.get(producer_id)
-        if entry is None or entry.epoch != header.producer_epoch:
-            entry = self.entries[producer_id] = ProducerEntry(header.producer_epoch)
-        delta = header.last_offset_delta
-        last_sequence = (header.base_sequence + delta) & SEQUENCE_MASK
+        entry = self._entry(producer_id, header.producer_epoch)
+        delta, sequence = header.last_offset_delta, header.base_sequence
+        last_sequence = NO_SEQUENCE if sequence < 0 else (sequence + delta) & SEQUENCE_MASK
+        entry.timestamp = timestamp
         entry.batches.append(WrittenBatch(last_sequence, last_offset, delta, timestamp))
+        if header.attributes & TRANSACTIONAL_MASK:
+            self._verifications.pop(producer_id, None)
+            self.open_transactions.setdefault(producer_id, last_offset - delta)
+
+    def end_transaction(
+        self, header: RecordBatchHeader, marker: EndTransactionMarker | None, offset: int
+    ) -> AbortedTransaction | None:
+        """Apply a control batch that is in the log now, at `offset`.
+
+        `marker`: what is in it; None leaves the transaction as it is. Returns what the transaction
+        index has to say of this.
+        """
+        self.end_offset = offset + 1
+        producer_id = header.producer_id
+        if producer_id < 0 or header.producer_epoch < 0:
+            return None
+        entry = self._entry(producer_id, header.producer_epoch)
+        entry.timestamp = header.max_timestamp
+        if marker is None:
+            return None
+        entry.coordinator_epoch = marker.coordinator_epoch
+        self._verifications.pop(producer_id, None)
+        first_offset = self.open_transactions.pop(producer_id, None)
+        if first_offset is None:
+            return None
+        self._add_unstable(UnstableTransaction(offset, first_offset))
+        if marker.is_commit:
+            return None
+        last_stable_offset = next(iter(self.open_transactions.values()), offset + 1)
+        return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
+
+    def _entry(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
+        """The producer's, in this epoch."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_epoch)
+        elif entry.epoch != producer_epoch:
+            entry.epoch = producer_epoch
+            entry.batches.clear()
+        return entry
+
+    def _add_unstable(self, transaction: UnstableTransaction) -> None:
+        unstable = self._unstable
+        while unstable and unstable[-1].first_offset > transaction.first_offset:
+            unstable.pop()  # it becomes stable no later, so it never is the first any more
+        unstable.append(transaction)
+
+    # --- what is stable --------------------------------------------------------------------------
+
+    @property
+    def unstable(self) -> tuple[UnstableTransaction, ...]:
+        """Decided transactions, as far as they count, for the snapshot writer."""
+        return tuple(self._unstable)
+
+    def restore_unstable(self, transactions: Iterable[UnstableTransaction]) -> None:
+        """From a snapshot, in its order."""
+        self._unstable = deque(transactions)
+
+    def stable_end(self, high_watermark: int) -> int:
+        """One past the last record that is committed with all before it decided for good."""
+        unstable = self._unstable
+        while unstable and unstable[0].marker_offset < high_watermark:
+            unstable.popleft()
+        end = high_watermark
+        if unstable and unstable[0].first_offset < end:
+            end = unstable[0].first_offset
+        for first_offset in self.open_transactions.values():
+            return min(first_offset, end)
+        return end
+
+    # --- forgetting ------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers whose last batch is `expiration_ms` old; returns how many.
 
-        Age is by the batch's timestamp, as in Kafka, so that replicas agree.
+        Age is by the batch's timestamp, as in Kafka, so that replicas agree. Who has a transaction
+        open is kept: its marker must find it.
         """
         expired = [
             producer_id
             for producer_id, entry in self.entries.items()
-            if now_ms - entry.batches[-1].timestamp >= expiration_ms
+            if now_ms - entry.timestamp >= expiration_ms
+            and producer_id not in self.open_transactions
         ]
         for producer_id in expired:
             del self.entries[producer_id]
+        for producer_id, guard in list(self._verifications.items()):
+            if now_ms - guard.begun_ms >= expiration_ms:
+                del self._verifications[producer_id]
         return len(expired)
+
+
+def _check_epoch(header: RecordBatchHeader, entry: ProducerEntry) -> None:
+    if header.producer_epoch < entry.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {header.producer_id} has epoch {entry.epoch}, "
+            f"this batch has {header.producer_epoch}"
+        )

@@ -69,6 +69,11 @@ class IndexFile:
         # Asked for every append, so not by way of __len__.
         return self._stored + len(self._pending) // self._entry.size >= self.capacity
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether there are entries that are not in the file."""
+        return bool(self._pending)
+
     def append(self, packed: bytes) -> None:
         """Add an entry that sorts after all others. Never fails: a hint can wait for the disk."""
         self._pending += packed

@@ -1,8 +1,9 @@
-"""One segment of a partition log: a file of record batches and two sparse indexes beside it.
+"""One segment of a partition log: a file of record batches and the indexes beside it.
 
     00000000000000368769.log        record batches, byte for byte as they travel on the wire
     00000000000000368769.index      see offset_index
     00000000000000368769.timeindex  see time_index
+    00000000000000368769.txnindex   see transaction_index; most segments have none
 
 The name is the base offset: a lower bound on every offset inside. An index has one entry per
 `index.interval.bytes` of log, so a lookup is a bisection and then a short walk over headers.
@@ -69,6 +70,7 @@ class LogSegment:
         "offset_index",
         "size",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -81,7 +83,7 @@ class LogSegment:
         now_ms: int,
         size: int,
         next_offset: int,
-        index_sizes: tuple[int, int] = (0, 0),
+        index_sizes: tuple[int, int, int] = (0, 0, 0),
         suffix: str = "",
     ) -> None:
         self.files = SegmentFiles(
@@ -94,6 +96,7 @@ class LogSegment:
         )
         self.offset_index = self.files.offset_index
         self.time_index = self.files.time_index
+        self.transaction_index = self.files.transaction_index
         self.base_offset = base_offset
         self.size = size
         self.next_offset = next_offset
@@ -422,6 +425,7 @@ class LogSegment:
         self.size = position
         self.offset_index.truncate_to(next_offset)
         self.time_index.truncate_to(next_offset)
+        self.transaction_index.truncate_to(next_offset)
         self._boundaries = {}
         self._old_boundaries = {}
         self._first_timestamp = None
@@ -436,3 +440,4 @@ class LogSegment:
         self.time_index.maybe_add(*(self._largest or self._load_largest()))
         self.offset_index.write_out()
         self.time_index.write_out()
+        self.transaction_index.write_out()

@@ -1,4 +1,4 @@
-"""The files of one segment: the log, its two indexes, and the transactions index if there is one.
+"""The files of one segment: the log, its two indexes, and the transaction index if there is one.
 
 What always holds:
     The log file is opened at first use and its descriptor lives as long as a slice refers to it.
@@ -14,7 +14,11 @@ from ..disk.file_system import File, FileSystem
 from ..log_config import LogConfig
 from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
 from .time_index import ENTRY as TIME_ENTRY, TimeIndex
-from .transaction_index import TRANSACTION_INDEX_SUFFIX
+from .transaction_index import (
+    ENTRY as TRANSACTION_ENTRY,
+    TRANSACTION_INDEX_SUFFIX,
+    TransactionIndex,
+)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -36,6 +40,7 @@ class SegmentFiles:
         "opened",
         "path_prefix",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -45,7 +50,7 @@ class SegmentFiles:
         base_offset: int,
         *,
         config: LogConfig,
-        index_sizes: tuple[int, int],
+        index_sizes: tuple[int, int, int],
         suffix: str,
     ) -> None:
         self._file_system = file_system
@@ -68,6 +73,11 @@ class SegmentFiles:
             base_offset=base_offset,
             segment_index_bytes=config.segment_index_bytes,
             stored=index_sizes[1] // TIME_ENTRY.size,
+        )
+        self.transaction_index = TransactionIndex(
+            file_system,
+            self.path_prefix + TRANSACTION_INDEX_SUFFIX + suffix,
+            stored=index_sizes[2] // TRANSACTION_ENTRY.size,
         )
 
     @property
@@ -101,7 +111,7 @@ class SegmentFiles:
         self.opened = self._file_system.open(self.path, create=True)
         if self.opened.size():
             self.opened.truncate(0)
-        for path in (self.offset_index.path, self.time_index.path):
+        for path in (self.offset_index.path, self.time_index.path, self.transaction_index.path):
             if self._file_system.exists(path):
                 self._file_system.unlink(path)
 
@@ -132,6 +142,7 @@ class SegmentFiles:
     def _name_indexes(self) -> None:
         self.offset_index.path = self.path_prefix + INDEX_SUFFIX + self._suffix
         self.time_index.path = self.path_prefix + TIME_INDEX_SUFFIX + self._suffix
+        self.transaction_index.path = self.path_prefix + TRANSACTION_INDEX_SUFFIX + self._suffix
 
     def unlink(self) -> None:
         """Remove all files of a segment that never was a part of the log."""

@@ -4,25 +4,31 @@
         version = 0, producer_id, first_offset, last_offset (of the abort marker),
         last_stable_offset when it was written
 
-An entry is in the segment that holds the marker; the transaction may begin in an earlier one.
+An entry is in the segment that holds the marker; the transaction may begin in an earlier one. So
+entries ascend by last_offset, and by last_stable_offset, too. There is no file without entries.
+
+Unlike the other indexes an entry is no hint: a reader would take records that were aborted for
+committed ones. So the file is as durable as the segment once that is closed, and is made again from
+the log when a start scans the segment.
 Source: apache/kafka storage/.../internals/log/AbortedTxn.java, TransactionIndex.java.
 
-Not here: writing entries as markers are appended; transactions are not served yet. The cleaner
-reads what is there and keeps it true.
+Not here: what an abort is (producers/producer_state), recovery (producers/producer_recovery).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from ..disk.file_system import FileSystem, read_file
+from ..disk.file_system import FileSystem
+from .index_file import IndexFile
 
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 VERSION = 0
-
-_ENTRY = Struct(">hqqqq")
+ENTRY = Struct(">hqqqq")
+MOST_ENTRIES = 1 << 62
+"""There is no bound: a segment holds a marker for each."""
+_LAST_OFFSET = 3
 
 
 class AbortedTransaction(NamedTuple):
@@ -34,23 +40,64 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> bytes:
-    return b"".join(_ENTRY.pack(VERSION, *transaction) for transaction in transactions)
+class TransactionIndex(IndexFile):
+    """Methods raise OSError."""
+
+    __slots__ = ()
+
+    def __init__(self, file_system: FileSystem, path: str, *, stored: int) -> None:
+        super().__init__(file_system, path, ENTRY, capacity=MOST_ENTRIES, stored=stored)
+
+    def add(self, transaction: AbortedTransaction) -> None:
+        """Its marker is the last one so far."""
+        self.append(ENTRY.pack(VERSION, *transaction))
+
+    def transaction(self, number: int) -> AbortedTransaction:
+        return AbortedTransaction(*self.entry(number)[1:])
+
+    def all(self) -> list[AbortedTransaction]:
+        return [self.transaction(number) for number in range(len(self))]
+
+    def find(self, fetch_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those with records in [fetch_offset, end_offset), and whether later ones have none."""
+        found: list[AbortedTransaction] = []
+        if not len(self):
+            return found, False
+        first = self.floor(fetch_offset, column=_LAST_OFFSET, below=True) + 1
+        for number in range(first, len(self)):
+            transaction = self.transaction(number)
+            if transaction.first_offset < end_offset:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def is_plausible(self, base_offset: int, end_offset: int) -> bool:
+        """Whether what a clean stop has left behind can be of the segment of these offsets."""
+        if not len(self):
+            return True
+        first, last = self.entry(0), self.entry(len(self) - 1)
+        return (
+            first[0] == last[0] == VERSION
+            and base_offset <= first[_LAST_OFFSET] <= last[_LAST_OFFSET] < end_offset
+        )
+
+    def write_out(self) -> None:
+        """Write the buffered entries, if there are any."""
+        if self.has_pending:
+            super().write_out()
+
+    def truncate(self, count: int) -> None:
+        if count < len(self):
+            super().truncate(count)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the transactions whose markers are at `offset` or later."""
+        if len(self):
+            self.truncate(self.floor(offset, column=_LAST_OFFSET, below=True) + 1)
 
 
 def read_transaction_index(file_system: FileSystem, path: str) -> list[AbortedTransaction]:
-    """The entries of a file; none if it is absent. Ends before the first that is not whole.
-
-    Raises OSError.
-    """
-    try:
-        content = read_file(file_system, path)
-    except FileNotFoundError:
-        return []
-    transactions: list[AbortedTransaction] = []
-    for position in range(0, len(content) - _ENTRY.size + 1, _ENTRY.size):
-        version, *fields = _ENTRY.unpack_from(content, position)
-        if version != VERSION:
-            break
-        transactions.append(AbortedTransaction(*fields))
-    return transactions
+    """The entries of a file; none if it is absent. Raises OSError."""
+    size = file_system.size(path) if file_system.exists(path) else 0
+    return TransactionIndex(file_system, path, stored=size // ENTRY.size).all()

@@ -29,7 +29,7 @@ def run(scenario) -> None:
     async def main() -> None:
         pool, log = ConversionPool(), Log()
         try:
-            await scenario(ConversionQueue(pool, log.append), log)
+            await scenario(ConversionQueue(pool), log)
         finally:
             pool.close()
         assert pool._bytes == 0
@@ -45,9 +45,9 @@ def test_a_batch_waits_for_the_slow_one_before_it() -> None:
             assert go.wait(10)
             return batch + b"!"
 
-        first = queue.submit(bytearray(b"a"), slowly)
-        second = queue.submit(bytearray(b"b"), lambda batch: batch + b"?")
-        third = queue.submit(bytearray(b"c"), None)
+        first = queue.submit(bytearray(b"a"), slowly, log.append)
+        second = queue.submit(bytearray(b"b"), lambda batch: batch + b"?", log.append)
+        third = queue.submit(bytearray(b"c"), None, log.append)
         await asyncio.sleep(0)
         assert len(queue) == 3
         assert log.batches == []
@@ -65,8 +65,8 @@ def test_a_batch_that_cannot_be_converted_does_not_hold_back_the_next() -> None:
         def refuse(batch: bytearray) -> bytearray:
             raise InvalidRecord("no")
 
-        first = queue.submit(bytearray(b"a"), refuse)
-        second = queue.submit(bytearray(b"b"), None)
+        first = queue.submit(bytearray(b"a"), refuse, log.append)
+        second = queue.submit(bytearray(b"b"), None, log.append)
         assert (await second).base_offset == 0
         with pytest.raises(InvalidRecord):
             await first
@@ -77,8 +77,8 @@ def test_a_batch_that_cannot_be_converted_does_not_hold_back_the_next() -> None:
 
 def test_a_producer_that_is_gone_does_not_stop_the_others() -> None:
     async def scenario(queue: ConversionQueue, log: Log) -> None:
-        first = queue.submit(bytearray(b"a"), bytearray)
-        second = queue.submit(bytearray(b"b"), bytearray)
+        first = queue.submit(bytearray(b"a"), bytearray, log.append)
+        second = queue.submit(bytearray(b"b"), bytearray, log.append)
         first.cancel()
         await second
         assert log.batches == [b"a", b"b"]  # taken in, so appended, as if nobody had gone
@@ -90,8 +90,8 @@ def test_a_leader_that_resigns_answers_all_and_appends_nothing() -> None:
     async def scenario(queue: ConversionQueue, log: Log) -> None:
         go = threading.Event()
         answers = [
-            queue.submit(bytearray(b"a"), lambda batch: (go.wait(10), batch)[1]),
-            queue.submit(bytearray(b"b"), None),
+            queue.submit(bytearray(b"a"), lambda batch: (go.wait(10), batch)[1], log.append),
+            queue.submit(bytearray(b"b"), None, log.append),
         ]
         await asyncio.sleep(0)
         queue.abandon(NotLeaderOrFollower("gone"))
@@ -99,7 +99,7 @@ def test_a_leader_that_resigns_answers_all_and_appends_nothing() -> None:
             with pytest.raises(NotLeaderOrFollower):
                 await answer
         go.set()
-        again = queue.submit(bytearray(b"c"), None)  # a later epoch
+        again = queue.submit(bytearray(b"c"), None, log.append)  # a later epoch
         assert (await again).base_offset == 0
         assert log.batches == [b"c"]
 
@@ -110,12 +110,12 @@ def test_memory_is_bounded_and_a_single_large_batch_always_fits() -> None:
     async def scenario(queue: ConversionQueue, log: Log) -> None:
         go = threading.Event()
         large = bytearray(MOST_BYTES // 2 + 1)
-        first = queue.submit(large, lambda batch: (go.wait(10), batch[:1])[1])
+        first = queue.submit(large, lambda batch: (go.wait(10), batch[:1])[1], log.append)
         with pytest.raises(RequestTimedOut):
-            queue.submit(large, None)
+            queue.submit(large, None, log.append)
         go.set()
         await first
-        await queue.submit(large, lambda batch: batch[:1])
+        await queue.submit(large, lambda batch: batch[:1], log.append)
         assert log.batches == [b"\0", b"\0"]
 
     run(scenario)

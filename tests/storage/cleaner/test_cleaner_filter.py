@@ -29,7 +29,6 @@ from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.batch_scan import walk_headers
 from bradbury.storage.segments.transaction_index import (
     AbortedTransaction,
-    encode_transaction_index,
     read_transaction_index,
 )
 from tests.support.storage.keyed_logs import (
@@ -224,8 +223,8 @@ def test_aborted_data_goes_at_once_and_its_marker_after_the_horizon(tmp_path: Pa
     append(log, keyed_batch([(b"c", b"end")]))
     log.local.roll(now_ms=1000)
     path = log.segments[0].files.path_prefix + ".txnindex"
-    aborted = AbortedTransaction(9, first, last, last)
-    Path(path).write_bytes(encode_transaction_index([aborted]))
+    aborted = AbortedTransaction(9, first, last, last + 1)
+    assert read_transaction_index(log.local.file_system, path) == [aborted]
     clean(log, now_ms=2000)
     assert [r.value for r in read_records(log)] == [b"before", b"kept", b"end"]
     # Data was met before the marker: it stays, and so does the index's entry.

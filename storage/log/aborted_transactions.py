@@ -1,0 +1,28 @@
+"""Which aborted transactions a reader of committed records has to leave out.
+
+Fetch sends them along with the records; the consumer leaves out what is theirs. Source:
+LocalLog.collectAbortedTransactions in apache/kafka.
+"""
+
+from __future__ import annotations
+
+from ..segments.transaction_index import AbortedTransaction
+from .partition_log import PartitionLog
+
+
+def find_aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """Those with records in [fetch_offset, end_offset), in the order of their markers.
+
+    Cost: a look at each segment from there on up to the one whose index says that no more follow;
+    it reads only the indexes of those that have one. Raises StorageFailure.
+    """
+    found: list[AbortedTransaction] = []
+    try:
+        for segment in log.segments.from_offset(fetch_offset):
+            more, is_complete = segment.transaction_index.find(fetch_offset, end_offset)
+            found += more
+            if is_complete:
+                break
+    except OSError as error:
+        raise log.health.fail(f"reading {log.directory}", error) from error
+    return found

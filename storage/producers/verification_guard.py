@@ -1,0 +1,36 @@
+"""The question to a transaction's coordinator that is under way for one producer in a partition.
+
+Before the first batch of a transaction the leader asks the coordinator whether it knows of it
+(KIP-890). Meanwhile a marker may be written, and what the coordinator then says is of the
+transaction before: so a marker ends the question, and a batch is appended only with the guard of
+the one that is open. The guard is that question, compared by identity.
+Source: apache/kafka storage/.../internals/log/VerificationGuard.java, VerificationStateEntry.java.
+"""
+
+from __future__ import annotations
+
+
+class VerificationGuard:
+    """Soft state of one leader."""
+
+    __slots__ = ("begun_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump")
+
+    def __init__(
+        self, begun_ms: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool
+    ) -> None:
+        self.begun_ms = begun_ms
+        self.lowest_sequence = sequence
+        """No batch after this one is appended before it."""
+        self.producer_epoch = producer_epoch
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def lower(self, sequence: int, producer_epoch: int) -> None:
+        """Another batch waits for the same answer."""
+        if producer_epoch == self.producer_epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+        elif producer_epoch > self.producer_epoch:
+            self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
+
+
+UNVERIFIED = VerificationGuard(0, 0, 0, supports_epoch_bump=False)
+"""In the place of a guard when transaction.partition.verification.enable is off."""
