@@ -98,7 +98,7 @@ class CoordinatorRequests:
     ) -> None:
         self._context.write(
             ticket,
-            lambda coordinator, request_id: coordinator.on_offset_commit(
+            lambda coordinator, request_id: coordinator.offset_requests.commit(
                 request_id, request, api_version=api_version, is_known=is_known, now_ms=wall_ms
             ),
             now_ms=now_ms,
@@ -120,7 +120,7 @@ class CoordinatorRequests:
     def on_topics_deleted(self, topics: set[str], *, now_ms: int, wall_ms: int) -> None:
         """Topics are gone, perhaps replaced by new ones of the same names. Nobody is answered."""
         self._context.run(
-            lambda coordinator: coordinator.on_topics_deleted(topics),
+            lambda coordinator: coordinator.offset_requests.forget_topics(topics),
             now_ms=now_ms,
             wall_ms=wall_ms,
         )
@@ -136,7 +136,7 @@ class CoordinatorRequests:
     ) -> None:
         self._context.write(
             ticket,
-            lambda coordinator, request_id: coordinator.on_offset_delete(
+            lambda coordinator, request_id: coordinator.offset_requests.delete(
                 request_id, request, is_known=is_known
             ),
             now_ms=now_ms,
