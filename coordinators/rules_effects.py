@@ -13,7 +13,10 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Answer the request that came with this id. Each request is answered exactly once."""
+    """Answer the request that came with this id. Each request is answered exactly once.
+
+    A KafkaError is raised where the request was made.
+    """
 
     request_id: int
     response: Any

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from ...coordinators.rules_effects import Append, Respond, StartTimer
 from ...protocol.error_code import ErrorCode
+from ...protocol.errors import error_for
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from ...protocol.messages.describe_groups import DescribedGroup
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -33,6 +34,7 @@ from ...protocol.messages.list_groups import ListedGroup
 from ...protocol.messages.offset_commit import OffsetCommitResponse
 from ...protocol.messages.offset_delete import OffsetDeleteResponse
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..append_error import append_error
 from ..classic.classic_group import ClassicGroup
 from ..classic.consumer_subscription import CONSUMER
 from ..classic.group_members import size_of
@@ -284,7 +286,7 @@ class GroupCoordinator:
             case OffsetsStored(request_id, response) if request_id is not None:
                 return [Respond(request_id, response)]
             case TransactionEnded(request_id) if request_id is not None:
-                return [Respond(request_id, ErrorCode.NONE)]
+                return [Respond(request_id, None)]
             case AssignmentStored() | StaticMemberStored() as stored:
                 group = self.groups.get(stored.group_id)
                 if group is not None:
@@ -338,7 +340,7 @@ class GroupCoordinator:
                 too_large = ErrorCode.UNKNOWN_SERVER_ERROR
                 if isinstance(response, OffsetCommitResponse):
                     too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                code = _append_error(error, too_large=too_large)
+                code = append_error(error, too_large=too_large)
                 for topic in response.topics:
                     for partition in topic.partitions:
                         partition.error_code = partition.error_code or code
@@ -347,16 +349,16 @@ class GroupCoordinator:
             case AssignmentStored() | StaticMemberStored() as stored:
                 group = self.groups.get(stored.group_id)
                 if group is not None:
-                    return group.on_store_failed(stored, _append_error(error), now_ms=now_ms)
+                    return group.on_store_failed(stored, append_error(error), now_ms=now_ms)
             case GroupsDeleted(request_id, deletion):
                 for result in deletion.results:
-                    result.error_code = result.error_code or _append_error(error)
+                    result.error_code = result.error_code or append_error(error)
                 if request_id is not None:
                     return [Respond(request_id, deletion)]
             case TransactionEnded(request_id) if request_id is not None:
-                return [Respond(request_id, error)]
+                return [Respond(request_id, error_for(error))]
             case OffsetsDeleted(request_id, _) if request_id is not None:
-                return [Respond(request_id, OffsetDeleteResponse(error_code=_append_error(error)))]
+                return [Respond(request_id, OffsetDeleteResponse(error_code=append_error(error)))]
         return []
 
     def _end(self, append: Append) -> None:
@@ -383,21 +385,3 @@ def list_groups(groups: Mapping[str, ClassicGroup]) -> list[ListedGroup]:
 
 def _missing(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _append_error(
-    error: ErrorCode, *, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-) -> ErrorCode:
-    """What a client of the group is told of a failed append."""
-    match error:
-        case (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            | ErrorCode.NOT_ENOUGH_REPLICAS
-            | ErrorCode.REQUEST_TIMED_OUT
-        ):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
-            return ErrorCode.NOT_COORDINATOR
-        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
-            return too_large
-    return error

@@ -127,7 +127,10 @@ class OffsetRequests:
         return [*effects, Append(tuple(records), stored, producer=producer)]
 
     def end_transaction(self, request_id: int, marker: TransactionMarker) -> list[Effect]:
-        """The marker is written though no offset may be pending: the partition's log needs it."""
+        """Answered with None, or the KafkaError of the append.
+
+        The marker is written though no offset may be pending: the partition's log needs it.
+        """
         self._state.offsets.begin_marker(marker.producer_id)
         return [Append((), TransactionEnded(request_id), marker=marker)]
 

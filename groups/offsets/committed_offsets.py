@@ -116,12 +116,17 @@ class CommittedOffsets:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, error: ErrorCode, *, is_known: IsKnown, now_ms: int
     ) -> tuple[TxnOffsetCommitResponse, list[OffsetRecord]]:
-        """As `commit`; the records belong to the transaction of the request's producer."""
+        """As `commit`; the records belong to the transaction of the request's producer.
+
+        What does not exist is refused as that, whatever `error` is.
+        """
         response, records = TxnOffsetCommitResponse(), list[OffsetRecord]()
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
-                code = error or self._check(topic.name, partition, is_known)
+                code = self._check(topic.name, partition, is_known)
+                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    code = error or code
                 answers.append(
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
