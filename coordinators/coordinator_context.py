@@ -26,11 +26,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
+from ..protocol.error_code import ErrorCode
 from ..protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
 from ..protocol.records.records import encode_records
 from ..steps.replies import Refuse, Reply
 from .coordinator_effects import (
     AppendBatch,
+    AppendMarker,
     ContextEffect,
     CoordinatorLog,
     PendingAppend,
@@ -46,6 +48,15 @@ logger = logging.getLogger(__name__)
 
 RELOAD_MS = 1_000
 """After a log that could not be read."""
+
+FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+"""A producer, or a transaction's coordinator, is not the living one: nothing is wrong here."""
 
 R = TypeVar("R", bound=CoordinatorRules)
 Effects = Sequence[RulesEffect]
@@ -213,7 +224,11 @@ class CoordinatorContext(Generic[R]):
             match effect:
                 case Respond(request_id, response):
                     ticket = self._waiting.pop(request_id, None)
-                    if ticket is not None:
+                    if ticket is None:
+                        continue
+                    if isinstance(response, KafkaError):
+                        self.effects.append(Refuse(ticket, response))
+                    else:
                         self.effects.append(Reply(ticket, response))
                 case StartTimer(key, after_ms):
                     self._timer.start(key, after_ms, now_ms=now_ms)
@@ -225,14 +240,30 @@ class CoordinatorContext(Generic[R]):
                     self.effects.append(effect)
 
     def _append(self, append: Append, now_ms: int, wall_ms: int) -> None:
-        kind = self._kind
-        records = [(wall_ms, *kind.encode(record), ()) for record in append.records]
-        batch = encode_records(records, codec=kind.compression_codec)
-        pending = PendingAppend(append, now_ms + kind.append_timeout_ms)
+        pending = PendingAppend(append, now_ms + self._kind.append_timeout_ms)
+        if append.marker is None:
+            self.effects.append(AppendBatch(pending, self._encode(append, wall_ms)))
+        else:
+            self.effects.append(AppendMarker(pending, append.marker))
         self._pending.append(pending)
         if self._late_at_ms is None:
             self._late_at_ms = pending.late_at_ms
-        self.effects.append(AppendBatch(pending, batch))
+
+    def _encode(self, append: Append, wall_ms: int) -> bytearray:
+        """A batch of its own; that of a transaction has no sequence, as Kafka's coordinators write
+        it: a request that comes again is appended again, and the last one counts.
+        """
+        records = [(wall_ms, *self._kind.encode(record), ()) for record in append.records]
+        codec, producer = self._kind.compression_codec, append.producer
+        if producer is None:
+            return encode_records(records, codec=codec)
+        return encode_records(
+            records,
+            codec=codec,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transactional=True,
+        )
 
     def on_append_refused(
         self, pending: PendingAppend, error: KafkaError, *, now_ms: int, wall_ms: int
@@ -240,7 +271,8 @@ class CoordinatorContext(Generic[R]):
         """Nothing of it was appended."""
         if pending.is_abandoned:
             return
-        logger.warning("%s cannot be written: %s", self._name, error)
+        level = logging.DEBUG if error.code in FENCED else logging.WARNING
+        logger.log(level, "%s cannot be written: %s", self._name, error)
         self._pending.remove(pending)
         failed = self.coordinator.on_failed(pending.append, error.code, now_ms=wall_ms)
         self._perform(failed, now_ms, wall_ms)

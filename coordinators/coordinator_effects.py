@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..steps.replies import Refuse, Reply
-from .rules_effects import Append
+from .rules_effects import Append, TransactionMarker
 
 
 class CoordinatorLog(Protocol):
@@ -51,7 +51,8 @@ class PendingAppend:
 
 
 class AppendBatch(NamedTuple):
-    """Append the batch to the log. Before any other input one of
+    """Append the batch to the log, with the guard of pending.append.producer if it has one. Before
+    any other input one of
 
     on_committed(pending)            it is committed already
     on_append_refused(pending, …)    nothing of it was appended
@@ -61,6 +62,13 @@ class AppendBatch(NamedTuple):
 
     pending: PendingAppend
     batch: bytearray
+
+
+class AppendMarker(NamedTuple):
+    """As AppendBatch, for the control batch of `marker`, which the replica makes."""
+
+    pending: PendingAppend
+    marker: TransactionMarker
 
 
 class ReadLog(NamedTuple):
@@ -83,6 +91,13 @@ class UnwatchHighWatermark(NamedTuple):
 
 
 ContextEffect: TypeAlias = (
-    Reply | Refuse | AppendBatch | ReadLog | WatchHighWatermark | UnwatchHighWatermark | Any
+    Reply
+    | Refuse
+    | AppendBatch
+    | AppendMarker
+    | ReadLog
+    | WatchHighWatermark
+    | UnwatchHighWatermark
+    | Any
 )
 """Any: an effect of the rules' own."""

@@ -13,7 +13,10 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Answer the request that came with this id. Each request is answered exactly once."""
+    """Answer the request that came with this id. Each request is answered exactly once.
+
+    A KafkaError is raised where the request was made.
+    """
 
     request_id: int
     response: Any
@@ -33,16 +36,41 @@ class CancelTimer:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionalProducer:
+    """Whose open transaction a batch is a part of."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: Any = None
+    """What the verification of the transaction has left for the append (KIP-890)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarker:
+    """The end of a producer's transaction in one partition, as its coordinator asks for it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Append:
     """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
 
     In between on_late(self), at most once, gives the Append to go on with.
 
-    `completion` says what waits for it; None: nothing does.
+    `completion` says what waits for it; None: nothing does. With a `marker` there are no records: a
+    control batch is written.
     """
 
     records: tuple[Any, ...]
     completion: Any = None
+    producer: TransactionalProducer | None = None
+    """The records count when its transaction does."""
+    marker: TransactionMarker | None = None
 
 
 RulesEffect: TypeAlias = Respond | StartTimer | CancelTimer | Append | Any

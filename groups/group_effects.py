@@ -13,6 +13,7 @@ from ..coordinators.rules_effects import Append, CancelTimer, Respond, StartTime
 from ..protocol.messages.delete_groups import DeleteGroupsResponse
 from ..protocol.messages.offset_commit import OffsetCommitResponse
 from ..protocol.messages.offset_delete import OffsetDeleteResponse
+from ..protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from .group_records import GroupRecord
 
 
@@ -62,7 +63,14 @@ class OffsetsStored:
     """
 
     request_id: int | None
-    response: OffsetCommitResponse
+    response: OffsetCommitResponse | TxnOffsetCommitResponse
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """The marker of a transaction's end is committed; `request_id` None: nobody waits any more."""
+
+    request_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,14 @@ class OffsetsDeleted:
     response: OffsetDeleteResponse
 
 
-Completion = AssignmentStored | StaticMemberStored | OffsetsStored | GroupsDeleted | OffsetsDeleted
+Completion = (
+    AssignmentStored
+    | StaticMemberStored
+    | OffsetsStored
+    | TransactionEnded
+    | GroupsDeleted
+    | OffsetsDeleted
+)
 """Of an Append."""
 
 

@@ -121,7 +121,8 @@ class TransactionalOffset(NamedTuple):
     """A position that was committed in the producer's transaction: it counts when that does."""
 
     producer_id: int
-    record: OffsetRecord
+    key: OffsetCommitKey
+    value: OffsetCommitValue
 
 
 class TransactionEnd(NamedTuple):
@@ -132,7 +133,7 @@ class TransactionEnd(NamedTuple):
 
 
 LogEntry = CoordinatorRecord | TransactionalOffset | TransactionEnd
-"""What a reader of the log finds. We write only CoordinatorRecords for now."""
+"""What a reader of the log finds."""
 
 OFFSET_KEY_TYPE = 1
 GROUP_KEY_TYPE = 2
@@ -204,8 +205,8 @@ def entries_in(data: Buffer, offset: int) -> tuple[list[LogEntry], int]:
                     entries.append(TransactionEnd(header.producer_id, is_commit))
                 continue
             match decode_group_record(found.key, found.value):
-                case OffsetRecord() as record if header.is_transactional:
-                    entries.append(TransactionalOffset(header.producer_id, record))
+                case OffsetRecord(key, value) if header.is_transactional and value is not None:
+                    entries.append(TransactionalOffset(header.producer_id, key, value))
                 case OffsetRecord() | GroupRecord() as record:
                     entries.append(record)
         offset = max(offset, header.next_offset)

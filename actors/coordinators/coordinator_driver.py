@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from ...coordinators.coordinator_context import CoordinatorContext
 from ...coordinators.coordinator_effects import (
     AppendBatch,
+    AppendMarker,
     ContextEffect,
     PendingAppend,
     ReadLog,
@@ -22,7 +23,7 @@ from ...coordinators.coordinator_effects import (
     WatchHighWatermark,
 )
 from ...coordinators.coordinator_rules import CoordinatorRules
-from ...handlers.ports.replica_port import LeaderReplica
+from ...handlers.ports.replica_port import Appended, LeaderReplica
 from ...protocol.buffer import Buffer
 from ...protocol.errors import KafkaError
 from ...protocol.records.fetch_response import FileSlice
@@ -97,8 +98,8 @@ class CoordinatorDriver(Generic[R]):
                 if isinstance(effect, Reply):
                     if not effect.ticket.done():
                         effect.ticket.set_result(effect.answer)
-                elif isinstance(effect, AppendBatch):
-                    outcome = self._append(*effect)
+                elif isinstance(effect, AppendBatch | AppendMarker):
+                    outcome = self._append(effect)
                     if outcome is not None:
                         outcomes.append(outcome)
                 else:
@@ -123,10 +124,11 @@ class CoordinatorDriver(Generic[R]):
             case _:
                 self._carry_out_own(effect)
 
-    def _append(self, pending: PendingAppend, batch: bytearray) -> Callable[..., None] | None:
+    def _append(self, effect: AppendBatch | AppendMarker) -> Callable[..., None] | None:
         """Returns the input that it leads to at once."""
+        pending = effect.pending
         try:
-            committed = self._replica.append(memoryview(batch)).committed
+            committed = self._appended(effect).committed
         except KafkaError as error:
             return partial(self._context.on_append_refused, pending, error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the records are in doubt
@@ -135,6 +137,20 @@ class CoordinatorDriver(Generic[R]):
             return partial(self._context.on_committed, pending)
         asyncio.ensure_future(committed).add_done_callback(partial(self._on_commit, pending))
         return None
+
+    def _appended(self, effect: AppendBatch | AppendMarker) -> Appended:
+        if isinstance(effect, AppendMarker):
+            marker = effect.marker
+            return self._replica.append_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                is_commit=marker.is_commit,
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
+            )
+        producer = effect.pending.append.producer
+        guard = None if producer is None else producer.guard
+        return self._replica.append(memoryview(effect.batch), guard=guard)
 
     def _on_commit(self, pending: PendingAppend, committed: asyncio.Future[None]) -> None:
         if committed.cancelled():

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Sequence
 
+from ...coordinators.rules_effects import TransactionMarker
 from ...groups.coordinator.coordinator import GroupCoordinator, describe_group, list_groups
 from ...groups.coordinator.coordinator_requests import CoordinatorRequests
 from ...groups.coordinator.group_coordinators import GroupContext
@@ -23,6 +24,10 @@ from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ...protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from ..loop.line_limit import LineLimit
 from .coordinator_driver import CoordinatorDriver
 
@@ -79,6 +84,27 @@ class GroupShard:
         return self._driver.ask(
             self._requests.commit_offsets, request, api_version=api_version, is_known=is_known
         )
+
+    def commit_transaction_offsets(
+        self, request: TxnOffsetCommitRequest, *, is_known: IsKnown, guard: object
+    ) -> asyncio.Future[TxnOffsetCommitResponse]:
+        return self._driver.ask(
+            self._requests.commit_transaction_offsets, request, is_known=is_known, guard=guard
+        )
+
+    def complete_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> asyncio.Future[None]:
+        marker = TransactionMarker(
+            producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version
+        )
+        return self._driver.ask(self._requests.complete_transaction, marker)
 
     def delete(self, group_ids: Sequence[str]) -> asyncio.Future[DeleteGroupsResponse]:
         return self._driver.ask(self._requests.delete_groups, group_ids)

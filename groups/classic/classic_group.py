@@ -361,21 +361,34 @@ class ClassicGroup:
 
     # --- OffsetCommit ----------------------------------------------------------------------------
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        in_transaction: bool = False,
+    ) -> ErrorCode:
         """Whether this one may commit offsets now.
 
         Without a generation only while nobody is in the group. A member may while the group
         prepares to rebalance (that is when it commits what it has done), but not afterwards until
         the assignment is there: its partitions may be another's already.
+
+        In a transaction a member may at any time in its generation, for its producer has to end
+        what it began; and whoever does not say who it is (versions 0-2, before KIP-447) always may:
+        it is fenced by its transactional id alone.
         """
-        if generation < 0 and self._group.state is GroupState.EMPTY:
-            return ErrorCode.NONE
+        if generation < 0:
+            is_nobody = not member_id and instance_id is None
+            if self._group.state is GroupState.EMPTY or (in_transaction and is_nobody):
+                return ErrorCode.NONE
         error = self._members.check(member_id, instance_id)
         if error:
             return error
         if generation != self._group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self._group.state is GroupState.COMPLETING_REBALANCE:
+        if self._group.state is GroupState.COMPLETING_REBALANCE and not in_transaction:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 

@@ -16,11 +16,12 @@ Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ...coordinators.rules_effects import Append, Respond, StartTimer
 from ...protocol.error_code import ErrorCode
+from ...protocol.errors import error_for
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from ...protocol.messages.describe_groups import DescribedGroup
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -30,9 +31,10 @@ from ...protocol.messages.leave_group import (
     MemberResponse,
 )
 from ...protocol.messages.list_groups import ListedGroup
-from ...protocol.messages.offset_commit import OffsetCommitRequest
-from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ...protocol.messages.offset_commit import OffsetCommitResponse
+from ...protocol.messages.offset_delete import OffsetDeleteResponse
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..append_error import append_error
 from ..classic.classic_group import ClassicGroup
 from ..classic.consumer_subscription import CONSUMER
 from ..classic.group_members import size_of
@@ -50,6 +52,7 @@ from ..group_effects import (
     StaticMemberStored,
     TimerKey,
     TimerKind,
+    TransactionEnded,
 )
 from ..group_records import (
     NO_TIMESTAMP,
@@ -59,15 +62,11 @@ from ..group_records import (
     LogEntry,
     OffsetRecord,
 )
-from ..offsets.committed_offsets import IsKnown, fits
+from ..offsets.committed_offsets import fits
 from ..offsets.offset_retention import Retention
-from .coordinator_state import CoordinatorState
-
-FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
-MOST_TOMBSTONE_BYTES = 256 * 1024
-"""A batch of tombstones ends here, far below max.message.bytes; a group may have any number."""
-TOMBSTONE_BYTES = 60
-"""Size of one tombstone, without its names."""
+from .coordinator_state import CoordinatorState, entries_of
+from .offset_requests import OffsetRequests
+from .tombstone_batches import in_batches, nobody_waits
 
 RETENTION_TIMER = TimerKey(TimerKind.RETENTION)
 
@@ -93,6 +92,10 @@ class GroupCoordinator:
         self.offsets = self._state.offsets
         """What was committed. To be read."""
         self._retention = Retention(config, now_ms=0)
+        self.offset_requests = OffsetRequests(self._state, self._counters, self._to_write)
+
+    def _to_write(self, wall_ms: int) -> int:
+        return self._retention.to_write(wall_ms)
 
     # --- membership ------------------------------------------------------------------------------
 
@@ -100,9 +103,7 @@ class GroupCoordinator:
         error = self._check_join(group_id, join)
         if error:
             return [Respond(join.request_id, refused_join(error, join.member_id))]
-        effects = self._state.make_group(group_id).on_join(
-            join, now_ms=self._retention.to_write(now_ms)
-        )
+        effects = self._state.make_group(group_id).on_join(join, now_ms=self._to_write(now_ms))
         self._state.forget_if_nothing(group_id)
         return effects
 
@@ -145,9 +146,7 @@ class GroupCoordinator:
         """`request.members` has the leaving members, whatever the version."""
         group = self._group_of(request.group_id)
         if group is not None:
-            effects = group.on_leave(
-                request_id, request.members, now_ms=self._retention.to_write(now_ms)
-            )
+            effects = group.on_leave(request_id, request.members, now_ms=self._to_write(now_ms))
             self._state.forget_if_nothing(request.group_id)
             return effects
         error = _missing(request.group_id)
@@ -162,77 +161,6 @@ class GroupCoordinator:
             for member in request.members
         ]
         return [Respond(request_id, LeaveGroupResponse(members=members))]
-
-    # --- offsets ---------------------------------------------------------------------------------
-
-    def on_offset_commit(
-        self,
-        request_id: int,
-        request: OffsetCommitRequest,
-        *,
-        api_version: int,
-        is_known: IsKnown,
-        now_ms: int,
-    ) -> list[Effect]:
-        """Partitions that do not exist are refused one by one."""
-        group = self.groups.get(request.group_id)
-        error = self._check_commit(request, group, api_version)
-        response, records = self._state.offsets.commit(
-            request, error, is_known=is_known, now_ms=self._retention.to_write(now_ms)
-        )
-        effects: list[Effect] = []
-        if not error and group is not None:
-            effects += group.on_sign_of_life(request.member_id)
-        if not records:
-            return [*effects, Respond(request_id, response)]
-        self._state.offsets.begin(records)
-        self._counters.offset_commits += len(records)
-        return [*effects, Append(tuple(records), OffsetsStored(request_id, response))]
-
-    def _check_commit(
-        self, request: OffsetCommitRequest, group: ClassicGroup | None, api_version: int
-    ) -> ErrorCode:
-        generation = request.generation_id_or_member_epoch
-        if not fits(request.group_id):
-            return ErrorCode.INVALID_GROUP_ID
-        if group is not None:
-            return group.check_commit(request.member_id, request.group_instance_id, generation)
-        if generation < 0:
-            return ErrorCode.NONE  # a consumer that assigns itself: the offsets make the group
-        if api_version >= FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        return ErrorCode.ILLEGAL_GENERATION
-
-    def on_offset_delete(
-        self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
-    ) -> list[Effect]:
-        """Offsets of partitions that are there, in topics that no member is subscribed to."""
-        group = self.groups.get(request.group_id)
-        error = ErrorCode.NONE
-        if not request.group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif group is None:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif (
-            group.metadata.state is not GroupState.EMPTY
-            and group.metadata.protocol_type != CONSUMER
-        ):
-            error = ErrorCode.NON_EMPTY_GROUP
-        if error or group is None:
-            return [Respond(request_id, OffsetDeleteResponse(error_code=error))]
-        response, records = self._state.offsets.delete(
-            request, is_known=is_known, is_subscribed=is_subscribed(group.metadata)
-        )
-        if not records:
-            return [Respond(request_id, response)]
-        return _in_batches(records, OffsetsDeleted(request_id, response))
-
-    def on_topics_deleted(self, topics: set[str]) -> list[Effect]:
-        """Offsets in topics that are gone go, too: a new topic of that name begins again."""
-        records = [
-            record for offsets in self._state.offsets for record in offsets.tombstones_in(topics)
-        ]
-        return _in_batches(records, _nobody_waits())
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -256,7 +184,7 @@ class GroupCoordinator:
         if not records:
             return [*effects, Respond(request_id, response)]
         deletion = GroupsDeleted(request_id, response, tuple(before))
-        return [*effects, *_in_batches(records, deletion)]
+        return [*effects, *in_batches(records, deletion)]
 
     def _delete(
         self, group: ClassicGroup, effects: list[Effect], now_ms: int
@@ -266,8 +194,9 @@ class GroupCoordinator:
         effects += group.on_deleted(now_ms=now_ms)
         offsets = self._state.offsets.of(group_id)
         records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
-        if group.is_written or group.metadata.generation:
-            # Without a generation, too: else its offsets' tombstones would leave an empty group.
+        if group.is_written or group.metadata.generation or records:
+            # Without a generation, too: else its offsets' tombstones would leave an empty group,
+            # and so would those that are on their way or pending, and count before them.
             records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
         return records
 
@@ -279,7 +208,7 @@ class GroupCoordinator:
         group = self.groups.get(key.group_id)
         if group is None:
             return []
-        effects = group.on_timer(key, now_ms=self._retention.to_write(now_ms))
+        effects = group.on_timer(key, now_ms=self._to_write(now_ms))
         self._state.forget_if_nothing(key.group_id)
         return effects
 
@@ -300,7 +229,7 @@ class GroupCoordinator:
                 batch += self._delete(group, effects, now_ms)
             else:
                 batch += expired
-        effects += _in_batches(batch, _nobody_waits(before))
+        effects += in_batches(batch, nobody_waits(before))
         return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
 
     def _expired(self, expiring: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
@@ -351,15 +280,17 @@ class GroupCoordinator:
     def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
         """The records are in the log for good. Called in log order."""
         self._end(append)
-        for record in append.records:
-            self._state.apply(record)
+        for entry in entries_of(append):
+            self._state.apply(entry)
         match append.completion:
             case OffsetsStored(request_id, response) if request_id is not None:
                 return [Respond(request_id, response)]
+            case TransactionEnded(request_id) if request_id is not None:
+                return [Respond(request_id, None)]
             case AssignmentStored() | StaticMemberStored() as stored:
                 group = self.groups.get(stored.group_id)
                 if group is not None:
-                    return group.on_stored(stored, now_ms=self._retention.to_write(now_ms))
+                    return group.on_stored(stored, now_ms=self._to_write(now_ms))
             case GroupsDeleted(request_id, deletion):
                 self._count_deleted(append)
                 if request_id is not None:
@@ -396,7 +327,7 @@ class GroupCoordinator:
             case OffsetsStored() as completion:
                 effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
                 return effects, replace(append, completion=replace(completion, request_id=None))
-            case GroupsDeleted() | OffsetsDeleted() as completion:
+            case GroupsDeleted() | OffsetsDeleted() | TransactionEnded() as completion:
                 effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT, now_ms=now_ms)
                 return effects, replace(append, completion=replace(completion, request_id=None))
             case AssignmentStored():
@@ -406,7 +337,10 @@ class GroupCoordinator:
     def _refuse(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         match append.completion:
             case OffsetsStored(request_id, response):
-                code = _append_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                too_large = ErrorCode.UNKNOWN_SERVER_ERROR
+                if isinstance(response, OffsetCommitResponse):
+                    too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                code = append_error(error, too_large=too_large)
                 for topic in response.topics:
                     for partition in topic.partitions:
                         partition.error_code = partition.error_code or code
@@ -415,19 +349,23 @@ class GroupCoordinator:
             case AssignmentStored() | StaticMemberStored() as stored:
                 group = self.groups.get(stored.group_id)
                 if group is not None:
-                    return group.on_store_failed(stored, _append_error(error), now_ms=now_ms)
+                    return group.on_store_failed(stored, append_error(error), now_ms=now_ms)
             case GroupsDeleted(request_id, deletion):
                 for result in deletion.results:
-                    result.error_code = result.error_code or _append_error(error)
+                    result.error_code = result.error_code or append_error(error)
                 if request_id is not None:
                     return [Respond(request_id, deletion)]
+            case TransactionEnded(request_id) if request_id is not None:
+                return [Respond(request_id, error_for(error))]
             case OffsetsDeleted(request_id, _) if request_id is not None:
-                return [Respond(request_id, OffsetDeleteResponse(error_code=_append_error(error)))]
+                return [Respond(request_id, OffsetDeleteResponse(error_code=append_error(error)))]
         return []
 
     def _end(self, append: Append) -> None:
         if isinstance(append.completion, OffsetsStored):
             self._state.offsets.end(append.records)
+        if append.marker is not None:
+            self._state.offsets.end_marker(append.marker.producer_id)
 
     def _count_deleted(self, append: Append) -> None:
         count = sum(isinstance(record, OffsetRecord) for record in append.records)
@@ -445,48 +383,5 @@ def list_groups(groups: Mapping[str, ClassicGroup]) -> list[ListedGroup]:
     return [listed(group.metadata) for group in groups.values()]
 
 
-def _in_batches(
-    records: Sequence[CoordinatorRecord], completion: GroupsDeleted | OffsetsDeleted
-) -> list[Effect]:
-    """Tombstones, as many batches as they need. The completion comes with the last one."""
-    before = completion.before if isinstance(completion, GroupsDeleted) else ()
-    appends: list[Effect] = []
-    batch: list[CoordinatorRecord] = []
-    size = 0
-    for record in records:
-        names = record.key.group + (record.key.topic if isinstance(record, OffsetRecord) else "")
-        added = TOMBSTONE_BYTES + len(names.encode())
-        if batch and size + added > MOST_TOMBSTONE_BYTES:
-            appends.append(Append(tuple(batch), _nobody_waits(before)))
-            batch, size = [], 0
-        batch.append(record)
-        size += added
-    if batch:
-        appends.append(Append(tuple(batch), completion))
-    return appends
-
-
-def _nobody_waits(before: Iterable[GroupRecord] = ()) -> GroupsDeleted:
-    return GroupsDeleted(None, DeleteGroupsResponse(), tuple(before))
-
-
 def _missing(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _append_error(
-    error: ErrorCode, *, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-) -> ErrorCode:
-    """What a client of the group is told of a failed append."""
-    match error:
-        case (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            | ErrorCode.NOT_ENOUGH_REPLICAS
-            | ErrorCode.REQUEST_TIMED_OUT
-        ):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
-            return ErrorCode.NOT_COORDINATOR
-        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
-            return too_large
-    return error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...coordinators.coordinator_effects import PendingRead
+from ...coordinators.rules_effects import TransactionMarker
 from ...protocol.messages.heartbeat import HeartbeatRequest
 from ...protocol.messages.join_group import JoinGroupRequest
 from ...protocol.messages.leave_group import LeaveGroupRequest
@@ -16,6 +17,7 @@ from ...protocol.messages.offset_commit import OffsetCommitRequest
 from ...protocol.messages.offset_delete import OffsetDeleteRequest
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from ...protocol.messages.sync_group import SyncGroupRequest
+from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ..classic.join import Join
 from ..group_effects import Effect
 from ..offsets.committed_offsets import IsKnown
@@ -98,8 +100,39 @@ class CoordinatorRequests:
     ) -> None:
         self._context.write(
             ticket,
-            lambda coordinator, request_id: coordinator.on_offset_commit(
+            lambda coordinator, request_id: coordinator.offset_requests.commit(
                 request_id, request, api_version=api_version, is_known=is_known, now_ms=wall_ms
+            ),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def commit_transaction_offsets(
+        self,
+        ticket: object,
+        request: TxnOffsetCommitRequest,
+        *,
+        is_known: IsKnown,
+        guard: object,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.offset_requests.commit_in_transaction(
+                request_id, request, is_known=is_known, guard=guard, now_ms=wall_ms
+            ),
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+
+    def complete_transaction(
+        self, ticket: object, marker: TransactionMarker, *, now_ms: int, wall_ms: int
+    ) -> None:
+        self._context.write(
+            ticket,
+            lambda coordinator, request_id: coordinator.offset_requests.end_transaction(
+                request_id, marker
             ),
             now_ms=now_ms,
             wall_ms=wall_ms,
@@ -120,7 +153,7 @@ class CoordinatorRequests:
     def on_topics_deleted(self, topics: set[str], *, now_ms: int, wall_ms: int) -> None:
         """Topics are gone, perhaps replaced by new ones of the same names. Nobody is answered."""
         self._context.run(
-            lambda coordinator: coordinator.on_topics_deleted(topics),
+            lambda coordinator: coordinator.offset_requests.forget_topics(topics),
             now_ms=now_ms,
             wall_ms=wall_ms,
         )
@@ -136,7 +169,7 @@ class CoordinatorRequests:
     ) -> None:
         self._context.write(
             ticket,
-            lambda coordinator, request_id: coordinator.on_offset_delete(
+            lambda coordinator, request_id: coordinator.offset_requests.delete(
                 request_id, request, is_known=is_known
             ),
             now_ms=now_ms,

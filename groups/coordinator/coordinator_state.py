@@ -1,9 +1,10 @@
 """What the log of one partition of `__consumer_offsets` says: its groups and their offsets.
 
 Hard state is the committed offsets: they change only in `apply`, in log order, while loading and
-live alike. The groups themselves are soft state that is written down at each stable generation:
-`apply` of a group's record rebuilds the group while loading, and changes nothing afterwards,
-because the living group is ahead of its log.
+live alike; `entries_of` what was appended is what a reader of the log finds. The groups themselves
+are soft state that is written down at each stable generation: `apply` of a group's record rebuilds
+the group while loading, and changes nothing afterwards, because the living group is ahead of its
+log.
 
 What always holds: a group is here exactly while it has members, ids given out, or something in the
 log that no deletion of the group has taken back: a group whose last offset was deleted is there,
@@ -13,8 +14,9 @@ Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java (replay).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from ...coordinators.rules_effects import Append
 from ..classic.classic_group import ClassicGroup
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
@@ -69,11 +71,14 @@ class CoordinatorState:
                 if key.group in self.groups:
                     self.groups[key.group].is_written = is_written
                 self.forget_if_nothing(key.group)
-            case TransactionalOffset(_, record):
-                self.offsets.apply_pending(entry)
-                self.make_group(record.key.group)
+            case TransactionalOffset(_, key, value):
+                self.offsets.apply(entry)
+                self.make_group(key.group)
+                self.newest_ms = max(self.newest_ms, value.commit_timestamp)
             case TransactionEnd():
-                for group_id in self.offsets.end_transaction(entry):
+                for group_id, counts in self.offsets.end_transaction(entry).items():
+                    if counts:
+                        self.make_group(group_id).is_written = True
                     self.forget_if_nothing(group_id)
 
     def restore_deleted(self, before: Iterable[GroupRecord]) -> None:
@@ -94,3 +99,17 @@ class CoordinatorState:
         group = self.groups.get(group_id)
         if group is not None and group.is_forgettable:
             del self.groups[group_id]
+
+
+def entries_of(append: Append) -> Sequence[LogEntry]:
+    """What a reader of the log finds where this was appended."""
+    if append.marker is not None:
+        return [TransactionEnd(append.marker.producer_id, append.marker.is_commit)]
+    if append.producer is None:
+        return append.records
+    entries: list[LogEntry] = []
+    for record in append.records:
+        assert isinstance(record, OffsetRecord)
+        assert record.value is not None  # tombstones are of no transaction
+        entries.append(TransactionalOffset(append.producer.producer_id, record.key, record.value))
+    return entries

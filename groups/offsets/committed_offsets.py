@@ -1,11 +1,11 @@
 """The committed offsets of all groups of one partition of `__consumer_offsets`.
 
-    OffsetCommit, OffsetDelete -> answer and records    nothing changes here yet
+    OffsetCommit, TxnOffsetCommit, OffsetDelete -> answer and records    nothing changes here yet
     begin(records) .. apply each, or not .. end(records)
-    OffsetFetch                                         only what is applied
+    OffsetFetch                                                          only what is applied
 
 Who may commit is decided before (classic_group.check_commit); here is decided what may be stored.
-One group's offsets are in offsets.py.
+One group's offsets are in group_offsets.py.
 
 What always holds: a group is here exactly while its GroupOffsets is not empty.
 Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java.
@@ -13,6 +13,7 @@ Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from ...protocol.error_code import ErrorCode
@@ -35,6 +36,13 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from ...protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from ..group_config import GroupCoordinatorConfig
 from ..group_records import (
     NO_TIMESTAMP,
@@ -50,6 +58,8 @@ from .group_offsets import GroupOffsets
 IsKnown = Callable[[str, int], bool]
 """(topic, partition) -> whether it exists."""
 
+CommittedPartition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+
 LONGEST_TEXT = 2**15 - 1
 """Bytes of a string in a record."""
 LONG_MAX = 2**63 - 1
@@ -63,6 +73,8 @@ class CommittedOffsets:
         self._groups: dict[str, GroupOffsets] = {}
         self._in_transaction: dict[int, set[str]] = {}
         """Producer id -> the groups with pending offsets in its open transaction."""
+        self._ending: Counter[int] = Counter()
+        """Producer ids whose transaction's end is on its way to the log."""
 
     def __iter__(self) -> Iterator[GroupOffsets]:
         return iter(self._groups.values())
@@ -97,13 +109,37 @@ class CommittedOffsets:
                     )
                 )
                 if not code:
-                    records.append(_record(topic.name, partition, request, now_ms))
+                    records.append(_plain_record(topic.name, partition, request, now_ms))
             response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
         return response, records
 
-    def _check(
-        self, topic: str, partition: OffsetCommitRequestPartition, is_known: IsKnown
-    ) -> ErrorCode:
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, error: ErrorCode, *, is_known: IsKnown, now_ms: int
+    ) -> tuple[TxnOffsetCommitResponse, list[OffsetRecord]]:
+        """As `commit`; the records belong to the transaction of the request's producer.
+
+        What does not exist is refused as that, whatever `error` is.
+        """
+        response, records = TxnOffsetCommitResponse(), list[OffsetRecord]()
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                code = self._check(topic.name, partition, is_known)
+                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    code = error or code
+                answers.append(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                )
+                if not code:
+                    records.append(_record(request.group_id, topic.name, partition, now_ms))
+            response.topics.append(
+                TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers)
+            )
+        return response, records
+
+    def _check(self, topic: str, partition: CommittedPartition, is_known: IsKnown) -> ErrorCode:
         if not is_known(topic, partition.partition_index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata or ""
@@ -112,9 +148,11 @@ class CommittedOffsets:
         return ErrorCode.NONE
 
     def is_committing(self, group_id: str) -> bool:
-        """Offsets of the group are on their way to the log."""
+        """Offsets of the group, or the end of a transaction with some, are on their way."""
         offsets = self.of(group_id)
-        return offsets is not None and offsets.is_committing
+        if offsets is not None and offsets.is_committing:
+            return True
+        return any(group_id in self._in_transaction.get(each, ()) for each in self._ending)
 
     def fetch(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False
@@ -194,24 +232,36 @@ class CommittedOffsets:
             assert isinstance(record, OffsetRecord)
             self._groups[record.key.group].end(record.key.topic, record.key.partition)
 
-    def apply(self, record: OffsetRecord) -> None:
-        group_id = record.key.group
-        if record.value is not None:
-            self._make(group_id).apply(record)
+    def apply(self, entry: OffsetRecord | TransactionalOffset) -> None:
+        key, group_id = entry.key, entry.key.group
+        if isinstance(entry, TransactionalOffset):
+            offsets = self._make(group_id)
+            offsets.apply_pending(entry.producer_id, key.topic, key.partition, entry.value)
+            self._in_transaction.setdefault(entry.producer_id, set()).add(group_id)
+        elif entry.value is not None:
+            self._make(group_id).apply(entry)
         elif group_id in self._groups:
-            self._groups[group_id].apply(record)
+            self._groups[group_id].apply(entry)
 
-    def apply_pending(self, pending: TransactionalOffset) -> None:
-        group_id = pending.record.key.group
-        self._make(group_id).apply_pending(pending.producer_id, pending.record)
-        self._in_transaction.setdefault(pending.producer_id, set()).add(group_id)
+    def begin_marker(self, producer_id: int) -> None:
+        """The end of the producer's transaction is being appended."""
+        self._ending[producer_id] += 1
 
-    def end_transaction(self, end: TransactionEnd) -> set[str]:
-        """The groups it was about."""
-        group_ids = self._in_transaction.pop(end.producer_id, set())
-        for group_id in group_ids & self._groups.keys():
-            self._groups[group_id].end_transaction(end.producer_id, is_commit=end.is_commit)
-        return group_ids
+    def end_marker(self, producer_id: int) -> None:
+        """It is about to be applied, or was not appended."""
+        self._ending[producer_id] -= 1
+        if not self._ending[producer_id]:
+            del self._ending[producer_id]
+
+    def end_transaction(self, end: TransactionEnd) -> dict[str, bool]:
+        """The groups it was about; True: offsets of the group that were pending count now."""
+        ended: dict[str, bool] = {}
+        for group_id in self._in_transaction.pop(end.producer_id, ()):
+            offsets = self._groups.get(group_id)
+            ended[group_id] = offsets is not None and offsets.end_transaction(
+                end.producer_id, is_commit=end.is_commit
+            )
+        return ended
 
     def forget_if_empty(self, group_id: str) -> bool:
         """Whether nothing is left of the group's offsets."""
@@ -234,7 +284,7 @@ def fits(text: str) -> bool:
     return len(text.encode()) <= LONGEST_TEXT
 
 
-def _record(
+def _plain_record(
     topic: str,
     partition: OffsetCommitRequestPartition,
     request: OffsetCommitRequest,
@@ -247,8 +297,18 @@ def _record(
     expire_timestamp = NO_TIMESTAMP
     if request.retention_time_ms != NO_RETENTION:
         expire_timestamp = min(now_ms + request.retention_time_ms, LONG_MAX)
+    return _record(request.group_id, topic, partition, commit_timestamp, expire_timestamp)
+
+
+def _record(
+    group_id: str,
+    topic: str,
+    partition: CommittedPartition,
+    commit_timestamp: int,
+    expire_timestamp: int = NO_TIMESTAMP,
+) -> OffsetRecord:
     return OffsetRecord(
-        OffsetCommitKey(group=request.group_id, topic=topic, partition=partition.partition_index),
+        OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index),
         OffsetCommitValue(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,

@@ -5,12 +5,14 @@ log. So a fetch never shows an offset that a fail-over could take back, and repl
 the same offsets.
 
     plain commit             counts at once
-    commit in a transaction  pending until the transaction's marker, and then counts unless a plain
-                             commit of the same partition came behind it in the log
+    commit in a transaction  pending until the transaction's marker, and then counts unless another
+                             commit of the same partition, which counts by then, is behind it in the
+                             log: a plain one, or that of a transaction which ended before
     tombstone                nothing is left of the partition, neither committed nor pending
 
 What always holds:
-    records are applied in log order, so the last committed one of a partition counts;
+    of the commits of a partition that count the one that is last in the log is shown, whichever
+    transaction ended last: compaction keeps that one alone, and replaying must give the same;
     a partition whose commit is on its way to the log (`begin` .. `end`), or pending, never
     expires: a tombstone behind that commit would erase it. A deletion covers such a partition,
     for the same reason.
@@ -20,11 +22,13 @@ Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java, OffsetAnd
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from ...protocol.topic_partition import TopicPartition
 from ..group_records import NO_TIMESTAMP, OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from .pending_offsets import PendingOffsets
 
 
 class GroupOffsets:
@@ -32,8 +36,8 @@ class GroupOffsets:
         self.group_id = group_id
         self._committed: dict[str, dict[int, OffsetCommitValue]] = {}
         self._on_their_way: Counter[TopicPartition] = Counter()
-        # Of each producer with an open transaction; None: a plain commit came behind it.
-        self._pending: dict[int, dict[TopicPartition, OffsetCommitValue | None]] = {}
+        self._pending = PendingOffsets()
+        self._numbers = itertools.count()
         self._count = 0
 
     def __len__(self) -> int:
@@ -55,7 +59,7 @@ class GroupOffsets:
 
     def is_pending(self, topic: str, partition: int) -> bool:
         """An open transaction may yet change the offset: it is not stable."""
-        return any((topic, partition) in offsets for offsets in self._pending.values())
+        return (topic, partition) in self._pending
 
     def topics(self) -> Iterator[tuple[str, list[int]]]:
         """Every topic with its partitions, both in order."""
@@ -68,35 +72,36 @@ class GroupOffsets:
         """A plain commit or a tombstone."""
         key, value = record
         if value is not None:
-            self._put(key.topic, key.partition, value)
-            for offsets in self._pending.values():
-                if (key.topic, key.partition) in offsets:
-                    offsets[key.topic, key.partition] = None
+            self._put(key.topic, key.partition, value, next(self._numbers))
             return
         partitions = self._committed.get(key.topic)
         if partitions is not None and partitions.pop(key.partition, None) is not None:
             self._count -= 1
             if not partitions:
                 del self._committed[key.topic]
-        for producer_id in list(self._pending):
-            self._pending[producer_id].pop((key.topic, key.partition), None)
-            if not self._pending[producer_id]:
-                del self._pending[producer_id]
+        self._pending.forget((key.topic, key.partition))
 
-    def apply_pending(self, producer_id: int, record: OffsetRecord) -> None:
+    def apply_pending(
+        self, producer_id: int, topic: str, partition: int, value: OffsetCommitValue
+    ) -> None:
         """A commit in the producer's open transaction."""
-        key, value = record
-        self._pending.setdefault(producer_id, {})[key.topic, key.partition] = value
+        self._pending.add(producer_id, (topic, partition), value, next(self._numbers))
 
-    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        for (topic, partition), value in self._pending.pop(producer_id, {}).items():
-            if is_commit and value is not None:
-                self._put(topic, partition, value)
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> bool:
+        """Whether something that was pending counts now."""
+        counts = False
+        for (topic, partition), pending in self._pending.take(producer_id):
+            if is_commit and pending.value is not None:
+                self._put(topic, partition, pending.value, pending.number)
+                counts = True
+        return counts
 
-    def _put(self, topic: str, partition: int, value: OffsetCommitValue) -> None:
+    def _put(self, topic: str, partition: int, value: OffsetCommitValue, number: int) -> None:
+        """A commit counts now, and what is pending before it in the log never will."""
         partitions = self._committed.setdefault(topic, {})
         self._count += partition not in partitions
         partitions[partition] = value
+        self._pending.overtake((topic, partition), number)
 
     # --- what is about to be in the log ----------------------------------------------------------
 
@@ -146,7 +151,7 @@ class GroupOffsets:
 
     def tombstones(self) -> list[OffsetRecord]:
         """Tombstones for all that is committed, pending, or about to be."""
-        return self._tombstones(sorted({*self._each(), *self._on_their_way, *self._each_pending()}))
+        return self._tombstones(sorted({*self._each(), *self._on_their_way, *self._pending}))
 
     def tombstones_in(self, topics: set[str]) -> list[OffsetRecord]:
         """Tombstones for all that is committed, pending, or about to be in these topics."""
@@ -155,7 +160,7 @@ class GroupOffsets:
             for topic in topics & self._committed.keys()
             for partition in self._committed[topic]
         }
-        for about in (self._on_their_way, self._each_pending()):
+        for about in (self._on_their_way, self._pending):
             gone.update(key for key in about if key[0] in topics)
         return self._tombstones(sorted(gone))
 
@@ -174,10 +179,6 @@ class GroupOffsets:
         for topic, partitions in self._committed.items():
             for partition in partitions:
                 yield topic, partition
-
-    def _each_pending(self) -> Iterator[TopicPartition]:
-        for offsets in self._pending.values():
-            yield from offsets
 
     def _tombstones(self, gone: Iterable[TopicPartition]) -> list[OffsetRecord]:
         return [

@@ -21,6 +21,11 @@ from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ...protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ...protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from ...storage.producers.verification_guard import VerificationGuard
 
 
 class GroupShard(Protocol):
@@ -39,6 +44,35 @@ class GroupShard(Protocol):
         api_version: int,
         is_known: Callable[[str, int], bool],
     ) -> Awaitable[OffsetCommitResponse]: ...
+    def commit_transaction_offsets(
+        self,
+        request: TxnOffsetCommitRequest,
+        *,
+        is_known: Callable[[str, int], bool],
+        guard: VerificationGuard | None,
+    ) -> Awaitable[TxnOffsetCommitResponse]:
+        """`guard`: of the replica, for the producer; its transaction is verified by now."""
+        ...
+
+    def complete_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Awaitable[None]:
+        """The marker of the partition: written, committed, and the offsets it ends applied.
+
+        Only so may a marker come into the log of `__consumer_offsets`. It may be asked for again.
+
+        Raises (later):
+            KafkaError: as LeaderReplica.append_marker; RequestTimedOut: not committed for long, it
+            may yet be; NotCoordinator: perhaps written, another node leads or the log is read anew.
+        """
+        ...
+
     def delete(self, group_ids: Sequence[str]) -> Awaitable[DeleteGroupsResponse]: ...
     def delete_offsets(
         self, request: OffsetDeleteRequest, *, is_known: Callable[[str, int], bool]

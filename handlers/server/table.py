@@ -38,6 +38,7 @@ from ..groups import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from ..ports.api import Api
 from ..records import (
@@ -83,6 +84,7 @@ _MODULES = (
     delete_topics,
     delete_records,
     init_producer_id,
+    txn_offset_commit,
     offset_for_leader_epoch,
     describe_acls,
     create_acls,

@@ -6,12 +6,6 @@ from typing import Any
 import pytest
 
 from bradbury.coordinators import coordinator_context
-from bradbury.groups.group_records import (
-    OffsetCommitKey,
-    OffsetCommitValue,
-    OffsetRecord,
-    encode_group_record,
-)
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     CoordinatorLoadInProgress,
@@ -19,10 +13,10 @@ from bradbury.protocol.errors import (
     NotCoordinator,
 )
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
-from bradbury.protocol.records.records import ControlType, encode_control_batch, encode_records
 from bradbury.tests.support.groups.led_groups import (
-    NOW_MS,
     commit,
+    commit_in_transaction,
+    end,
     fetched,
     join,
     led,
@@ -129,30 +123,7 @@ def test_a_log_whose_oldest_segment_goes_while_it_is_read_is_read_from_its_new_s
     run(scene())
 
 
-def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
-    """As another broker of Kafka's has written them; we only read such logs for now."""
-
-    def batch(producer_id: int, partition: int, offset: int) -> memoryview:
-        key = OffsetCommitKey(group="g", topic="t", partition=partition)
-        value = OffsetCommitValue(offset=offset, commit_timestamp=NOW_MS)
-        encoded = encode_group_record(OffsetRecord(key, value))
-        return memoryview(
-            encode_records(
-                [(NOW_MS, *encoded, ())],
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=0,
-                transactional=True,
-            )
-        )
-
-    def marker(kind: ControlType, producer_id: int) -> memoryview:
-        return memoryview(
-            encode_control_batch(
-                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=1
-            )
-        )
-
+def test_open_transactions_and_their_ends_are_found_in_the_log() -> None:
     async def found(replica: MemoryReplica) -> tuple[int | None, int]:
         host = new_host()
         shard = await led(host, replica)
@@ -162,15 +133,17 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
         return shown, 0 if partition is None else partition.error_code
 
     async def scene() -> None:
-        replica = MemoryReplica()
-        replica.append(batch(7, 0, 70))
+        replica, host = MemoryReplica(), new_host()
+        shard = await led(host, replica)
+        await commit_in_transaction(shard, 70)
         assert await found(replica) == (None, 0)
-        replica.append(marker(ControlType.COMMIT, 7))
+        await end(shard)
         assert await found(replica) == (70, 0)
-        replica.append(batch(8, 0, 80))
+        await commit_in_transaction(shard, 80)
         assert await found(replica) == (70, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        replica.append(marker(ControlType.ABORT, 8))
+        await end(shard, is_commit=False)
         assert await found(replica) == (70, 0)
+        host.close()
 
     run(scene())
 

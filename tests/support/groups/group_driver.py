@@ -10,16 +10,22 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from bradbury.coordinators.rules_effects import Append, CancelTimer, Respond, StartTimer
+from bradbury.coordinators.rules_effects import (
+    Append,
+    CancelTimer,
+    Respond,
+    StartTimer,
+    TransactionMarker,
+)
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator, describe_group
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_effects import Effect, Report, TimerKey
 from bradbury.groups.group_records import (
-    CoordinatorRecord,
-    decode_group_record,
+    LogEntry,
     encode_group_record,
+    entries_in,
 )
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -57,6 +63,13 @@ from bradbury.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from bradbury.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from bradbury.protocol.records.records import ControlType, encode_control_batch, encode_records
 from bradbury.protocol.topic_partition import TopicPartition
 
 
@@ -73,6 +86,27 @@ RANGE = (("range", b"topics"),)
 Protocols = Sequence[tuple[str, bytes]]
 
 
+def written(append: Append) -> bytearray:
+    """The batch in the log."""
+    if append.marker is not None:
+        return encode_control_batch(
+            ControlType.COMMIT if append.marker.is_commit else ControlType.ABORT,
+            producer_id=append.marker.producer_id,
+            producer_epoch=append.marker.producer_epoch,
+            coordinator_epoch=append.marker.coordinator_epoch,
+            timestamp=START_MS,
+        )
+    records = [(START_MS, *encode_group_record(record), ()) for record in append.records]
+    if append.producer is None:
+        return encode_records(records)
+    return encode_records(
+        records,
+        producer_id=append.producer.producer_id,
+        producer_epoch=append.producer.producer_epoch,
+        transactional=True,
+    )
+
+
 class GroupDriver:
     def __init__(self, *, now_ms: int = START_MS, **config: int) -> None:
         self.config = GroupCoordinatorConfig(**config)
@@ -80,7 +114,7 @@ class GroupDriver:
         self.leap_ms = 0
         self.counters = GroupCounters()
         self.coordinator = GroupCoordinator(self.config, counters=self.counters)
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[bytearray] = []
         self.answers: dict[int, Any] = {}
         self.asked: set[int] = set()
         self.timers: dict[TimerKey, int] = {}
@@ -119,7 +153,7 @@ class GroupDriver:
 
     def commit_next(self) -> None:
         append = self.uncommitted.popleft()
-        self.log += [encode_group_record(record) for record in append.records]
+        self.log.append(written(append))
         self.perform(self.coordinator.on_committed(append, now_ms=self.wall_ms))
 
     @property
@@ -149,9 +183,8 @@ class GroupDriver:
                     self.perform(self.coordinator.on_timer(key, now_ms=self.wall_ms))
         self.now_ms = end_ms
 
-    def records(self) -> list[CoordinatorRecord]:
-        found = [decode_group_record(key, value) for key, value in self.log]
-        return [record for record in found if record is not None]
+    def records(self) -> list[LogEntry]:
+        return [entry for batch in self.log for entry in entries_in(batch, 0)[0]]
 
     def failed_over(self, in_doubt: int = 0) -> "GroupDriver":
         """The next coordinator, which has read the log.
@@ -167,7 +200,7 @@ class GroupDriver:
         other.leap_ms = self.leap_ms
         other.log = list(self.log)
         for append in list(self.uncommitted)[:in_doubt]:
-            other.log += [encode_group_record(record) for record in append.records]
+            other.log.append(written(append))
         for record in other.records():
             other.coordinator.apply(record)
         other.perform(other.coordinator.on_loaded(now_ms=self.wall_ms))
@@ -283,7 +316,7 @@ class GroupDriver:
             ],
         )
         self.perform(
-            self.coordinator.on_offset_commit(
+            self.coordinator.offset_requests.commit(
                 request_id,
                 request,
                 api_version=version,
@@ -291,6 +324,45 @@ class GroupDriver:
                 now_ms=self.wall_ms,
             )
         )
+        return request_id
+
+    def commit_in_transaction(
+        self,
+        offsets: dict[TopicPartition, int],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        producer_id: int = 7,
+        instance_id: str | None = None,
+        metadata: str | None = "",
+        unknown: frozenset[str] = frozenset(),
+        group: str = G,
+    ) -> int:
+        request_id = self._request()
+        topics = [
+            TxnOffsetCommitRequestTopic(
+                topic, [TxnOffsetCommitRequestPartition(partition, offset, 3, metadata)]
+            )
+            for (topic, partition), offset in offsets.items()
+        ]
+        request = TxnOffsetCommitRequest(
+            "payments", group, producer_id, 0, generation, member_id, instance_id, topics
+        )
+        self.perform(
+            self.coordinator.offset_requests.commit_in_transaction(
+                request_id,
+                request,
+                is_known=lambda topic, _: topic not in unknown,
+                guard=None,
+                now_ms=self.wall_ms,
+            )
+        )
+        return request_id
+
+    def end_transaction(self, producer_id: int = 7, *, is_commit: bool = True) -> int:
+        request_id = self._request()
+        marker = TransactionMarker(producer_id, 0, 0, is_commit, 2)
+        self.perform(self.coordinator.offset_requests.end_transaction(request_id, marker))
         return request_id
 
     def delete(self, *group_ids: str) -> int:
@@ -309,7 +381,7 @@ class GroupDriver:
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition)])
             for topic, partition in partitions
         ]
-        effects = self.coordinator.on_offset_delete(
+        effects = self.coordinator.offset_requests.delete(
             request_id,
             OffsetDeleteRequest(group, topics),
             is_known=lambda topic, _: topic not in unknown,
@@ -318,7 +390,7 @@ class GroupDriver:
         return request_id
 
     def delete_topics(self, *topics: str) -> None:
-        self.perform(self.coordinator.on_topics_deleted(set(topics)))
+        self.perform(self.coordinator.offset_requests.forget_topics(set(topics)))
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -335,7 +407,7 @@ class GroupDriver:
         return ErrorCode(self.answers[request_id].error_code)
 
     def committed(self, request_id: int) -> list[ErrorCode]:
-        response: OffsetCommitResponse = self.answers[request_id]
+        response: OffsetCommitResponse | TxnOffsetCommitResponse = self.answers[request_id]
         return [ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions]
 
     def deleted(self, request_id: int) -> list[ErrorCode]:

@@ -22,6 +22,11 @@ from bradbury.protocol.messages.offset_commit import (
 )
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from bradbury.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from bradbury.tests.support.storage.memory_replica import MemoryReplica
 
 NOW_MS = 1_700_000_000_000
@@ -68,6 +73,26 @@ def commit(shard: Any, offset: int, group_id: str = "g") -> asyncio.Future[Any]:
         group_id=group_id, topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
     )
     return shard.commit_offsets(request, api_version=9, is_known=lambda *_: True)
+
+
+def commit_in_transaction(
+    shard: Any, offset: int, *, producer_id: int = 7, guard: object = None
+) -> asyncio.Future[Any]:
+    partition = TxnOffsetCommitRequestPartition(0, offset)
+    request = TxnOffsetCommitRequest(
+        transactional_id="payments",
+        group_id="g",
+        producer_id=producer_id,
+        producer_epoch=3,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+    return shard.commit_transaction_offsets(request, is_known=lambda *_: True, guard=guard)
+
+
+def end(shard: Any, *, producer_id: int = 7, is_commit: bool = True) -> asyncio.Future[None]:
+    return shard.complete_transaction(
+        producer_id, 3, coordinator_epoch=5, is_commit=is_commit, transaction_version=2
+    )
 
 
 def error_of(answer: Any) -> ErrorCode:

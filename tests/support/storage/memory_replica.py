@@ -8,6 +8,7 @@ from typing import NamedTuple
 from bradbury.handlers.ports.replica_port import Appended
 from bradbury.protocol.errors import OffsetOutOfRange
 from bradbury.protocol.records.record_batch import read_header, stamp
+from bradbury.protocol.records.records import ControlType, encode_control_batch
 from bradbury.replication.replica import FetchWaiter
 
 
@@ -30,6 +31,9 @@ class MemoryReplica:
         self._holds = False
         self.refuse_with: Exception | None = None
         self.waiting: list[asyncio.Future[None]] = []
+        self.guards: list[object] = []
+        """Of each append."""
+        self.verifications: dict[tuple[int, int], object] = {}
         self.log_end_offset = 0
         self.lag = 0
         """Records at the end that are not committed."""
@@ -61,7 +65,33 @@ class MemoryReplica:
     def fail(self, error: Exception) -> None:
         self.waiting.pop(0).set_exception(error)
 
-    def append(self, batch: memoryview) -> Appended:
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, *, supports_epoch_bump: bool
+    ) -> object:
+        """Asked for once for each producer: then its transaction is open."""
+        guard = self.verifications.setdefault((producer_id, producer_epoch), object())
+        return None if guard in self.guards else guard
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Appended:
+        batch = encode_control_batch(
+            ControlType.COMMIT if is_commit else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=0,
+        )
+        return self.append(memoryview(batch))
+
+    def append(self, batch: memoryview, *, guard: object = None) -> Appended:
+        self.guards.append(guard)
         if self.refuse_with is not None:
             raise self.refuse_with
         base_offset = self.log_end_offset

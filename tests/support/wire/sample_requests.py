@@ -358,6 +358,21 @@ def _delete_acls(s: Sample, version: int) -> Message:
     return make("delete_acls", "DeleteAclsRequest", filters=[one])
 
 
+def _txn_offset_commit(s: Sample, version: int) -> Message:
+    kind = "txn_offset_commit"
+    part = make(kind, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=3)
+    return make(
+        kind,
+        "TxnOffsetCommitRequest",
+        transactional_id="sample-transactions",
+        group_id=s.group,
+        producer_id=next(s.numbers),
+        generation_id=s.generation,
+        member_id=s.member,
+        topics=[make(kind, "TxnOffsetCommitRequestTopic", name=s.topic, partitions=[part])],
+    )
+
+
 def _update_features(s: Sample, version: int) -> Message:
     update = make("update_features", "FeatureUpdateKey", feature="no.such", max_version_level=1)
     return make("update_features", "UpdateFeaturesRequest", feature_updates=[update])
@@ -412,6 +427,7 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     21: _delete_records,
     22: lambda s, v: make("init_producer_id", "InitProducerIdRequest", transactional_id=None),
     23: _offset_for_leader_epoch,
+    28: _txn_offset_commit,
     29: lambda s, v: make(
         "describe_acls",
         "DescribeAclsRequest",

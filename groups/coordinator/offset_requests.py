@@ -1,0 +1,166 @@
+"""The requests about committed offsets, put to the groups of one partition: who may, and what then.
+
+    commit, commit_in_transaction, delete   records, answered once they are committed
+    end_transaction                         the marker that a transaction's coordinator asks for
+    forget_topics                           tombstones that nobody waits for
+
+The offsets change when the records are applied (coordinator_state), never here.
+Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...coordinators.rules_effects import (
+    Append,
+    Respond,
+    TransactionalProducer,
+    TransactionMarker,
+)
+from ...protocol.error_code import ErrorCode
+from ...protocol.messages.offset_commit import OffsetCommitRequest
+from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ..classic.consumer_subscription import CONSUMER
+from ..classic.group_state import GroupState
+from ..classic.group_view import is_subscribed
+from ..group_counters import GroupCounters
+from ..group_effects import (
+    Effect,
+    OffsetsDeleted,
+    OffsetsStored,
+    TransactionEnded,
+)
+from ..offsets.committed_offsets import IsKnown, fits
+from .coordinator_state import CoordinatorState
+from .tombstone_batches import in_batches, nobody_waits
+
+FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND = 9
+
+
+class OffsetRequests:
+    def __init__(
+        self,
+        state: CoordinatorState,
+        counters: GroupCounters,
+        to_write: Callable[[int], int],
+    ) -> None:
+        """`to_write`: the time to write down, given the wall's."""
+        self._state = state
+        self._counters = counters
+        self._to_write = to_write
+
+    def commit(
+        self,
+        request_id: int,
+        request: OffsetCommitRequest,
+        *,
+        api_version: int,
+        is_known: IsKnown,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Partitions that do not exist are refused one by one."""
+        group = self._state.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if not fits(request.group_id):
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is not None:
+            error = group.check_commit(request.member_id, request.group_instance_id, generation)
+        elif generation < 0:
+            error = ErrorCode.NONE  # a consumer that assigns itself: the offsets make the group
+        elif api_version >= FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        else:
+            error = ErrorCode.ILLEGAL_GENERATION
+        response, records = self._state.offsets.commit(
+            request, error, is_known=is_known, now_ms=self._to_write(now_ms)
+        )
+        effects: list[Effect] = []
+        if not error and group is not None:
+            effects += group.on_sign_of_life(request.member_id)
+        if not records:
+            return [*effects, Respond(request_id, response)]
+        self._state.offsets.begin(records)
+        self._counters.offset_commits += len(records)
+        return [*effects, Append(tuple(records), OffsetsStored(request_id, response))]
+
+    def commit_in_transaction(
+        self,
+        request_id: int,
+        request: TxnOffsetCommitRequest,
+        *,
+        is_known: IsKnown,
+        guard: object,
+        now_ms: int,
+    ) -> list[Effect]:
+        """They count when the transaction of the request's producer is committed (KIP-447).
+
+        That it is open is verified before; `guard` is what the verification left for the append.
+        """
+        group = self._state.groups.get(request.group_id)
+        if not request.group_id or not fits(request.group_id):
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is not None:
+            error = group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                in_transaction=True,
+            )
+        elif request.generation_id < 0:
+            error = ErrorCode.NONE
+        else:
+            error = ErrorCode.ILLEGAL_GENERATION
+        response, records = self._state.offsets.commit_in_transaction(
+            request, error, is_known=is_known, now_ms=self._to_write(now_ms)
+        )
+        effects: list[Effect] = []
+        if not error and group is not None:
+            effects += group.on_sign_of_life(request.member_id)
+        if not records:
+            return [*effects, Respond(request_id, response)]
+        self._state.offsets.begin(records)
+        self._counters.offset_commits += len(records)
+        producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
+        stored = OffsetsStored(request_id, response)
+        return [*effects, Append(tuple(records), stored, producer=producer)]
+
+    def end_transaction(self, request_id: int, marker: TransactionMarker) -> list[Effect]:
+        """Answered with None, or the KafkaError of the append.
+
+        The marker is written though no offset may be pending: the partition's log needs it.
+        """
+        self._state.offsets.begin_marker(marker.producer_id)
+        return [Append((), TransactionEnded(request_id), marker=marker)]
+
+    def delete(
+        self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
+    ) -> list[Effect]:
+        """Offsets of partitions that are there, in topics that no member is subscribed to."""
+        group = self._state.groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif (
+            group.metadata.state is not GroupState.EMPTY
+            and group.metadata.protocol_type != CONSUMER
+        ):
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error or group is None:
+            return [Respond(request_id, OffsetDeleteResponse(error_code=error))]
+        response, records = self._state.offsets.delete(
+            request, is_known=is_known, is_subscribed=is_subscribed(group.metadata)
+        )
+        if not records:
+            return [Respond(request_id, response)]
+        return in_batches(records, OffsetsDeleted(request_id, response))
+
+    def forget_topics(self, topics: set[str]) -> list[Effect]:
+        """Offsets in topics that are gone go, too: a new topic of that name begins again."""
+        records = [
+            record for offsets in self._state.offsets for record in offsets.tombstones_in(topics)
+        ]
+        return in_batches(records, nobody_waits())

@@ -1,0 +1,40 @@
+"""Tombstones of groups and offsets in batches: a group may have any number of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...coordinators.rules_effects import Append
+from ...protocol.messages.delete_groups import DeleteGroupsResponse
+from ..group_effects import Effect, GroupsDeleted, OffsetsDeleted
+from ..group_records import CoordinatorRecord, GroupRecord, OffsetRecord
+
+MOST_TOMBSTONE_BYTES = 256 * 1024
+"""A batch of tombstones ends here, far below max.message.bytes."""
+TOMBSTONE_BYTES = 60
+"""Size of one tombstone, without its names."""
+
+
+def in_batches(
+    records: Sequence[CoordinatorRecord], completion: GroupsDeleted | OffsetsDeleted
+) -> list[Effect]:
+    """As many batches as they need. The completion comes with the last one."""
+    before = completion.before if isinstance(completion, GroupsDeleted) else ()
+    appends: list[Effect] = []
+    batch: list[CoordinatorRecord] = []
+    size = 0
+    for record in records:
+        names = record.key.group + (record.key.topic if isinstance(record, OffsetRecord) else "")
+        added = TOMBSTONE_BYTES + len(names.encode())
+        if batch and size + added > MOST_TOMBSTONE_BYTES:
+            appends.append(Append(tuple(batch), nobody_waits(before)))
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        appends.append(Append(tuple(batch), completion))
+    return appends
+
+
+def nobody_waits(before: Iterable[GroupRecord] = ()) -> GroupsDeleted:
+    return GroupsDeleted(None, DeleteGroupsResponse(), tuple(before))

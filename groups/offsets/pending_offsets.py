@@ -1,0 +1,81 @@
+"""What is committed in open transactions of one group: it counts when its transaction does.
+
+A commit that counts already and is behind a pending one in the log has overtaken it: the pending
+one will never count, whichever transaction ends last. For compaction keeps of a partition the
+commit that is last in the log, and a coordinator that loads must find what the former one knew.
+
+What always holds: a producer is here exactly while a partition of its is, and the other way round.
+Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java (OpenTransactions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...protocol.topic_partition import TopicPartition
+from ..group_records import OffsetCommitValue
+
+
+class PendingOffset(NamedTuple):
+    number: int
+    """Commits of a group are numbered in the order of the log."""
+    value: OffsetCommitValue | None
+    """None: it was overtaken."""
+
+
+class PendingOffsets:
+    def __init__(self) -> None:
+        self._of_partition: dict[TopicPartition, dict[int, PendingOffset]] = {}
+        """And by producer id."""
+        self._of_producer: dict[int, set[TopicPartition]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of_producer)
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        """An open transaction may yet change its offset. One that was overtaken is one of them."""
+        return topic_partition in self._of_partition
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        """Partitions, each once."""
+        return iter(self._of_partition)
+
+    def add(
+        self,
+        producer_id: int,
+        topic_partition: TopicPartition,
+        value: OffsetCommitValue,
+        number: int,
+    ) -> None:
+        """It replaces what this producer committed before."""
+        self._of_partition.setdefault(topic_partition, {})[producer_id] = PendingOffset(
+            number, value
+        )
+        self._of_producer.setdefault(producer_id, set()).add(topic_partition)
+
+    def overtake(self, topic_partition: TopicPartition, number: int) -> None:
+        """A commit of this number counts now."""
+        pending = self._of_partition.get(topic_partition)
+        if pending is not None:
+            for producer_id, offset in pending.items():
+                if offset.number < number:
+                    pending[producer_id] = offset._replace(value=None)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """A tombstone: none of what is pending will count."""
+        for producer_id in self._of_partition.pop(topic_partition, {}):
+            partitions = self._of_producer[producer_id]
+            partitions.remove(topic_partition)
+            if not partitions:
+                del self._of_producer[producer_id]
+
+    def take(self, producer_id: int) -> list[tuple[TopicPartition, PendingOffset]]:
+        """What the producer's transaction has committed; it is not pending any more."""
+        taken = []
+        for topic_partition in self._of_producer.pop(producer_id, ()):
+            pending = self._of_partition[topic_partition]
+            taken.append((topic_partition, pending.pop(producer_id)))
+            if not pending:
+                del self._of_partition[topic_partition]
+        return taken
