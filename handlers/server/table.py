@@ -44,7 +44,6 @@ from ..records import (
     delete_records,
     describe_producers,
     fetch,
-    init_producer_id,
     list_offsets,
     offset_for_leader_epoch,
     produce,
@@ -62,6 +61,14 @@ from ..topics import (
     delete_topics,
     describe_topic_partitions,
     metadata,
+)
+from ..transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
 )
 
 _MODULES = (
@@ -83,6 +90,9 @@ _MODULES = (
     delete_topics,
     delete_records,
     init_producer_id,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
     offset_for_leader_epoch,
     describe_acls,
     create_acls,
@@ -106,6 +116,8 @@ _MODULES = (
     unregister_broker,
     list_config_resources,
     describe_topic_partitions,
+    describe_transactions,
+    list_transactions,
     add_raft_voter,
     remove_raft_voter,
 )
