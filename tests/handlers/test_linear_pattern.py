@@ -87,7 +87,7 @@ def test_what_is_no_pattern_is_only_ever_invalid(pattern: str) -> None:
         "(" * 60 + ")" * 60,
         "(a{100}){100}",
         r"\xg1",
-    ],  # fmt: skip
+    ],
 )
 def test_what_is_not_understood_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
