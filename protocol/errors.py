@@ -242,10 +242,6 @@ class TransactionCoordinatorFenced(KafkaError):
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-class TransactionAbortable(KafkaError):
-    code = ErrorCode.TRANSACTION_ABORTABLE
-
-
 class InvalidProducerIdMapping(KafkaError):
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 

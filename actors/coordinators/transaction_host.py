@@ -33,6 +33,9 @@ class TransactionHost:
         self.on_leader = self._host.on_leader
 
     def _new_shard(self, context: TransactionContext, replica: LeaderReplica) -> TransactionShard:
+        # A former coordinator here may have been replaced without on_resigned: what it still sends
+        # may be of transactions that another node has ended meanwhile.
+        self._markers.on_resigned(context.partition)
         return TransactionShard(context, replica, self._wall_ms, self._send_markers)
 
     def _send_markers(self, shard: TransactionShard, markers: SendMarkers) -> None:

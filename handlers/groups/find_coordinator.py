@@ -1,7 +1,8 @@
-"""FindCoordinator (API key 10): the node that leads the group's partition of __consumer_offsets.
+"""FindCoordinator (API key 10): the node that leads the partition of a group or transactional id.
 
-v0-3 ask for one key, v4+ for many with an error each; v6 lets share groups be asked for. They and
-transactions are not there yet: their key types are refused. An empty group id has a coordinator as
+Groups are in __consumer_offsets, transactional ids in __transaction_state. v0-3 ask for one key,
+v4+ for many with an error each; v6 lets share groups be asked for, which are not there yet: their
+key type is refused. An empty group id has a coordinator as
 any other: old clients commit and fetch offsets under it, and nobody can join it.
 Source: KafkaApis.getCoordinator.
 """
@@ -9,16 +10,14 @@ Source: KafkaApis.getCoordinator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
-from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, NodeImage
-from ...cluster.topic_name import OFFSETS_TOPIC
+from ...cluster.metadata.metadata_image import NO_LEADER, NodeImage
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
-    TransactionalIdAuthorizationFailed,
 )
 from ...protocol.messages.find_coordinator import (
     Coordinator,
@@ -28,7 +27,10 @@ from ...protocol.messages.find_coordinator import (
 from ...protocol.partitioner import partition_for_group
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
-from . import offsets_topic
+from ..topics import internal_topic
+from ..topics.internal_topic import InternalTopic
+from ..transactions.transactions_topic import transactions_topic
+from .offsets_topic import offsets_topic
 
 logger = logging.getLogger(__name__)
 
@@ -36,28 +38,36 @@ GROUP = 0
 TRANSACTION = 1
 
 
+_TOPICS: dict[int, Callable[[RequestContext], InternalTopic]] = {
+    GROUP: offsets_topic,
+    TRANSACTION: transactions_topic,
+}
+
+
 def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if request.key_type == GROUP and offsets_topic.is_missing(context.node.image):
-        return _handle_first(request, context)
+    topic_of = _TOPICS.get(request.key_type)
+    if topic_of is not None:
+        topic = topic_of(context)
+        if topic.name not in context.node.image.topics:
+            return _handle_first(topic, request, context)
     return _answer(request, context)
 
 
 async def _handle_first(
-    request: FindCoordinatorRequest, context: RequestContext
+    topic: InternalTopic, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     try:
-        await offsets_topic.create(context)
+        await internal_topic.create(topic, context)
     except CoordinatorNotAvailable as error:
-        logger.info("no group can be coordinated yet: %s", error)
+        logger.info("there are no coordinators yet: %s", error)
     return _answer(request, context)
 
 
 def _answer(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    image = context.node.image
     if context.api_version < 4:
-        found = _find(request.key, request.key_type, image)
+        found = _find(request.key, request.key_type, context)
         return FindCoordinatorResponse(
             error_code=found.error_code,
             error_message=found.error_message,
@@ -66,13 +76,13 @@ def _answer(request: FindCoordinatorRequest, context: RequestContext) -> FindCoo
             port=found.port,
         )
     return FindCoordinatorResponse(
-        coordinators=[_find(key, request.key_type, image) for key in request.coordinator_keys]
+        coordinators=[_find(key, request.key_type, context) for key in request.coordinator_keys]
     )
 
 
-def _find(key: str, key_type: int, image: MetadataImage) -> Coordinator:
+def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
-        node = _coordinator(key, key_type, image)
+        node = _coordinator(key, key_type, context)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error)
@@ -87,19 +97,21 @@ def _find(key: str, key_type: int, image: MetadataImage) -> Coordinator:
     )
 
 
-def _coordinator(key: str, key_type: int, image: MetadataImage) -> NodeImage:
-    if key_type == TRANSACTION:
-        # The one code that every client reports at once instead of asking forever.
-        raise TransactionalIdAuthorizationFailed("Bradbury has no transactions yet")
-    if key_type != GROUP:
-        raise InvalidRequest(f"key type {key_type} has no coordinator here; groups have (0)")
-    topic = image.topics.get(OFFSETS_TOPIC)
+def _coordinator(key: str, key_type: int, context: RequestContext) -> NodeImage:
+    topic_of = _TOPICS.get(key_type)
+    if topic_of is None:
+        raise InvalidRequest(
+            f"key type {key_type} has no coordinator here; groups (0) and transactions (1) have"
+        )
+    image = context.node.image
+    name = topic_of(context).name
+    topic = image.topics.get(name)
     if topic is None or not topic.partitions:
-        raise CoordinatorNotAvailable("the offsets topic is being created")
+        raise CoordinatorNotAvailable(f"{name} is being created")
     partition = topic.partitions[partition_for_group(key, len(topic.partitions))]
     node = image.nodes.get(partition.leader)
     if partition.leader == NO_LEADER or node is None or node.fenced:
-        raise CoordinatorNotAvailable(f"the coordinator of group {key!r} is not running")
+        raise CoordinatorNotAvailable(f"the coordinator of {key!r} is not running")
     return node
 
 

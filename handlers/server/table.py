@@ -45,7 +45,6 @@ from ..records import (
     delete_records,
     describe_producers,
     fetch,
-    init_producer_id,
     list_offsets,
     offset_for_leader_epoch,
     produce,
@@ -63,6 +62,14 @@ from ..topics import (
     delete_topics,
     describe_topic_partitions,
     metadata,
+)
+from ..transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
 )
 
 _MODULES = (
@@ -84,6 +91,9 @@ _MODULES = (
     delete_topics,
     delete_records,
     init_producer_id,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
     txn_offset_commit,
     offset_for_leader_epoch,
     describe_acls,
@@ -108,6 +118,8 @@ _MODULES = (
     unregister_broker,
     list_config_resources,
     describe_topic_partitions,
+    describe_transactions,
+    list_transactions,
     add_raft_voter,
     remove_raft_voter,
 )

@@ -24,6 +24,7 @@ from bradbury.cluster.metadata.metadata_image import (
 )
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.handlers.ports.request_metrics import RequestMetrics
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.handlers.server.dispatch import dispatch
 from bradbury.handlers.server.table import APIS
 from bradbury.protocol.codec import read_message, write_message
@@ -83,6 +84,7 @@ IMAGE = MetadataImage(
     nodes={1: NODE},
     topics={
         "__consumer_offsets": TopicImage(UUID(int=1), "__consumer_offsets", (PARTITION,)),
+        "__transaction_state": TopicImage(UUID(int=4), "__transaction_state", (PARTITION,)),
         "t": TopicImage(UUID(int=2), "t", (PARTITION, PARTITION)),
         "wide": TopicImage(UUID(int=3), "wide", (PARTITION,) * WIDE),
     },
@@ -114,7 +116,11 @@ class Broker:
     def __init__(self, *, leads: bool = True, has_groups: bool = True) -> None:
         self.groups = GroupHost(CONFIG, lambda: 1_700_000_000_000) if has_groups else None
         self.node: Any = SimpleNamespace(
-            groups=self.groups, image=IMAGE, metrics=RequestMetrics(), run_aside=asyncio.to_thread
+            groups=self.groups,
+            image=IMAGE,
+            metrics=RequestMetrics(),
+            run_aside=asyncio.to_thread,
+            server_config=ServerConfig(),
         )
         self.replica = MemoryReplica()
         if leads and self.groups is not None:
@@ -471,8 +477,7 @@ def test_find_coordinator(version: int) -> None:
             here = [(key, 1, "host-1", 9093, 0) for key in ("g", "other", "")]
             assert await find(broker, GROUP) == here
             if version >= 1:
-                error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                assert {one[4] for one in await find(broker, TRANSACTION)} == {error}
+                assert await find(broker, TRANSACTION) == here
                 assert {one[4] for one in await find(broker, SHARE)} == {ErrorCode.INVALID_REQUEST}
             broker.node.image = replace(IMAGE, nodes={1: replace(NODE, fenced=True)})
             gone = await find(broker, GROUP)

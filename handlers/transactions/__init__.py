@@ -1,0 +1,1 @@
+"""APIs about transactions: InitProducerId, AddPartitionsToTxn, EndTxn and their kin."""

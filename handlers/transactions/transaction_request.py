@@ -1,0 +1,38 @@
+"""What the transaction handlers share: whose transactional id it is, and errors for old clients.
+
+A client says with the version of a request which transaction.version it follows (KIP-890): 2 from
+AddPartitionsToTxn 4 (which brokers send for it) and EndTxn 5 on, else 0.
+"""
+
+from __future__ import annotations
+
+from ...cluster.topic_name import TRANSACTIONS_TOPIC
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import InvalidRequest, NotCoordinator
+from ...protocol.partitioner import partition_for_group
+from ..ports.context import RequestContext
+from ..ports.transaction_port import TransactionShard
+
+
+def shard_of(transactional_id: str, context: RequestContext) -> TransactionShard:
+    """The coordinator of this transactional id.
+
+    Raises:
+        InvalidRequest: the id is empty.
+        NotCoordinator: it is another node; the client looks it up again.
+        CoordinatorLoadInProgress: it is this node, in a moment; the client asks again.
+    """
+    if not transactional_id:
+        raise InvalidRequest("a transactional id cannot be empty")
+    transactions = context.node.transactions
+    topic = context.node.image.topics.get(TRANSACTIONS_TOPIC)
+    if transactions is None or topic is None or not topic.partitions:
+        raise NotCoordinator("this node coordinates no transactions")
+    return transactions.shard(partition_for_group(transactional_id, len(topic.partitions)))
+
+
+def in_words_of(error: ErrorCode, context: RequestContext, *, first_with_fenced: int) -> ErrorCode:
+    """PRODUCER_FENCED came with a version of each API; clients before it know the other one."""
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < first_with_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error

@@ -1,0 +1,18 @@
+"""`__transaction_state` as it is made when the first transactional id is looked for."""
+
+from __future__ import annotations
+
+from ...cluster.topic_name import TRANSACTIONS_TOPIC
+from ..ports.context import RequestContext
+from ..topics.internal_topic import InternalTopic
+
+
+def transactions_topic(context: RequestContext) -> InternalTopic:
+    config = context.node.server_config.transactions
+    return InternalTopic(
+        TRANSACTIONS_TOPIC,
+        config.transaction_state_log_num_partitions,
+        config.transaction_state_log_replication_factor,
+        config.transaction_state_log_segment_bytes,
+        config.transaction_state_log_min_isr,
+    )
