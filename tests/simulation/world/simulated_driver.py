@@ -38,7 +38,7 @@ class SimulatedDriver:
             DeadlineMoved: lambda effect: self.tick_when_due(effect.step),
             LeadershipEnded: lambda effect: None,
             Refuse: lambda effect: effect.ticket(effect.error),
-            Reply: lambda effect: effect.ticket(None),
+            Reply: lambda effect: effect.ticket(effect.answer),
             RunWork: self._run_work,
             GiveWay: self._give_way,
             FetchersEnded: lambda effect: None,

@@ -6,16 +6,9 @@ As actors/coordinators/group_host and group_shard drive them. Tickets are the fu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.coordinators.coordinator_context import ContextState, CoordinatorContext
-from bradbury.coordinators.coordinator_effects import (
-    AppendBatch,
-    ReadLog,
-    UnwatchHighWatermark,
-    WatchHighWatermark,
-)
 from bradbury.coordinators.coordinator_log import LedReplicaLog
 from bradbury.coordinators.coordinator_rules import CoordinatorKind
 from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
@@ -25,7 +18,7 @@ from bradbury.groups.coordinator.group_coordinators import group_coordinators
 from bradbury.groups.group_config import GroupCoordinatorConfig
 from bradbury.groups.group_counters import GroupCounters, MemberMemory
 from bradbury.groups.group_records import GroupRecord, entries_in
-from bradbury.protocol.errors import KafkaError, KafkaStorageError
+from bradbury.protocol.errors import KafkaError
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
 from bradbury.protocol.messages.join_group import JoinGroupRequest
 from bradbury.protocol.messages.leave_group import LeaveGroupRequest
@@ -34,10 +27,10 @@ from bradbury.protocol.messages.offset_delete import OffsetDeleteRequest
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest
 from bradbury.protocol.partitioner import partition_for_group
-from bradbury.steps.replies import Refuse, Reply
 
+from .simulated_coordinator import SimulatedCoordinator
 from .simulated_network import Answer
-from .simulated_replica import SimulatedReplica, read_bytes
+from .simulated_replica import SimulatedReplica
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
@@ -98,13 +91,24 @@ class SimulatedShard:
     """Answers responses, or a KafkaError."""
 
     def __init__(
-        self, node: SimulatedNode, context: CoordinatorContext, replica: SimulatedReplica
+        self,
+        node: SimulatedNode,
+        context: CoordinatorContext[GroupCoordinator],
+        replica: SimulatedReplica,
     ) -> None:
         self.node, self.context, self.replica = node, context, replica
         self.partition = context.partition
         self._requests = CoordinatorRequests(context)
-        self._tick_at: int | None = None
-        self._was_active = False
+        self.driver = SimulatedCoordinator(
+            node,
+            context,
+            replica,
+            entries_in,
+            on_append=self._on_append,
+            on_active=self._on_active,
+        )
+        self._input = self.driver.input
+        self.carry_out = self.driver.carry_out
         self.carry_out()
 
     @property
@@ -118,7 +122,19 @@ class SimulatedShard:
     @property
     def is_idle(self) -> bool:
         """Nothing is on its way to the log."""
-        return self.context.state is ContextState.ACTIVE and not self.context._pending
+        return self.driver.is_idle
+
+    def _on_append(self, records: tuple[Any, ...]) -> None:
+        for record in records:
+            if isinstance(record, GroupRecord) and record.value is None:
+                self.node.cluster.group_oracle.on_group_deleted(record.key.group)
+
+    def _on_active(self) -> None:
+        self.node.cluster.oracle.note(
+            self.replica.partition_id,
+            f"node {self.node.node_id} coordinates {len(self.coordinator.groups)} groups "
+            f"in epoch {self.leader_epoch}",
+        )
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -181,114 +197,3 @@ class SimulatedShard:
 
         self._requests.fetch_offsets(reported, asked, require_stable=False)
         self.carry_out()
-
-    # --- inputs and effects ----------------------------------------------------------------------
-
-    def _input(self, method: Callable[..., None], *values: object, **rest: Any) -> None:
-        now_ms = self.node.clock.now_ms
-        method(*values, **rest, now_ms=now_ms, wall_ms=now_ms)
-        self.carry_out()
-
-    def carry_out(self) -> None:
-        effects, now_ms = self.context.effects, self.node.clock.now_ms
-        while effects:
-            taken = effects[:]
-            effects.clear()
-            for outcome in [outcome for effect in taken if (outcome := self._begin(effect))]:
-                outcome(now_ms=now_ms, wall_ms=now_ms)
-        self._note_activity()
-        self._set_timer()
-
-    def _begin(self, effect: object) -> Callable[..., None] | None:
-        """Returns the input that it leads to at once."""
-        match effect:
-            case Reply(answer, result) | Refuse(answer, result):
-                answer(result)
-            case AppendBatch():
-                return self._append(effect)
-            case ReadLog():
-                self.node.process.after(1, lambda: self._read(effect))
-            case WatchHighWatermark():
-                self.replica.on_commit[self._on_high_watermark] = None
-            case UnwatchHighWatermark():
-                self.replica.on_commit.pop(self._on_high_watermark, None)
-        return None
-
-    def _append(self, effect: AppendBatch) -> Callable[..., None] | None:
-        pending, context = effect.pending, self.context
-        for record in pending.append.records:
-            if isinstance(record, GroupRecord) and record.value is None:
-                self.node.cluster.group_oracle.on_group_deleted(record.key.group)
-        at_once: list[KafkaError | int] = []
-        is_appended = False
-
-        def answered(result: KafkaError | int) -> None:
-            if is_appended:
-                self.node.process.after(0, lambda: self._input(outcome_of(result)))
-            else:
-                at_once.append(result)
-
-        if self._errs():
-            return lambda **now: context.on_append_refused(
-                pending, KafkaStorageError("full"), **now
-            )
-        is_doubtful = self._errs()
-
-        def outcome_of(result: KafkaError | int) -> Callable[..., None]:
-            def outcome(*, now_ms: int, wall_ms: int) -> None:
-                if is_doubtful:
-                    error = OSError("an fsync failed")
-                    context.on_commit_failed(pending, error, now_ms=now_ms, wall_ms=wall_ms)
-                elif isinstance(result, KafkaError):
-                    context.on_commit_failed(pending, result, now_ms=now_ms, wall_ms=wall_ms)
-                else:
-                    context.on_committed(pending, now_ms=now_ms, wall_ms=wall_ms)
-
-            return outcome
-
-        try:
-            self.replica.append(bytearray(effect.batch), answer=answered)
-        except KafkaError as error:
-            refused = error
-            return lambda **now: context.on_append_refused(pending, refused, **now)
-        is_appended = True
-        return outcome_of(at_once[0]) if at_once else None
-
-    def _errs(self) -> bool:
-        cluster = self.node.cluster
-        chance = 0.0 if cluster.is_calm else cluster.swarm.log_errors
-        return chance > 0 and cluster.random.random() < chance
-
-    def _read(self, read: ReadLog) -> None:
-        if self._errs():
-            self._input(self.context.on_log_read_failed, read, OSError("unreadable"))
-            return
-        data = read_bytes(self.replica.log, read.offset, read.up_to, read.max_bytes)
-        entries, next_offset = entries_in(data, read.offset)
-        self._input(self.context.on_log_read, read, entries, next_offset)
-
-    def _on_high_watermark(self) -> None:
-        """The replica is in the middle of something."""
-        self.node.process.after(0, lambda: self._input(self.context.on_high_watermark))
-
-    def _set_timer(self) -> None:
-        deadline_ms = self.context.next_deadline_ms
-        if deadline_ms is None or (self._tick_at is not None and self._tick_at <= deadline_ms):
-            return
-        self._tick_at = at_ms = deadline_ms
-        self.node.process.after(max(0, at_ms - self.node.clock.now_ms), lambda: self._tick(at_ms))
-
-    def _tick(self, at_ms: int) -> None:
-        if at_ms == self._tick_at:
-            self._tick_at = None
-            self._input(self.context.on_tick)
-
-    def _note_activity(self) -> None:
-        is_active = self.context.state is ContextState.ACTIVE
-        if is_active and not self._was_active:
-            self.node.cluster.oracle.note(
-                self.replica.partition_id,
-                f"node {self.node.node_id} coordinates {len(self.coordinator.groups)} groups "
-                f"in epoch {self.leader_epoch}",
-            )
-        self._was_active = is_active

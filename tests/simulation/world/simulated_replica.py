@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.protocol.errors import KafkaError
+from bradbury.replication.marker_append import TransactionDecision, append_marker
 from bradbury.replication.replica import Replica
-from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.partition_log import AppendResult, PartitionLog
+from bradbury.storage.producers.verification_guard import VerificationGuard
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
@@ -125,14 +127,42 @@ class SimulatedReplica:
             answer(error)
 
     def append(
-        self, batch: bytearray, *, answer: Callable[[KafkaError | int], None], acks_all: bool = True
+        self,
+        batch: bytearray,
+        *,
+        answer: Callable[[KafkaError | int], None],
+        acks_all: bool = True,
+        is_own: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> None:
         """Answers the base offset once all in sync have it. Raises KafkaError: nothing was done."""
         now_ms = self.node.clock.now_ms
         try:
-            result = self.step.append(batch, opened=False, now_ms=now_ms, wall_ms=now_ms)
+            result = self.step.append(
+                batch, opened=is_own, is_own=is_own, guard=guard, now_ms=now_ms, wall_ms=now_ms
+            )
         finally:
             self._after_input()
+        self._answer(result, answer, acks_all=acks_all)
+
+    def append_marker(
+        self, decision: TransactionDecision, *, answer: Callable[[KafkaError | int], None]
+    ) -> None:
+        """As append, for the marker that ends a transaction."""
+        now_ms = self.node.clock.now_ms
+        try:
+            result = append_marker(self.step, decision, now_ms=now_ms, wall_ms=now_ms)
+        finally:
+            self._after_input()
+        self._answer(result, answer, acks_all=True)
+
+    def _answer(
+        self,
+        result: AppendResult,
+        answer: Callable[[KafkaError | int], None],
+        *,
+        acks_all: bool,
+    ) -> None:
         if not acks_all or self.step.is_committed(result.last_offset):
             answer(result.base_offset)
             return
