@@ -10,6 +10,7 @@ The decisions are cluster/'s and storage/'s; the simulated parts only join them,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -29,7 +30,7 @@ from bradbury.cluster.metadata.metadata_records import (
 )
 from bradbury.cluster.partition.replica_placement import place_replicas
 from bradbury.cluster.quorum.voter import Candidate, LogEnd
-from bradbury.cluster.topic_name import OFFSETS_TOPIC
+from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
 from bradbury.groups.classic.group_state import GroupState
 from bradbury.protocol.errors import KafkaError
@@ -44,6 +45,11 @@ from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import SHARED_PARTITIONS, Member
 from ..clients.simulated_oracle import Oracle
+from ..clients.simulated_transactional_clients import (
+    CommittedReader,
+    TransactionalProducer,
+    TransactionOracle,
+)
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
@@ -57,9 +63,15 @@ TOPIC_ID = UUID(int=7)
 FORMED = (EpochRecord, ClusterRecord)
 """Records that the first controller of a new cluster writes."""
 OFFSETS_ID = UUID(int=8)
+TRANSACTIONAL_TOPIC = "x"
+TRANSACTIONAL_ID = UUID(int=9)
+TRANSACTIONS_ID = UUID(int=10)
+TRANSACTIONAL_PARTITIONS = 2
 SETTLE_MS = 20_000
 FIRST_CLIENT = 100
 OPERATOR = 1_000
+FIRST_TRANSACTIONAL = 2_000
+FIRST_COMMITTED_READER = 3_000
 FETCH_BYTES = 2_000
 FILE_DELETE_DELAY_MS = 300
 THROTTLED_RATE = 2_000
@@ -106,9 +118,21 @@ class SimulatedCluster:
         self.all_partitions = list(self.partitions)
         if swarm.groups:
             self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
+        self.transactional_partitions: list[TopicPartition] = []
+        """Those that transactions write to."""
+        if swarm.transactional_ids:
+            self.transactional_partitions = [
+                (TRANSACTIONAL_TOPIC, n) for n in range(TRANSACTIONAL_PARTITIONS)
+            ]
+            self.all_partitions += self.transactional_partitions
+            self.all_partitions += [
+                (TRANSACTIONS_TOPIC, n) for n in range(swarm.transaction_partitions)
+            ]
         self._first_replicas = self._place(swarm)
         self.oracle = Oracle(self, self.all_partitions)
         self.group_oracle = GroupOracle(self)
+        self.transaction_oracle = TransactionOracle(self)
+        self._producer_ids = itertools.count(1_000)
         self.nodes = {n: SimulatedNode(self, n) for n in range(1, swarm.nodes + 1)}
         self.known_nodes = set(self.nodes)
         self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
@@ -123,6 +147,8 @@ class SimulatedCluster:
         self.readers: list[Reader] = []
         self.members: list[Member] = []
         self.operator: GroupOperator | None = None
+        self.transactional_producers: list[TransactionalProducer] = []
+        self.committed_readers: list[CommittedReader] = []
         self._start_clients()
         self.faults = Faults(self)
 
@@ -196,11 +222,10 @@ class SimulatedCluster:
                     resource="topic", name=name, key="unclean.leader.election.enable", value="false"
                 )
             )
-        if self.swarm.groups:
+        for name in self.topics().keys() - {TOPIC}:
             for key, value in (("flush.messages", "1"), ("retention.ms", "-1")):
-                records.append(
-                    ConfigRecord(resource="topic", name=OFFSETS_TOPIC, key=key, value=value)
-                )
+                if key == "retention.ms" or name != TRANSACTIONAL_TOPIC:
+                    records.append(ConfigRecord(resource="topic", name=name, key=key, value=value))
         records += [
             PartitionRecord(
                 topic_id=str(self.topics()[name]),
@@ -251,13 +276,33 @@ class SimulatedCluster:
                 self.add_member(f"g{group}", instance_id)
         if swarm.groups:
             self.operator = GroupOperator(self, OPERATOR)
+        for number in range(swarm.transactional_ids):
+            version = self.random.choice((1, 2))
+            for twin in range(2 if swarm.twins and number == 0 else 1):
+                machine = FIRST_TRANSACTIONAL + 10 * number + twin
+                self.transactional_producers.append(
+                    TransactionalProducer(self, machine, f"id{number}", version)
+                )
+        for number, partition_id in enumerate(self.transactional_partitions):
+            self.committed_readers.append(
+                CommittedReader(self, FIRST_COMMITTED_READER + number, partition_id)
+            )
 
     def add_member(self, group_id: str, instance_id: str | None) -> None:
         machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
         self.members.append(Member(self, machine, group_id, instance_id))
 
     def topics(self) -> dict[str, UUID]:
-        return {TOPIC: TOPIC_ID} | ({OFFSETS_TOPIC: OFFSETS_ID} if self.swarm.groups else {})
+        topics = {TOPIC: TOPIC_ID}
+        if self.swarm.groups:
+            topics[OFFSETS_TOPIC] = OFFSETS_ID
+        if self.swarm.transactional_ids:
+            topics[TRANSACTIONAL_TOPIC] = TRANSACTIONAL_ID
+            topics[TRANSACTIONS_TOPIC] = TRANSACTIONS_ID
+        return topics
+
+    def take_producer_id(self) -> int:
+        return next(self._producer_ids)
 
     def replicas_of(self, partition_id: TopicPartition) -> tuple[int, ...]:
         """The replicas in the newest committed metadata."""
@@ -387,7 +432,7 @@ class SimulatedCluster:
                 node.steps.on_log_defaults()
         self.oracle.note(None, "calm")
         self.faults.heal()
-        for producer in self.producers:
+        for producer in (*self.producers, *self.transactional_producers):
             producer.is_stopped = True
         deadline_ms = self.clock.now_ms + SETTLE_MS
         while reason := self.unsettled():
@@ -398,6 +443,9 @@ class SimulatedCluster:
             self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
         self.oracle.check_end()
         self.group_oracle.check_all()
+        self.transaction_oracle.check_end(
+            {reader.partition_id: reader.values for reader in self.committed_readers}
+        )
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
 
@@ -440,11 +488,30 @@ class SimulatedCluster:
                 return (
                     f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
                 ), producer.partition_id
+        for transactional in self.transactional_producers:
+            if not transactional.is_at_rest:
+                return f"{transactional.process.name} is not at rest", None
+        for reader in self.committed_readers:
+            if reason := self._unsettled_reader(reader, image):
+                return reason
         if self.operator is not None and (reason := self.operator.unsettled):
             return reason, self.operator.partition_id
         for number in range(self.swarm.groups):
             if reason := self._unsettled_group(f"g{number}", image):
                 return reason
+        return None
+
+    def _unsettled_reader(
+        self, reader: CommittedReader, image: MetadataImage
+    ) -> tuple[str, TopicPartition | None] | None:
+        """At rest no transaction is open, and who reads what is committed has read it all."""
+        state = image.partition(*reader.partition_id)
+        assert state is not None
+        log = self.nodes[state.leader].replicas[reader.partition_id].log
+        if log.last_stable_offset != log.high_watermark:
+            return f"T4: it is stable only up to {log.last_stable_offset}", reader.partition_id
+        if reader.position != log.high_watermark:
+            return f"{reader.process.name} has read up to {reader.position}", reader.partition_id
         return None
 
     def _unsettled_group(

@@ -80,6 +80,9 @@ class Faults:
             else:
                 node.kill()
                 node.start()
+        for producer in self._cluster.transactional_producers:
+            producer.process.resume()
+            producer.start()
         for member in self._cluster.members:
             member.process.resume()
             self._start_or_forget(member)
@@ -124,6 +127,8 @@ class Faults:
             "pause member": lambda: self._pause_member(self._member()),
             "leave": lambda: self._end(self._member(), "leaves"),
             "twin": self._add_twin,
+            "kill producer": self._kill_producer,
+            "pause producer": self._pause_producer,
             "disk error": lambda: self._fail_directory(self._node()),
             "full disk": lambda: self._fill(self._node()),
             "topic": self._change_topic,
@@ -133,6 +138,18 @@ class Faults:
         }
         strikes[kind]()
         self._later(self._strike)
+
+    def _kill_producer(self) -> None:
+        """It dies in the middle of whatever it does, and its successor takes over its id."""
+        producer = self._random.choice(self._cluster.transactional_producers)
+        if producer.process.is_up:
+            producer.kill()
+            self._cluster.clock.after(self._outage(), producer.start)
+
+    def _pause_producer(self) -> None:
+        producer = self._random.choice(self._cluster.transactional_producers)
+        producer.process.pause()
+        self._cluster.clock.after(self._outage(), producer.process.resume)
 
     # --- nodes -----------------------------------------------------------------------------------
 

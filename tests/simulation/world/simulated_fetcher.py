@@ -15,6 +15,7 @@ from bradbury.handlers.records import list_offsets
 from bradbury.handlers.records.pending_fetch import PendingFetch, begin_fetch
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -153,6 +154,8 @@ def _as_data(found: FetchedPartition) -> PartitionData:
         partition_index=found.partition,
         error_code=found.error_code,
         high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        aborted_transactions=_aborted(found),
         log_start_offset=found.log_start_offset,
         preferred_read_replica=found.preferred_read_replica,
         records=b""
@@ -163,6 +166,15 @@ def _as_data(found: FetchedPartition) -> PartitionData:
         epoch, end_offset = found.diverging
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return data
+
+
+def _aborted(found: FetchedPartition) -> list[AbortedTransaction] | None:
+    if found.aborted is None:
+        return None
+    return [
+        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+        for producer_id, first_offset in found.aborted
+    ]
 
 
 def _list_offsets(node: SimulatedNode, request: ListOffsetsRequest) -> ListOffsetsResponse:

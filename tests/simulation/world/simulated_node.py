@@ -12,7 +12,7 @@ from bradbury.cluster.control.alter_partition import ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
-from bradbury.cluster.topic_name import OFFSETS_TOPIC
+from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.controller.controller_effects import (
     ApplyMetadata,
@@ -53,6 +53,7 @@ from .simulated_fetcher import SimulatedConnections
 from .simulated_groups import SimulatedGroups
 from .simulated_network import LOST, Process
 from .simulated_replica import SimulatedReplica
+from .simulated_transactions import SimulatedTransactions
 from .simulated_voter import SimulatedVoter
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class SimulatedNode:
         self.log_defaults = cluster.log_config
         self._begin_steps()
         self.groups = SimulatedGroups(self)
+        self.transactions = SimulatedTransactions(self)
 
     def _begin_steps(self) -> None:
         cluster = self.cluster
@@ -147,6 +149,7 @@ class SimulatedNode:
         self.replicas = {}
         self._begin_steps()
         self.groups = SimulatedGroups(self)
+        self.transactions = SimulatedTransactions(self)
         if self.disk.failing and (
             self.cluster.is_calm
             or self.cluster.swarm.directories == 1
@@ -179,6 +182,7 @@ class SimulatedNode:
             self.ends[partition_id] = replica.log.log_end_offset
         self.replicas = {}
         self.groups = SimulatedGroups(self)
+        self.transactions = SimulatedTransactions(self)
 
     def end(self, reason: str) -> None:
         """As the process does when nothing is left to serve; Ray starts another."""
@@ -460,6 +464,7 @@ class SimulatedNode:
             self.cluster.oracle.on_applied(self, before)
             then()
 
+        self.transactions.on_metadata(image)
         self.steps.apply(image, applied, now_ms=self.clock.now_ms, wall_ms=self.clock.now_ms)
         self.driver.carry_out()
 
@@ -486,10 +491,14 @@ class SimulatedNode:
             self.cluster.oracle.on_leader(replica, state)
         if step.topic == OFFSETS_TOPIC:
             self.groups.on_leader(step.partition, state.leader_epoch, replica)
+        elif step.topic == TRANSACTIONS_TOPIC:
+            self.transactions.on_leader(step.partition, state.leader_epoch, replica)
 
     def _on_resigned(self, effect: Resigned) -> None:
         if effect.replica.topic == OFFSETS_TOPIC:
             self.groups.on_resigned(effect.replica.partition)
+        elif effect.replica.topic == TRANSACTIONS_TOPIC:
+            self.transactions.on_resigned(effect.replica.partition)
 
     def _truncate(self, step: Replica, offset: int) -> None:
         """The oracle looks at what is about to go."""

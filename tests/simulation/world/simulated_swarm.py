@@ -26,6 +26,7 @@ KINDS = (
     "elect",
 )
 MEMBER_KINDS = ("kill member", "pause member", "leave", "twin")
+TRANSACTION_KINDS = ("kill producer", "pause producer")
 DIRECTORY_KINDS = ("disk error", "damage", "full disk", "move")
 
 
@@ -78,6 +79,11 @@ class Swarm:
     group_members: int = 3
     static_members: int = 0
     offsets_partitions: int = 1
+    transactional_ids: int = 0
+    transaction_partitions: int = 1
+    """Of __transaction_state."""
+    twins: bool = False
+    """Two producers have the same transactional id at once."""
     directories: int = 1
     """Log directories of each node, each on a disk of its own."""
     retention_ms: int = -1
@@ -160,7 +166,7 @@ class Swarm:
             more = (*more, "move")
         if directories == 1:
             more = tuple(kind for kind in more if kind != "move")
-        return replace(
+        swarm = replace(
             swarm,
             directories=directories,
             retention_ms=random.choice((-1, -1, -1, 1_500)),
@@ -170,6 +176,21 @@ class Swarm:
             + more
             + tuple(kind for kind in ("delete records", "topic") if random.random() < 0.25),
         )
+        if not groups and not swarm.is_reckless and random.random() < 0.35:
+            swarm = replace(
+                swarm,
+                partitions=1,
+                producers=2,
+                careless_producers=0,
+                duration_ms=4_000,
+                transactional_ids=random.choice((1, 2)),
+                transaction_partitions=random.choice((1, 2)),
+                twins=random.random() < 0.4,
+                log_errors=sometimes(0.3, 0.1),
+                kinds=swarm.kinds
+                + tuple(kind for kind in TRANSACTION_KINDS if random.random() < 0.6),
+            )
+        return swarm
 
     def weather(self) -> Weather:
         return Weather(
