@@ -27,7 +27,7 @@ class Leader:
     """Node 1 leads t-0, which nodes 2 and 3 follow."""
 
     node_id = 1
-    config = BrokerConfig()
+    server_config = SimpleNamespace(broker=BrokerConfig())
 
     def __init__(self, folder: Path) -> None:
         self.partitions = self.throttle = self
