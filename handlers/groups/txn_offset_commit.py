@@ -26,7 +26,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from ...storage.producers.verification_guard import VerificationGuard
+from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import answer_or, partition_of, shard_of
@@ -98,6 +98,9 @@ async def _verified(
     partition = partition_of(request.group_id, context)
     replica = context.node.partitions.leader_of(OFFSETS_TOPIC, partition)
     adds = context.api_version >= FIRST_THAT_ADDS
+    config = context.node.server_config.transactions
+    if not (adds or config.transaction_partition_verification_enable):
+        return UNVERIFIED
     guard = replica.begin_verification(
         request.producer_id, request.producer_epoch, supports_epoch_bump=adds
     )

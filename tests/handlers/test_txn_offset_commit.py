@@ -26,8 +26,10 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.storage.producers.verification_guard import UNVERIFIED
 from bradbury.tests.support.groups.led_groups import end, fetched, led, new_host, offset_of, run
 from bradbury.tests.support.storage.memory_replica import MemoryReplica
+from bradbury.transactions.transaction_config import TransactionConfig
 
 PARTITION = PartitionImage((1,), (1,), 1, 0, 0)
 IMAGE = MetadataImage(
@@ -68,6 +70,7 @@ class Node:
         self.refuse_to_lead: Exception | None = None
         self.groups: Any = new_host()
         self.image = IMAGE
+        self.server_config = SimpleNamespace(transactions=TransactionConfig())
         self.transaction_partitions = Verifier()
         self.partitions = SimpleNamespace(leader_of=self.leader_of)
 
@@ -139,6 +142,25 @@ def test_what_the_coordinator_of_the_transaction_refuses_is_not_appended(version
             node.transaction_partitions.answer = error
             assert await node.ask(version) == [expected]
         assert node.replica.guards == []
+        node.groups.close()
+
+    run(scene())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_operator_may_do_without_the_verification_but_not_without_the_addition(
+    version: int,
+) -> None:
+    async def scene() -> None:
+        node = Node()
+        config = TransactionConfig(transaction_partition_verification_enable=False)
+        node.server_config = SimpleNamespace(transactions=config)
+        await led(node.groups, node.replica)
+        assert await node.ask(version) == [0]
+        if version < 5:
+            assert (node.transaction_partitions.asked, node.replica.guards) == ([], [UNVERIFIED])
+        else:
+            assert len(node.transaction_partitions.asked) == 1
         node.groups.close()
 
     run(scene())
