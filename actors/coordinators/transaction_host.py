@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...cluster.metadata.features import FEATURES
+from ...cluster.metadata.features import TRANSACTION_VERSION
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...coordinators.coordinator_runtime import CoordinatorRuntime
 from ...handlers.ports.context import Node
@@ -25,7 +25,7 @@ class TransactionHost:
         kind = transaction_coordinators(
             node.server_config.transactions,
             node.producer_ids.take,
-            version=FEATURES.get("transaction.version", 0),
+            version=TRANSACTION_VERSION,
         )
         self._wall_ms = node.now_ms
         self._host = CoordinatorHost(CoordinatorRuntime(kind), self._new_shard, node.now_ms)

@@ -1,8 +1,9 @@
 """The features of Kafka that all nodes of a cluster agree on, and at which level they are here.
 
 Each node of a cluster has the same level, which cannot be changed: a cluster has it from its first
-start. What is not there at all (group.version, transaction.version, share.version) is not named, so
-that clients do without.
+start. What is not there at all (group.version, share.version) is not named, so that clients do
+without. At level 2 of transaction.version clients of the levels below are served as well: a request
+says with its version which one its client follows (KIP-890).
 Source: apache/kafka server-common/.../common/{MetadataVersion,KRaftVersion,Feature}.java.
 """
 
@@ -11,10 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+TRANSACTION_VERSION = 2
+"""Each end of a transaction raises the producer's epoch; leaders add partitions themselves."""
+
 FEATURES: Mapping[str, int] = MappingProxyType(
     {
         "metadata.version": 27,  # 4.1-IV1, whose APIs and records' meaning are those of 4.1
         "kraft.version": 1,  # voters are records and can be changed (KIP-853)
+        "transaction.version": TRANSACTION_VERSION,
         "eligible.leader.replicas.version": 1,  # KIP-966
     }
 )
+
+LOWEST_SUPPORTED: Mapping[str, int] = MappingProxyType({"transaction.version": 0})
+"""Where that is not the level itself: clients of these levels are served, too."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ...cluster.metadata.features import FEATURES
+from ...cluster.metadata.features import FEATURES, LOWEST_SUPPORTED
 from ...protocol.codec import write_message
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.api_versions import (
@@ -43,7 +43,9 @@ def respond(
             ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges
         ],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=level, max_version=level)
+            SupportedFeatureKey(
+                name=name, min_version=LOWEST_SUPPORTED.get(name, level), max_version=level
+            )
             for name, level in FEATURES.items()
         ],
         finalized_features_epoch=max(context.node.image.offset - 1, 0),

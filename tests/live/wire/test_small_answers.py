@@ -103,10 +103,14 @@ def test_features_are_listed_and_keep_their_level(client: RawClient, version: in
     ranges = {
         each.name: (each.min_version, each.max_version) for each in reported.supported_features
     }
-    assert all(ranges[name] == (level, level) for name, level in levels.items())
+    assert ranges.pop("transaction.version") == (0, 2)
+    assert all(each == (levels[name], levels[name]) for name, each in ranges.items())
     for feature, level, code in (
         ("metadata.version", levels["metadata.version"], ErrorCode.NONE),
         ("metadata.version", 7, ErrorCode.INVALID_UPDATE_VERSION),
+        ("transaction.version", 2, ErrorCode.NONE),
+        ("transaction.version", 1, ErrorCode.INVALID_UPDATE_VERSION),
+        ("transaction.version", 0, ErrorCode.INVALID_UPDATE_VERSION),
         ("group.version", 1, ErrorCode.INVALID_UPDATE_VERSION),
     ):
         update = FeatureUpdateKey(feature=feature, max_version_level=level)
