@@ -69,6 +69,13 @@ def consume(
         str | None,
         typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group."),
     ] = None,
+    isolation_level: Annotated[
+        Literal["read_uncommitted", "read_committed"],
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed: omit what belongs to transactions that are open or aborted.",
+        ),
+    ] = "read_uncommitted",
     bootstrap: Bootstrap = None,
 ) -> None:
     """Print the records of a topic."""
@@ -90,6 +97,7 @@ def consume(
         bootstrap=servers,
         group=group,
         auto_offset_reset=reset,
+        isolation_level=isolation_level,
     ) as consumer:
         if partition is not None:
             consumer.assign([(topic, partition)])

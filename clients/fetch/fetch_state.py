@@ -90,9 +90,10 @@ class FetchState:
         self.buffered_bytes = 0
         self.retry_at = 0.0
 
-    def is_behind(self) -> bool:
+    def is_behind(self, *, committed_only: bool) -> bool:
         """Whether a fetch is likely answered at once."""
-        return self.high_watermark > self.fetch_offset
+        end = self.last_stable_offset if committed_only else self.high_watermark
+        return end > self.fetch_offset
 
     def restart(self, start_at: StartPoint) -> None:
         """Forget the position; `start_at` says how to find a new one."""

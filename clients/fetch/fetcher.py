@@ -258,7 +258,9 @@ class Fetcher:
             address = self._source(state, leader, now).address
             if address not in asked:
                 # Where nothing is known to wait the broker parks the request: keep a lane free.
-                lanes = _LANES if state.is_behind() else _LANES[:-1]
+                committed_only = bool(self._config.isolation_level)
+                behind = state.is_behind(committed_only=committed_only)
+                lanes = _LANES if behind else _LANES[:-1]
                 lane = next((lane for lane in lanes if (address, lane) not in self._busy), None)
                 if lane is None:
                     continue

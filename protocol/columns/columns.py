@@ -17,7 +17,7 @@ columns_loops. Not here: single records (records); on which thread `warm_up` run
 """
 
 from .columns_arrow import HEADER_TYPE, HEADERS_TYPE, TIMESTAMP_TYPE
-from .columns_decode import DecodedBatches, decode_batches
+from .columns_decode import AbortedProducers, DecodedBatches, decode_batches
 from .columns_encode import (
     NO_PRODUCER,
     EncodedBatch,
@@ -35,6 +35,7 @@ __all__ = [
     "HEADER_TYPE",
     "NO_PRODUCER",
     "TIMESTAMP_TYPE",
+    "AbortedProducers",
     "DecodedBatches",
     "EncodedBatch",
     "ProducerSequence",

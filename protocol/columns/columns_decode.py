@@ -179,7 +179,7 @@ class _Scan:
         self.limit = limit
         self.next_offset = fetch_offset
         self.timestamp_types: list[int] = []
-        self._aborted = None if aborted is None else _AbortedTransactions(aborted)
+        self._aborted = None if aborted is None else AbortedProducers(aborted)
         self._batches: list[tuple[int, ...]] = []
         self._blocks: list[Buffer] = []
         self._record_bytes = 0
@@ -280,7 +280,7 @@ def _check_header(header: RecordBatchHeader) -> None:
         )
 
 
-class _AbortedTransactions:
+class AbortedProducers:
     """Which batches belong to aborted transactions, while batches go by in order of offset.
 
     Source: apache/kafka clients/.../consumer/internals/CompletedFetch.java.

@@ -11,7 +11,9 @@ from dataclasses import replace
 import pytest
 
 import bradbury
+from bradbury import classic
 from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.cli.main import run
 from bradbury.protocol.errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,
@@ -400,3 +402,40 @@ def test_a_call_that_times_out_goes_on_and_can_be_repeated(
         one.commit()
         one.close()
     assert values_in(servers, topic) == [b"1"]
+
+
+def test_the_classic_consumer_omits_what_was_aborted(
+    servers: str, topic: str, producer: Make
+) -> None:
+    one = producer()
+    for number in range(6):
+        one.begin()
+        one.send(topic, b"%d" % number, partition=0)
+        one.flush()
+        (one.abort if number % 3 == 1 else one.commit)()
+    assert values_in(servers, topic) == [b"0", b"2", b"3", b"5"]  # the markers are all there
+    host, _, port = servers.rpartition(":")
+    for level, expected in (("read_committed", "0235"), ("read_uncommitted", "012345")):
+        with classic.SimpleConsumer(host, int(port), isolation_level=level) as simple:
+            found = simple.fetch(classic.FetchRequest(topic, 0, 0, 1_000_000))
+            values = [bytes(message.payload) for message, _ in found]
+        assert values == [b"%d" % int(digit) for digit in expected]
+        assert found.next_offset == 12
+
+
+def test_the_command_line_reads_what_is_committed(
+    servers: str, topic: str, producer: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = producer()
+    with one.transaction():
+        one.send(topic, b"committed", partition=0)
+    one.begin()
+    one.send(topic, b"aborted", partition=0).result(30)
+    one.abort()
+    assert values_in(servers, topic) == [b"committed"]
+    level = ("--isolation-level", "read_committed")
+    for options, expected in ((level, ["committed"]), ((), ["committed", "aborted"])):
+        command = ("consume", topic, "--from-beginning", "--until-end", "--bootstrap", servers)
+        capfd.readouterr()
+        assert run([*command, *options]) == 0
+        assert capfd.readouterr().out.splitlines() == expected

@@ -33,6 +33,7 @@ from ....protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ....protocol.schema import Message as WireMessage
+from ...consumer.consumer_config import isolation_level as isolation_level_number
 from ...fetch.fetch_request import MAX_BYTES, PartitionFetch, build_fetch_request
 from ...fetch.fetcher import MAX_VERSION
 from ...wire.cluster_client import DATA, ClientConfig, ClusterClient
@@ -69,6 +70,11 @@ class SimpleConsumer:
         host, port: the broker. Partitions have leaders: Admin.describe_topics says which.
         so_timeout: milliseconds that an answer may take.
         buffer_size: bytes of the socket's receive buffer.
+        isolation_level: "read_uncommitted", or "read_committed" to omit messages of transactions
+            that are not decided or aborted. 0.7 had none.
+
+    Raises:
+        InvalidConfig: there is no such isolation level.
     """
 
     def __init__(
@@ -78,8 +84,10 @@ class SimpleConsumer:
         so_timeout: int = 30_000,
         buffer_size: int = 64 * 1024,
         *,
+        isolation_level: str = "read_uncommitted",
         client_id: str = "bradbury-simple-consumer",
     ) -> None:
+        self._isolation = isolation_level_number(isolation_level)
         for name, value in (("so_timeout", so_timeout), ("buffer_size", buffer_size)):
             if value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}")
@@ -199,12 +207,15 @@ class SimpleConsumer:
     def _fetch(self, requests: Iterable[FetchRequest]) -> list[MessageSet]:
         response = self._ask(
             build_fetch_request(
-                PartitionFetch(
-                    TopicPartition(one.topic, one.partition),
-                    one.offset,
-                    min(one.max_size, MAX_BYTES),
-                )
-                for one in requests
+                (
+                    PartitionFetch(
+                        TopicPartition(one.topic, one.partition),
+                        one.offset,
+                        min(one.max_size, MAX_BYTES),
+                    )
+                    for one in requests
+                ),
+                isolation_level=self._isolation,
             ),
             FetchResponse,
             max_version=MAX_VERSION,
@@ -224,6 +235,11 @@ class SimpleConsumer:
             error = _nothing_said(request.topic, request.partition, self._address)
         elif answer.error_code:
             error = _refused(answer.error_code, request.topic, request.partition, self._address)
+        aborted = None
+        if self._isolation and answer is not None:
+            aborted = [
+                (one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()
+            ]
         return MessageSet(
             b"" if answer is None or answer.error_code else answer.records or b"",
             topic=request.topic,
@@ -232,6 +248,7 @@ class SimpleConsumer:
             max_size=request.max_size,
             high_watermark=-1 if answer is None else answer.high_watermark,
             error=error,
+            aborted=aborted,
         )
 
     def _ask(self, request: WireMessage, response: type[R], *, max_version: int) -> R:

@@ -13,12 +13,12 @@ Not here: asking a broker (simple_consumer), the bytes of a batch (protocol/colu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from ....protocol.buffer import Buffer
-from ....protocol.columns.columns import decode_batches
+from ....protocol.columns.columns import AbortedProducers, decode_batches
 from ....protocol.errors import CorruptMessage, KafkaError
 from ....protocol.records.record_batch import (
     HEADER_SIZE,
@@ -40,6 +40,8 @@ class MessageSet:
         max_size: bytes that were asked for; a first batch beyond it is an error, as in 0.7.
         high_watermark: the end of the log when it was fetched.
         error: why there is nothing; the iteration raises it.
+        aborted: (producer id, first offset) of transactions whose messages are omitted, as the
+            broker names them to who reads committed messages only; None: nothing is omitted.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class MessageSet:
         max_size: int,
         high_watermark: int = -1,
         error: Exception | None = None,
+        aborted: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.initial_offset = initial_offset
         self.high_watermark = high_watermark
+        self._aborted = aborted
         self._records = memoryview(records)
         self.valid_bytes = 0
         self.next_offset = initial_offset
@@ -81,8 +85,13 @@ class MessageSet:
         """
         if self.error is not None:
             raise self.error
+        aborted = AbortedProducers(self._aborted or ())
         for position, header in walk_batches(self._records[: self.valid_bytes]):
-            yield from self._open(self._records[position : position + header.size], header)
+            batch = self._records[position : position + header.size]
+            if header.is_control:
+                aborted.on_control_batch(batch, header)
+            elif not aborted.contains(header):
+                yield from self._open(batch, header)
 
     def _open(self, batch: memoryview, header: RecordBatchHeader) -> Iterator[MessageAndOffset]:
         on_records(max(0, header.record_count))
