@@ -65,8 +65,9 @@ groups-soak: $(VENV)/.test java
 	$(BIN)/python -m bradbury.tests.groups_soak.run --seconds $(SECONDS) $(ARGS)
 
 # Brokers of a cluster of three nodes are killed, stopped, robbed of their disks, and what a checker
-# finds. `make crash SECONDS=60 NEMESES=B1,B6` runs two of them for a minute each; --json in ARGS.
-NEMESES ?= B0,B1,B2,B2-broker,B4,B5,B6,B6-stop,B7,B7-memory,B8,B9,B10,B12
+# finds. `make crash SECONDS=60 NEMESES=B1,B6` runs two of them for a minute each; --json in ARGS. Those
+# called T have chains of transactions.
+NEMESES ?= B0,B1,B2,B2-broker,B4,B5,B6,B6-stop,B7,B7-memory,B8,B9,B10,B12,T0,T1,T2,T3,T6,T8
 crash: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
 

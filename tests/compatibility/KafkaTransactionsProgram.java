@@ -25,7 +25,8 @@ import org.apache.kafka.common.errors.UnsupportedVersionException;
  * Java's producer and consumer in transactions; see tests/compatibility/support/programs.py. Runs with
  * the clients of any version since 2.5.
  *
- * copy: moves records of one topic to the same partitions of another one, exactly once, until stdin ends.
+ * copy: moves records of one topic to the same partitions of another one, exactly once, until stdin ends;
+ * with "mark", what is going to be aborted ends with "!". source: as tests/crash/chains/chain_links.py.
  */
 public class KafkaTransactionsProgram {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -86,11 +87,12 @@ public class KafkaTransactionsProgram {
     private static void send(
             KafkaProducer<String, String> producer,
             KafkaConsumer<String, String> consumer,
-            ConsumerRecords<String, String> records) {
+            ConsumerRecords<String, String> records,
+            String mark) {
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
         for (ConsumerRecord<String, String> read : records) {
             producer.send(new ProducerRecord<>(
-                    settings.get("output").asText(), read.partition(), read.key(), read.value()));
+                    settings.get("output").asText(), read.partition(), read.key(), read.value() + mark));
             offsets.put(new TopicPartition(read.topic(), read.partition()), new OffsetAndMetadata(read.offset() + 1));
         }
         producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
@@ -107,7 +109,7 @@ public class KafkaTransactionsProgram {
                 boolean aborts = number++ % settings.get("abortEvery").asInt() == 0;
                 try {
                     producer.beginTransaction();
-                    send(producer, consumer, records);
+                    send(producer, consumer, records, aborts && settings.has("mark") ? "!" : "");
                     if (!aborts) {
                         producer.commitTransaction();
                         say("committed", records.count());
@@ -131,6 +133,51 @@ public class KafkaTransactionsProgram {
         say("left", true);
     }
 
+    /** A line of a history: see tests/crash/chains/chain_history.py. */
+    private static void note(String event, int number) throws Exception {
+        Map<String, Object> line = Map.of("event", event, "time", System.nanoTime(), "number", number);
+        out.write((JSON.writeValueAsString(line) + "\n").getBytes("UTF-8"));
+        out.flush();
+    }
+
+    private static void source(AtomicBoolean running) throws Exception {
+        String name = settings.get("name").asText();
+        int size = settings.get("partitions").asInt();
+        KafkaProducer<String, String> producer = producer();
+        note("ready", 0);
+        for (int number = 1; running.get(); number++) {
+            boolean aborts = number % 4 == 0;
+            note("begin", number);
+            try {
+                producer.beginTransaction();
+                for (int index = 0; index < size; index++) {
+                    int amount = index % 2 == 1 ? number : -number;
+                    String value = name + ":" + number + ":" + index + ":" + size + ":" + (aborts ? "a" : "c") + ":" + amount;
+                    producer.send(new ProducerRecord<>(settings.get("output").asText(), index, "" + index, value));
+                }
+                if (!aborts) {
+                    producer.commitTransaction();
+                    note("committed", number);
+                    Thread.sleep(settings.get("pauseMs").asInt());
+                    continue;
+                }
+                producer.flush();
+            } catch (ProducerFencedException
+                    | InvalidProducerEpochException
+                    | OutOfOrderSequenceException
+                    | AuthorizationException
+                    | UnsupportedVersionException fatal) {
+                throw fatal;
+            } catch (KafkaException abortable) {
+                note("failed", number);
+            }
+            producer.abortTransaction();
+            note("aborted", number);
+            Thread.sleep(settings.get("pauseMs").asInt());
+        }
+        producer.close();
+    }
+
     public static void main(String[] arguments) throws Exception {
         out = System.out;
         System.setOut(System.err);
@@ -146,7 +193,11 @@ public class KafkaTransactionsProgram {
         });
         input.setDaemon(true);
         input.start();
-        copy(running);
+        switch (arguments[0]) {
+            case "copy" -> copy(running);
+            case "source" -> source(running);
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
         System.exit(0);
     }
 }

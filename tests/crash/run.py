@@ -1,6 +1,7 @@
 """python -m bradbury.tests.crash.run --seconds 60 --nemeses B1,B6: crashes on a Ray of its own.
 
-A cluster for each nemesis, one after the other, on three Ray nodes. Prints a table of what was found.
+A cluster for each nemesis, one after the other, on three Ray nodes. Prints a table of what was found;
+another one of those called T, which have transactions (see chains).
 Exit code 0: nothing wrong; 1: something is, and its history is kept, with the actors' logs.
 """
 
@@ -11,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bradbury.tests.compatibility.support.kafka_jars import unavailable_reason
 from bradbury.tests.groups_soak import checker as group_checker
 from bradbury.tests.groups_soak.history import read_history as read_group_history
 from bradbury.tests.support.ray.ray_nodes import RayNode
 
+from .chains.chain_nemesis import CHAIN_NEMESES, ChainNemesis
+from .chains.chain_run import ChainFigures, run_chain
 from .checker import check, excerpt, report
 from .cluster import NODES, CrashCluster, crash_nodes, keep_logs, ray_of_its_own
 from .figures import Figures, measure
@@ -51,6 +55,19 @@ COLUMNS = {
     "under_replicated": "longest under-replicated, s",
     "elections": "elections",
 }
+CHAIN_COLUMNS = {
+    "nemesis": "nemesis",
+    "faults": "injected",
+    "transactions": "committed transactions",
+    "records": "records",
+    "aborted_records": "aborted records and markers",
+    "violations": "violations",
+    "longest_open": "longest wait of a stable offset, s",
+    "successions": "processes that were fenced or gave up",
+    "heal_seconds": "until whole again, s",
+}
+ALL = (*NEMESES, *CHAIN_NEMESES)
+CHAIN_CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
 
 
 def run_one(
@@ -93,25 +110,50 @@ def run_one(
     return figures, lines
 
 
-def show(all_figures: list[Figures]) -> Table:
-    table = Table(*COLUMNS.values(), title="crashes", title_justify="left")
+def run_transactions(
+    nodes: list[RayNode],
+    folder: Path,
+    nemesis: ChainNemesis,
+    seconds: float,
+    *,
+    on_progress: Callable[[float, str], None] = lambda seconds, text: None,
+    **options: Any,
+) -> tuple[ChainFigures, list[str]]:
+    """The same of a chain of transactions."""
+    began = time.time()
+    on_progress(-1, "the cluster starts")
+    try:
+        with CrashCluster(nodes, folder / "data", CHAIN_CONFIG) as cluster:
+            return run_chain(cluster, folder, nemesis, seconds, on_progress=on_progress, **options)
+    finally:
+        keep_logs(folder, began)
+
+
+def columns_of(all_figures: Sequence[Figures | ChainFigures]) -> dict[str, str]:
+    return COLUMNS if isinstance(all_figures[0], Figures) else CHAIN_COLUMNS
+
+
+def show(all_figures: Sequence[Figures | ChainFigures]) -> Table:
+    columns = columns_of(all_figures)
+    table = Table(*columns.values(), title="crashes", title_justify="left")
     for one in all_figures:
         values = one.to_json()
-        table.add_row(*(f"{values[name]}" for name in COLUMNS))
+        table.add_row(*(f"{values[name]}" for name in columns))
     return table
 
 
-def as_markdown(all_figures: list[Figures]) -> str:
+def as_markdown(all_figures: Sequence[Figures | ChainFigures]) -> str:
     """The table as it stands in docs/reliability.md."""
-    rows = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
-    rows += [[str(one.to_json()[name]) for name in COLUMNS] for one in all_figures]
+    columns = columns_of(all_figures)
+    rows = [list(columns.values()), ["---"] * len(columns)]
+    rows += [[str(one.to_json()[name]) for name in columns] for one in all_figures]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="of faults, for each nemesis")
-    parser.add_argument("--nemeses", default=",".join(NEMESES), help="of them: %(default)s")
+    parser.add_argument("--nemeses", default=",".join(ALL), help="of them: %(default)s")
     parser.add_argument("--seed", type=int, default=random.randrange(100_000))
     parser.add_argument("--rate", type=int, default=RATE, help="records a second, of each writer")
     parser.add_argument("--keep", type=Path, default=None, help="keep the histories here, always")
@@ -119,12 +161,12 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="the table for the docs")
     options = parser.parse_args()
     names = [name for name in options.nemeses.split(",") if name]
-    if unknown := sorted(set(names) - set(NEMESES)):
-        parser.error(f"no nemesis is called {', '.join(unknown)}; there are {', '.join(NEMESES)}")
+    if unknown := sorted(set(names) - set(ALL)):
+        parser.error(f"no nemesis is called {', '.join(unknown)}; there are {', '.join(ALL)}")
     base = options.keep or Path(tempfile.mkdtemp(prefix="crash-"))
     console = Console(stderr=True)
     console.print(f"seed {options.seed}; histories are written to {base}", highlight=False)
-    done: list[Figures] = []
+    done: list[Figures | ChainFigures] = []
     broken: list[str] = []
     columns = (
         TextColumn("{task.description}"),
@@ -134,9 +176,10 @@ def main() -> int:
     )
     with ExitStack() as stack:
         nodes: list[RayNode] = []
-        if any(NEMESES[name].cluster is CrashCluster for name in names):
+        of_records = [NEMESES[name] for name in names if name in NEMESES]
+        if len(of_records) < len(names) or any(one.cluster is CrashCluster for one in of_records):
             networks = None
-            if any(NEMESES[name].needs_networks for name in names):
+            if any(one.needs_networks for one in of_records):
                 try:
                     networks = stack.enter_context(own_networks(NODES))
                 except NotHere as error:
@@ -154,16 +197,20 @@ def main() -> int:
 
                 folder = base / f"{name}-{options.seed}"
                 folder.mkdir(parents=True)
+                given = (nodes, folder)
+                settings = {"seed": options.seed, "on_progress": on_progress}
+                figures: Figures | ChainFigures
                 try:
-                    figures, lines = run_one(
-                        nodes,
-                        folder,
-                        NEMESES[name],
-                        options.seconds,
-                        seed=options.seed,
-                        rate=options.rate,
-                        on_progress=on_progress,
-                    )
+                    if name in CHAIN_NEMESES:
+                        nemesis = CHAIN_NEMESES[name]
+                        settings["java"] = not unavailable_reason()
+                        figures, lines = run_transactions(
+                            *given, nemesis, options.seconds, **settings
+                        )
+                    else:
+                        figures, lines = run_one(
+                            *given, NEMESES[name], options.seconds, rate=options.rate, **settings
+                        )
                 except Exception:  # the other nemeses are worth their time
                     console.print_exception()
                     broken.append(name)
@@ -175,10 +222,14 @@ def main() -> int:
                     progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
     if options.json:
         print("\n".join(json.dumps(one.to_json()) for one in done))
-    elif options.markdown:
-        print(as_markdown(done))
-    else:
-        Console().print(show(done))
+    for kind in (Figures, ChainFigures):
+        found = [one for one in done if isinstance(one, kind)]
+        if options.json or not found:
+            continue
+        if options.markdown:
+            print(as_markdown(found))
+        else:
+            Console().print(show(found))
     if broken or not all(one.is_good for one in done):
         console.print(f"came to no end: {', '.join(broken) or 'none'}", highlight=False)
         console.print(f"seed {options.seed}; the histories are in {base}", highlight=False)

@@ -116,7 +116,6 @@ def test_each_line_is_there_once_though_the_worker_is_killed(
         "exactly.once.support": "required",
         "transaction.boundary": "interval",
         "transaction.boundary.interval.ms": "300",
-        "batch.size": "50",
     }
 
     def append(first: int) -> None:
