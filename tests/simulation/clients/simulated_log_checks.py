@@ -32,14 +32,26 @@ def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:
 
 
 def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartition) -> None:
-    """Epochs and producers are those of the records."""
+    """Epochs, producers and open transactions are those of the records."""
     epochs: list[tuple[int, int]] = []
     last: dict[int, list[int]] = {}
+    epoch_of: dict[int, int] = {}
+    transactions: dict[int, int] = {}
     start = log.log_start_offset
     for batch in found:
         if not epochs or epochs[-1][0] != batch.leader_epoch:
             epochs.append((batch.leader_epoch, max(batch.base_offset, start)))
-        if batch.producer_id >= 0:
+        if batch.producer_id < 0:
+            continue
+        if epoch_of.get(batch.producer_id) != batch.producer_epoch:
+            epoch_of[batch.producer_id] = batch.producer_epoch
+            last.pop(batch.producer_id, None)
+        if batch.is_control:
+            transactions.pop(batch.producer_id, None)
+            continue
+        if batch.is_transactional:
+            transactions.setdefault(batch.producer_id, batch.base_offset)
+        if batch.base_sequence >= 0:
             last.setdefault(batch.producer_id, []).append(batch.base_offset)
     known = log.epochs.entries
     if [entry for entry in known if entry[1] < log.log_end_offset] != epochs:
@@ -54,3 +66,6 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPart
     expected = {name: offsets[-REMEMBERED_BATCHES:] for name, offsets in last.items()}
     if producers != expected:
         raise Violation("L7", f"producers {producers}, the records say {expected}", partition_id)
+    opened = log.local.producers.open_transactions
+    if start == 0 and opened != transactions:
+        raise Violation("L7", f"transactions {opened}, the records say {transactions}", partition_id)

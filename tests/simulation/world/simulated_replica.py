@@ -29,7 +29,10 @@ class Batch(NamedTuple):
     leader_epoch: int
     crc: int
     producer_id: int
+    producer_epoch: int
     base_sequence: int
+    is_transactional: bool
+    is_control: bool
 
 
 # Base offset, length of what follows it, leader epoch, magic, checksum, attributes, last offset's
@@ -42,10 +45,13 @@ def batches_of(data: bytes) -> list[Batch]:
     """Read by itself, not by the code under test; it is also a quarter of its time."""
     found, position, end = [], 0, len(data)
     while position < end:
-        (base, length, epoch, _, crc, _, last, _, _, producer_id, _, sequence) = HEADER.unpack_from(
+        (base, length, epoch, _, crc, attributes, last, _, _, *producer) = HEADER.unpack_from(
             data, position
         )
-        found.append(Batch(base, base + last + 1, epoch, crc, producer_id, sequence))
+        is_transactional, is_control = bool(attributes & 0x10), bool(attributes & 0x20)
+        found.append(
+            Batch(base, base + last + 1, epoch, crc, *producer, is_transactional, is_control)
+        )
         position += BEFORE_LENGTH + length
     return found
 
