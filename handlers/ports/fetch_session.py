@@ -45,7 +45,15 @@ PartitionKey = tuple[str, "UUID", int]
 class CachedPartition:
     """One partition of a session: the question, the last answer, and an ear at the replica."""
 
-    __slots__ = ("_session", "high_watermark", "key", "log_start_offset", "replica", "wanted")
+    __slots__ = (
+        "_is_committed",
+        "_session",
+        "high_watermark",
+        "key",
+        "log_start_offset",
+        "replica",
+        "wanted",
+    )
 
     def __init__(self, session: FetchSession, key: PartitionKey, wanted: FetchPartition) -> None:
         self._session = session
@@ -54,12 +62,16 @@ class CachedPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
         self.replica: LeaderReplica | None = None
+        self._is_committed = False
 
-    def listen(self, replica: LeaderReplica) -> None:
-        if self.replica is not replica and not self._session.is_closed:
+    def listen(self, replica: LeaderReplica, *, is_committed: bool = False) -> None:
+        """`is_committed`: the request reads committed transactions."""
+        if self.replica is replica and self._is_committed == is_committed:
+            return
+        if not self._session.is_closed:
             self.ignore()
-            self.replica = replica
-            replica.park(self, is_follower=self._session.is_follower)
+            self.replica, self._is_committed = replica, is_committed
+            replica.park(self, is_follower=self._session.is_follower, is_committed=is_committed)
 
     def ignore(self) -> None:
         if self.replica is not None:

@@ -29,6 +29,8 @@ from ...protocol.errors import (
 )
 from ...protocol.messages.fetch import FetchPartition, FetchRequest
 from ...protocol.records.fetch_response import Endpoint, FetchedPartition, FetchedTopic
+from ...storage.log.aborted_transactions import find_aborted
+from ...storage.log.partition_log import LogSlice, PartitionLog
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS
@@ -58,6 +60,11 @@ class Reading:
 
 def is_follower(request: FetchRequest) -> bool:
     return request.replica_state.replica_id >= 0 or request.replica_id >= 0
+
+
+def reads_committed(request: FetchRequest) -> bool:
+    """Whether it is a consumer's that is shown committed transactions alone."""
+    return request.isolation_level == READ_COMMITTED and not is_follower(request)
 
 
 def topic_name(topic_id: UUID, context: RequestContext) -> str:
@@ -115,7 +122,7 @@ def read_partition(
         # The offsets are read before the records, so that a client never sees records beyond them.
         high_watermark = replica.log.high_watermark
         last_stable_offset = replica.log.last_stable_offset
-        committed = request.isolation_level == READ_COMMITTED
+        committed = reads_committed(request)
         nearest = _nearest(replica, wanted, request, context)
         if nearest is not None:
             reading.settled = True
@@ -144,6 +151,9 @@ def read_partition(
         )
         if records.is_limited or 0 <= records.next_offset < up_to:
             reading.settled = True
+        aborted: list[tuple[int, int]] | None = None
+        if committed:
+            aborted = _aborted(replica.log, wanted.fetch_offset, records)
     except KafkaError as error:
         reading.settled = True
         return FetchedPartition(
@@ -162,9 +172,19 @@ def read_partition(
         high_watermark,
         last_stable_offset,
         replica.log.log_start_offset,
-        () if committed else None,
+        aborted,
         records,
     )
+
+
+def _aborted(log: PartitionLog, fetch_offset: int, records: LogSlice) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the transactions whose records the consumer leaves out."""
+    if not records.size:
+        return []
+    return [
+        (transaction.producer_id, transaction.first_offset)
+        for transaction in find_aborted(log, fetch_offset, records.next_offset)
+    ]
 
 
 def _consumer_end(high_watermark: int, last_stable_offset: int, *, committed: bool) -> int:

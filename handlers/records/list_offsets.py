@@ -163,7 +163,9 @@ async def _find(
         return FoundOffset(replica.log.log_end_offset, -1, replica.leader_epoch)
     committed = isolation_level == READ_COMMITTED
     up_to = replica.log.last_stable_offset if committed else replica.log.high_watermark
-    if up_to < _epoch_start_offset(replica.log) and timestamp not in (EARLIEST, EARLIEST_LOCAL):
+    # By the high watermark in either case: an open transaction may be older than the epoch.
+    is_behind = replica.log.high_watermark < _epoch_start_offset(replica.log)
+    if is_behind and timestamp not in (EARLIEST, EARLIEST_LOCAL):
         _refuse_for_now(version)
     match timestamp:
         case -1:

@@ -38,6 +38,7 @@ from .fetch_reading import (
     is_follower,
     read_all,
     read_partition,
+    reads_committed,
     topic_name,
 )
 
@@ -113,8 +114,11 @@ class FullFetch:
         """Have `wake` called when there is more; only what comes after this is noticed."""
         reading = self._reading
         parked = ParkedFetch(self._minimum - reading.size, wake)
+        is_committed = reads_committed(self._request)
         for replica in reading.replicas:
-            replica.park(parked, is_follower=reading.answer.is_for_follower)
+            replica.park(
+                parked, is_follower=reading.answer.is_for_follower, is_committed=is_committed
+            )
         return parked
 
     def unpark(self, parked: ParkedFetch) -> None:
@@ -225,7 +229,7 @@ class IncrementalFetch:
                 cached.ignore()
                 live.append((cached, answer))
                 continue
-            cached.listen(reading.replicas[-1])
+            cached.listen(reading.replicas[-1], is_committed=reads_committed(self._request))
             if answer.records_size or reading.settled:
                 live.append((cached, answer))
                 if reading.size >= budget:

@@ -10,6 +10,8 @@ appended as it came; `records` is a slice of the receive buffer, used up before 
 the topic keeps another codec or its rules are about single records, the replica takes a copy and
 appends it later, in the same order.
 
+The first batch of a transaction is appended when its coordinator has agreed: see verified_appends.
+
 Versions 0-2 carry message sets of magic 0 and 1, which become batches; from 3 on a request has
 exactly one batch of magic 2 per partition.
 Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords.
@@ -30,6 +32,7 @@ from ...protocol.errors import (
     InvalidRecord,
     InvalidTopicException,
     KafkaError,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnsupportedCompressionType,
 )
@@ -45,13 +48,22 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.records.message_set import MAGIC_POSITION
-from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_size
+from ...protocol.records.record_batch import (
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL_MASK,
+    read_header,
+    read_size,
+)
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
-from ..ports.replica_port import Appended
+from ..ports.replica_port import Appended, LeaderReplica
 from .produce_response import FIRST_WITH_TOPIC_IDS, ProducedBatch
+from .verified_appends import VerifiedAppends
 
 ZSTD = 4
+ATTRIBUTES_POSITION = 22
+"""The low byte of a batch's attributes."""
 ACKS_ALL = -1
 FIRST_WITH_BATCHES = 3
 
@@ -86,6 +98,8 @@ def handle(
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         request = without_repeats(request)
     acks_all = acks == ACKS_ALL
+    if request.transactional_id is not None:
+        return _in_transaction(request, request.transactional_id, context, acks_all)
     outcomes: list[tuple[str | None, Outcome]] = []
     for topic in request.topic_data:
         name = _topic_name(topic, context)
@@ -183,17 +197,62 @@ def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | None:
 def _append(
     name: str | None, data: PartitionProduceData, context: RequestContext, acks_all: bool
 ) -> Appended | Awaitable[Appended]:
-    if name is None:
-        raise UnknownTopicId("no topic has this id")
-    if name in INTERNAL_TOPICS:
-        raise InvalidTopicException(f"{name} is written by the group coordinator alone")
-    replica = context.node.partitions.leader_of(name, data.index)
+    replica = _leader(name, data.index, context)
     if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
         if not data.records:
             return Appended(-1, -1, replica.log.log_start_offset, None)
         return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
     batch = _one_batch(data.records, context.api_version)
+    if batch[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
+        raise TransactionalIdAuthorizationFailed("a transaction's records need its id")
     return replica.produce(batch, is_message_set=False, acks_all=acks_all)
+
+
+def _leader(name: str | None, index: int, context: RequestContext) -> LeaderReplica:
+    if name is None:
+        raise UnknownTopicId("no topic has this id")
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicException(f"{name} is written by coordinators alone")
+    return context.node.partitions.leader_of(name, index)
+
+
+def _in_transaction(
+    request: ProduceRequest, transactional_id: str, context: RequestContext, acks_all: bool
+) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
+    """A request that names a transaction: all its batches are looked at before one is appended."""
+    found: list[tuple[str | None, int, memoryview | KafkaError]] = []
+    producers: set[tuple[int, int]] = set()
+    for topic in request.topic_data:
+        name = _topic_name(topic, context)
+        for data in topic.partition_data:
+            try:
+                batch = _one_batch(data.records, context.api_version)
+            except KafkaError as error:
+                found.append((name, data.index, error.with_traceback(None)))
+                continue
+            found.append((name, data.index, batch))
+            if batch[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
+                header = read_header(batch)
+                producers.add((header.producer_id, header.producer_epoch))
+    if len(producers) > 1:
+        return _refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    appends = VerifiedAppends(transactional_id, context, acks_all=acks_all)
+    outcomes: list[tuple[str | None, Outcome]] = []
+    for name, index, batch_or_error in found:
+        outcome: Outcome
+        try:
+            if isinstance(batch_or_error, KafkaError):
+                raise batch_or_error
+            replica = _leader(name, index, context)
+            if batch_or_error[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
+                outcome = appends.append(replica, (name or "", index), batch_or_error)
+            else:
+                outcome = replica.produce(batch_or_error, is_message_set=False, acks_all=acks_all)
+        except KafkaError as error:
+            outcome = error.with_traceback(None)
+        outcomes.append((name, outcome))
+    appends.begin_verification()
+    return _answer(request, outcomes, context)
 
 
 def _is_message_set(records: Buffer | None) -> bool:
@@ -237,7 +296,7 @@ def _one_batch(records: Buffer | None, version: int) -> memoryview:
         raise InvalidRecord(f"a batch of {size} bytes in {len(batch)}")
     if len(batch) - size >= HEADER_SIZE:
         raise InvalidRecord("a produce request has exactly one record batch per partition")
-    if version < 7 and batch[22] & 0x07 == ZSTD:
+    if version < 7 and batch[ATTRIBUTES_POSITION] & 0x07 == ZSTD:
         raise UnsupportedCompressionType("zstd needs Produce version 7 or newer")
     return batch[:size]
 

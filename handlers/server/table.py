@@ -48,6 +48,7 @@ from ..records import (
     list_offsets,
     offset_for_leader_epoch,
     produce,
+    write_txn_markers,
 )
 from ..security import (
     create_acls,
@@ -96,6 +97,7 @@ _MODULES = (
     end_txn,
     txn_offset_commit,
     offset_for_leader_epoch,
+    write_txn_markers,
     describe_acls,
     create_acls,
     delete_acls,

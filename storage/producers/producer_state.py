@@ -91,7 +91,14 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition. `entries` is read by the snapshot writer."""
 
-    __slots__ = ("_unstable", "_verifications", "end_offset", "entries", "open_transactions")
+    __slots__ = (
+        "_answered",
+        "_unstable",
+        "_verifications",
+        "end_offset",
+        "entries",
+        "open_transactions",
+    )
 
     def __init__(self, end_offset: int = 0) -> None:
         self.entries: dict[int, ProducerEntry] = {}
@@ -105,6 +112,8 @@ class ProducerState:
         # Of those that are decided only what can still be the first: both fields ascend.
         self._unstable: deque[UnstableTransaction] = deque()
         self._verifications: dict[int, VerificationGuard] = {}
+        # Of open transactions, as long as batches wait that came before they were opened.
+        self._answered: dict[int, VerificationGuard] = {}
 
     # --- whether a leader may append -------------------------------------------------------------
 
@@ -285,9 +294,14 @@ class ProducerState:
             now_ms: the time now.
 
         Returns:
-            What check wants when the coordinator has agreed; None: the transaction is open here.
+            What check wants when the coordinator has agreed; None: the transaction is open here,
+            and no batch before this one waits.
         """
         if self.has_open_transaction(producer_id, producer_epoch):
+            guard = self._answered.get(producer_id)
+            if guard is None or guard.waiting:
+                return guard
+            del self._answered[producer_id]
             return None
         guard = self._verifications.get(producer_id)
         if guard is None:
@@ -315,7 +329,9 @@ class ProducerState:
         entry.timestamp = timestamp
         entry.batches.append(WrittenBatch(last_sequence, last_offset, delta, timestamp))
         if header.attributes & TRANSACTIONAL_MASK:
-            self._verifications.pop(producer_id, None)
+            guard = self._verifications.pop(producer_id, None)
+            if guard is not None and guard.waiting:
+                self._answered[producer_id] = guard
             self.open_transactions.setdefault(producer_id, last_offset - delta)
 
     def end_transaction(
@@ -336,6 +352,7 @@ class ProducerState:
             return None
         entry.coordinator_epoch = marker.coordinator_epoch
         self._verifications.pop(producer_id, None)
+        self._answered.pop(producer_id, None)
         first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is None:
             return None

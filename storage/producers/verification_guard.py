@@ -13,7 +13,7 @@ from __future__ import annotations
 class VerificationGuard:
     """Soft state of one leader."""
 
-    __slots__ = ("begun_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump")
+    __slots__ = ("begun_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump", "waiting")
 
     def __init__(
         self, begun_ms: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool
@@ -23,6 +23,10 @@ class VerificationGuard:
         """No batch after this one is appended before it."""
         self.producer_epoch = producer_epoch
         self.supports_epoch_bump = supports_epoch_bump
+        self.waiting = 0
+        """Batches that wait for an answer. Whoever asks counts: those that come while others wait
+        ask, too, even if the transaction is open by then, and so keep their order.
+        """
 
     def lower(self, sequence: int, producer_epoch: int) -> None:
         """Another batch waits for the same answer."""

@@ -190,7 +190,7 @@ class Replica:
     def __init__(self) -> None:
         self.waiters = []
 
-    def park(self, waiter, *, is_follower) -> None:
+    def park(self, waiter, *, is_follower, is_committed) -> None:
         self.waiters.append(waiter)
 
     def unpark(self, waiter) -> None:

@@ -116,7 +116,9 @@ class MemoryReplica:
         _, position, size = found[-1]
         return Slice(self._file, position, size)
 
-    def park(self, waiter: FetchWaiter, *, is_follower: bool = False) -> None:
+    def park(
+        self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
+    ) -> None:
         self.parked.add(waiter)
 
     def unpark(self, waiter: FetchWaiter) -> None:

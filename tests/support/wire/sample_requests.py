@@ -373,6 +373,19 @@ def _txn_offset_commit(s: Sample, version: int) -> Message:
     )
 
 
+def _write_txn_markers(s: Sample, version: int) -> Message:
+    kind = "write_txn_markers"
+    topic = make(kind, "WritableTxnMarkerTopic", name=s.topic, partition_indexes=[0, 1])
+    marker = make(
+        kind,
+        "WritableTxnMarker",
+        producer_id=next(s.numbers),
+        transaction_result=True,
+        topics=[topic],
+    )
+    return make(kind, "WriteTxnMarkersRequest", markers=[marker])
+
+
 def _update_features(s: Sample, version: int) -> Message:
     update = make("update_features", "FeatureUpdateKey", feature="no.such", max_version_level=1)
     return make("update_features", "UpdateFeaturesRequest", feature_updates=[update])
@@ -427,6 +440,7 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     21: _delete_records,
     22: lambda s, v: make("init_producer_id", "InitProducerIdRequest", transactional_id=None),
     23: _offset_for_leader_epoch,
+    27: _write_txn_markers,
     28: _txn_offset_commit,
     29: lambda s, v: make(
         "describe_acls",
