@@ -4,6 +4,7 @@ Topics and partitions that do not exist are refused one by one; the rest is stor
 counts when the transaction does (KIP-98). Version 3 says which member of the group commits
 (KIP-447). Before the first batch the coordinator of the transaction is asked whether the group's
 partition of `__consumer_offsets` is in it; from version 5 on it is added with that (KIP-890).
+A long request comes in parts (request_parts), each a batch of its own, as OffsetCommit does.
 Source: apache/kafka KafkaApis.scala (handleTxnOffsetCommitRequest), CoordinatorPartitionWriter.
 """
 
@@ -27,7 +28,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
-from ..ports.api import api
+from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from .group_request import answer_or, partition_of, shard_of
 
@@ -140,4 +141,6 @@ def _hide_loading(response: TxnOffsetCommitResponse) -> None:
                 partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-API = api(0, 5, TxnOffsetCommitRequest, handle)
+API = api(
+    0, 5, TxnOffsetCommitRequest, handle, Parts("topics", "topics", 500, "partitions", "partitions")
+)
