@@ -34,6 +34,7 @@ from .topics.consume_command import consume
 from .topics.offsets_command import offsets
 from .topics.produce_command import produce
 from .topics.topic_commands import topics
+from .transactions.transactions_command import transactions
 
 INTERRUPTED = 130
 DEBUG = "--debug"
@@ -96,6 +97,7 @@ app.command()(produce)
 app.command()(consume)
 app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="transactions")
 app.command()(rebalance)
 app.command()(drain)
 app.add_typer(replicas, name="replicas")

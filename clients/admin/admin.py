@@ -4,7 +4,8 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs; how each thing is asked for (a module of its own where it is long).
+Not here: ACLs; transactions (transactions_calls); how each thing is asked for (a module of its own
+where it is long).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from .replicas_admin import (
     list_partition_reassignments,
 )
 from .topics_admin import NewTopic, create_partitions, create_topics, delete_topics
+from .transactions_calls import TransactionsCalls
 
 T = TypeVar("T")
 
@@ -82,7 +84,7 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-class Admin:
+class Admin(TransactionsCalls):
     """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, RequestTimedOut after `timeout_ms`.

@@ -49,6 +49,7 @@ from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsRespon
 from ..group.consumer_protocol import decode_assignment, decode_subscription
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.connection import Address
+from ..wire.coordinator_lookup import GROUP_KEY
 from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
 
@@ -109,8 +110,9 @@ def at_coordinators(
     *,
     timeout_ms: int,
     repeatable: bool = True,
+    key_type: int = GROUP_KEY,
 ) -> Steps[None]:
-    """`ask` each group's coordinator until every group has an answer.
+    """`ask` each group's coordinator until every group has an answer; or each transactional id's.
 
     Raises:
         RequestTimedOut: a group still had none after `timeout_ms`.
@@ -123,7 +125,9 @@ def at_coordinators(
     while left:
         again: list[str] = []
         for start in range(0, len(left), GROUPS_PER_REQUEST):
-            found, unknown = yield from _find(client, left[start : start + GROUPS_PER_REQUEST])
+            found, unknown = yield from _find(
+                client, left[start : start + GROUPS_PER_REQUEST], key_type
+            )
             again += unknown
             reason = next(iter(unknown.values()), reason)
             for address, part in found.items():
@@ -140,18 +144,21 @@ def at_coordinators(
         left = again
         if left:
             if waited_ms >= timeout_ms:
+                what = "group" if key_type == GROUP_KEY else "transactional id"
                 raise RequestTimedOut(
-                    f"no answer about group {left[0]!r} within {timeout_ms} ms: {reason}"
+                    f"no answer about {what} {left[0]!r} within {timeout_ms} ms: {reason}"
                 )
             waited_ms += client.config.retry_backoff_ms
             yield client.config.retry_backoff_ms / 1000
 
 
 def _find(
-    client: ClusterClient, group_ids: list[str]
+    client: ClusterClient, group_ids: list[str], key_type: int
 ) -> Steps[tuple[dict[Address, list[str]], dict[str, KafkaError]]]:
     """(groups by coordinator, groups that have none now). A broker before 2.8 answers for one."""
-    request = FindCoordinatorRequest(key=group_ids[0], key_type=0, coordinator_keys=group_ids)
+    request = FindCoordinatorRequest(
+        key=group_ids[0], key_type=key_type, coordinator_keys=group_ids
+    )
     response = yield from client.send_to_any(request, FindCoordinatorResponse)
     answers = response.coordinators or [
         FoundCoordinator(
@@ -171,6 +178,8 @@ def _find(
             continue
         error = error_for(answer.error_code, answer.error_message)
         if not error.retriable:
+            if key_type != GROUP_KEY:
+                raise error_for(answer.error_code, f"transactional id {answer.key!r}: {error}")
             raise _refused(answer.error_code, answer.key)
         missing[answer.key] = error
     return found, missing

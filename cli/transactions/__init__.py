@@ -1,0 +1,1 @@
+"""Commands about transactions: list, describe, producers, find-hanging, abort, fence."""

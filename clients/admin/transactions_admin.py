@@ -1,0 +1,478 @@
+"""Transactions of the cluster, seen and ended from outside, as steps for Admin.
+
+Coordinators know the transactions of their ids; leaders know which producers have one open in a
+partition. A transaction that a leader has and no coordinator knows hangs: nothing ends it but a
+marker that an administrator has written (KIP-664).
+
+Source: ListTransactionsHandler, DescribeTransactionsHandler, DescribeProducersHandler,
+AbortTransactionHandler, FenceProducersHandler in apache/kafka clients/.../admin/internals.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import (
+    ConnectionFailed,
+    KafkaError,
+    RequestTimedOut,
+    TransactionalIdNotFound,
+    error_for,
+)
+from ...protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from ...protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ...protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from ...protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
+from ..wire.connection import Address
+from ..wire.coordinator_lookup import TRANSACTION_KEY
+from ..wire.io_thread import Steps, wait
+from ..wire.record_metadata import TopicPartition
+from .group_admin import at_coordinators
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+PARTITIONS_PER_REQUEST: Final = 500
+_MAX_INIT_VERSION: Final = 5
+
+
+class TransactionListing(NamedTuple):
+    """One transactional id. state: Empty, Ongoing, PrepareCommit, CompleteCommit, ...
+
+    coordinator: its node id.
+    """
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """start_time_ms: since 1970; None where no transaction is open.
+
+    partitions: those it has written to and, once it is decided, those still without a marker.
+    """
+
+    transactional_id: str
+    coordinator: Address
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """One producer as the leader of a partition remembers it. last_timestamp: ms since 1970.
+
+    coordinator_epoch: of its last marker, -1 before the first. transaction_start_offset: None where
+    it has no transaction open here.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
+
+
+class FencedProducer(NamedTuple):
+    """The id and epoch that the next producer of a transactional id follows."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class HangingTransaction(NamedTuple):
+    """An open transaction of a partition that no coordinator will end."""
+
+    partition: TopicPartition
+    producer: ActiveProducer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFilter:
+    """Which transactions to list. pattern: a regular expression of the whole id (RE2)."""
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    running_longer_than_ms: int | None = None
+    pattern: str | None = None
+
+    @property
+    def min_version(self) -> int:
+        """Below it a broker would not understand the filter, and list everything."""
+        if self.pattern is not None:
+            return 2
+        return 0 if self.running_longer_than_ms is None else 1
+
+
+def list_transactions(
+    client: ClusterClient, wanted: TransactionFilter, *, timeout_ms: int
+) -> Steps[list[TransactionListing]]:
+    """What every coordinator knows, in order of id. It waits for those that are loading.
+
+    Raises:
+        RequestTimedOut: a coordinator was not ready in time.
+        UnsupportedVersion: a broker is too old for the filter.
+        ValueError: there is no such state.
+        KafkaError: a broker refuses.
+    """
+    request = ListTransactionsRequest(
+        state_filters=list(wanted.states),
+        producer_id_filters=list(wanted.producer_ids),
+        duration_filter=-1
+        if wanted.running_longer_than_ms is None
+        else wanted.running_longer_than_ms,
+        transactional_id_pattern=wanted.pattern,
+    )
+    found: dict[str, TransactionListing] = {}
+    answered: set[int] = set()
+    waited_ms = 0
+    while True:
+        reason: BaseException | None = None
+        client.want([TRANSACTIONS_TOPIC])
+        view = yield from wait(client.refresh())
+        topic = view.topics.get(TRANSACTIONS_TOPIC)
+        if topic is not None and any(one.leader not in view.brokers for one in topic.partitions):
+            reason = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        for node_id in sorted(view.brokers.keys() - answered):
+            connection = client.connection(view.brokers[node_id].address, CONTROL)
+            try:
+                response = yield from wait(
+                    connection.request(
+                        request,
+                        ListTransactionsResponse,
+                        timeout_ms=client.config.request_timeout_ms,
+                        min_version=wanted.min_version,
+                    )
+                )
+                if response.error_code:
+                    raise error_for(response.error_code)
+            except (KafkaError, ConnectionFailed) as error:
+                if not is_retriable(error):
+                    raise
+                reason = error
+                continue
+            if response.unknown_state_filters:
+                raise ValueError(f"no transaction state is called {response.unknown_state_filters}")
+            if reason is None:  # a partition without a leader may turn up at any of them
+                answered.add(node_id)
+            for one in response.transaction_states:
+                found[one.transactional_id] = TransactionListing(
+                    one.transactional_id, node_id, one.producer_id, one.transaction_state
+                )
+        if reason is None:
+            return [listing for _, listing in sorted(found.items())]
+        if waited_ms >= timeout_ms:
+            raise RequestTimedOut(f"no list of all transactions within {timeout_ms} ms: {reason}")
+        waited_ms += client.config.retry_backoff_ms
+        yield client.config.retry_backoff_ms / 1000
+
+
+def describe_transactions(
+    client: ClusterClient, transactional_ids: Iterable[str], *, timeout_ms: int
+) -> Steps[dict[str, TransactionDescription]]:
+    """State, producer and partitions of each id that a coordinator knows; others are omitted.
+
+    Raises:
+        KafkaError: its coordinator refuses.
+    """
+    found: dict[str, TransactionDescription] = {}
+
+    def ask(address: Address, part: list[str]) -> Steps[Mapping[str, Exception]]:
+        request = DescribeTransactionsRequest(transactional_ids=part)
+        response = yield from wait(client.send(address, request, DescribeTransactionsResponse))
+        again: dict[str, Exception] = {}
+        for one in response.transaction_states:
+            if one.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                continue
+            if one.error_code:
+                again[one.transactional_id] = _retriable(one.error_code, one.transactional_id)
+                continue
+            start = one.transaction_start_time_ms
+            found[one.transactional_id] = TransactionDescription(
+                one.transactional_id,
+                address,
+                one.transaction_state,
+                one.producer_id,
+                one.producer_epoch,
+                one.transaction_timeout_ms,
+                None if start < 0 else start,
+                tuple(
+                    sorted(
+                        TopicPartition(topic.topic, partition)
+                        for topic in one.topics
+                        for partition in topic.partitions
+                    )
+                ),
+            )
+        return again
+
+    yield from at_coordinators(
+        client, transactional_ids, ask, timeout_ms=timeout_ms, key_type=TRANSACTION_KEY
+    )
+    return found
+
+
+def fence_producers(
+    client: ClusterClient, transactional_ids: Iterable[str], *, timeout_ms: int
+) -> Steps[dict[str, FencedProducer]]:
+    """End whoever produces with these ids, and abort what they left open.
+
+    Raises:
+        KafkaError: a coordinator refuses.
+    """
+    found: dict[str, FencedProducer] = {}
+
+    def ask(address: Address, part: list[str]) -> Steps[Mapping[str, Exception]]:
+        again: dict[str, Exception] = {}
+        for transactional_id in part:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+            )
+            response = yield from wait(
+                client.send(address, request, InitProducerIdResponse, max_version=_MAX_INIT_VERSION)
+            )
+            if response.error_code:
+                again[transactional_id] = _retriable(response.error_code, transactional_id)
+            else:
+                found[transactional_id] = FencedProducer(
+                    response.producer_id, response.producer_epoch
+                )
+        return again
+
+    yield from at_coordinators(
+        client, transactional_ids, ask, timeout_ms=timeout_ms, key_type=TRANSACTION_KEY
+    )
+    return found
+
+
+def describe_producers(
+    client: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    *,
+    broker: int | None = None,
+    timeout_ms: int,
+) -> Steps[dict[TopicPartition, list[ActiveProducer]]]:
+    """The producers that leaders remember of each partition; or those that replicas of `broker` do.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+        RequestTimedOut: a leader did not answer in time.
+        KafkaError: a broker refuses.
+    """
+    found: dict[TopicPartition, list[ActiveProducer]] = {}
+
+    def ask(address: Address, part: list[TopicPartition]) -> Steps[KafkaError | None]:
+        topics: dict[str, TopicRequest] = {}
+        for topic, partition in part:
+            one = topics.setdefault(topic, TopicRequest(name=topic))
+            one.partition_indexes.append(partition)
+        request = DescribeProducersRequest(topics=list(topics.values()))
+        response = yield from wait(client.send(address, request, DescribeProducersResponse))
+        reason: KafkaError | None = None
+        for topic_answer in response.topics:
+            for answer in topic_answer.partitions:
+                key = TopicPartition(topic_answer.name, answer.partition_index)
+                if answer.error_code:
+                    error = error_for(answer.error_code)
+                    reason = error_for(answer.error_code, f"{key}: {answer.error_message or error}")
+                    if not error.retriable:
+                        raise reason
+                    continue
+                found[key] = [
+                    ActiveProducer(
+                        one.producer_id,
+                        one.producer_epoch,
+                        one.last_sequence,
+                        one.last_timestamp,
+                        one.coordinator_epoch,
+                        None if one.current_txn_start_offset < 0 else one.current_txn_start_offset,
+                    )
+                    for one in sorted(answer.active_producers, key=lambda one: one.producer_id)
+                ]
+        return reason
+
+    wanted = sorted(set(partitions))
+    yield from _at_leaders(client, wanted, ask, found, broker=broker, timeout_ms=timeout_ms)
+    return {key: found[key] for key in wanted}
+
+
+def abort_transaction(
+    client: ClusterClient,
+    partition: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timeout_ms: int,
+) -> Steps[None]:
+    """Have an abort marker written to a partition, whatever its coordinator thinks.
+
+    Raises:
+        InvalidProducerEpoch, TransactionCoordinatorFenced: the producer, or its coordinator, has
+            gone on since.
+        UnknownTopicOrPartition: there is no such partition.
+        KafkaError: the leader refuses.
+    """
+    done: dict[TopicPartition, bool] = {}
+    marker = WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        topics=[
+            WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])
+        ],
+        coordinator_epoch=max(0, coordinator_epoch),
+    )
+
+    def ask(address: Address, _: list[TopicPartition]) -> Steps[KafkaError | None]:
+        request = WriteTxnMarkersRequest(markers=[marker])
+        response = yield from wait(client.send(address, request, WriteTxnMarkersResponse))
+        for one in response.markers:
+            for topic in one.topics:
+                for answer in topic.partitions:
+                    if answer.error_code:
+                        error = error_for(answer.error_code)
+                        named = error_for(answer.error_code, f"{partition}: {error}")
+                        if not error.retriable:
+                            raise named
+                        return named
+                    done[partition] = True
+        return None
+
+    yield from _at_leaders(client, [partition], ask, done, broker=None, timeout_ms=timeout_ms)
+
+
+def find_hanging_transactions(
+    client: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    *,
+    broker: int | None = None,
+    older_than_ms: int,
+    now_ms: int,
+    timeout_ms: int,
+) -> Steps[list[HangingTransaction]]:
+    """Open transactions that no coordinator knows of, or that it has ended elsewhere (KIP-664).
+
+    Args:
+        partitions: where to look.
+        broker: look at its replicas instead of the leaders.
+        older_than_ms: without a record for so long; at least what transactions may last.
+        now_ms: since 1970.
+        timeout_ms: for all of it.
+
+    Raises:
+        As describe_producers, list_transactions, describe_transactions.
+    """
+    candidates: list[HangingTransaction] = []
+    wanted = sorted(set(partitions))
+    for start in range(0, len(wanted), PARTITIONS_PER_REQUEST):
+        part = wanted[start : start + PARTITIONS_PER_REQUEST]
+        producers = yield from describe_producers(
+            client, part, broker=broker, timeout_ms=timeout_ms
+        )
+        candidates += [
+            HangingTransaction(partition, one)
+            for partition, found in producers.items()
+            for one in found
+            if one.transaction_start_offset is not None
+            and now_ms - one.last_timestamp > older_than_ms
+        ]
+    if not candidates:
+        return []
+    ids = tuple(sorted({one.producer.producer_id for one in candidates}))
+    listings = yield from list_transactions(
+        client, TransactionFilter(producer_ids=ids), timeout_ms=timeout_ms
+    )
+    described = yield from describe_transactions(
+        client, [one.transactional_id for one in listings], timeout_ms=timeout_ms
+    )
+    # What an open transaction has written to, or still has to mark, its coordinator will end.
+    ended_by_coordinator = {
+        (one.producer_id, partition) for one in described.values() for partition in one.partitions
+    }
+    return [
+        one
+        for one in candidates
+        if (one.producer.producer_id, one.partition) not in ended_by_coordinator
+    ]
+
+
+def _at_leaders(
+    client: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[Address, list[TopicPartition]], Steps[KafkaError | None]],
+    answered: Mapping[TopicPartition, object],
+    *,
+    broker: int | None,
+    timeout_ms: int,
+) -> Steps[None]:
+    """`ask` leaders, or one broker, until every partition is `answered`."""
+    partitions = list(partitions)
+    waited_ms = 0
+    while True:
+        reason: Exception | None = None
+        by_address: dict[Address, list[TopicPartition]] = defaultdict(list)
+        for key in partitions:
+            if key in answered:
+                continue
+            yield from client.topic(key.topic, partition=key.partition)
+            node = client.view.leader(*key) if broker is None else client.view.brokers.get(broker)
+            if node is not None:
+                by_address[node.address].append(key)
+        for address, part in by_address.items():
+            for start in range(0, len(part), PARTITIONS_PER_REQUEST):
+                try:
+                    refused = yield from ask(address, part[start : start + PARTITIONS_PER_REQUEST])
+                except ConnectionFailed as error:
+                    reason = error
+                else:
+                    reason = refused or reason
+        if all(key in answered for key in partitions):
+            return
+        if waited_ms >= timeout_ms:
+            raise RequestTimedOut(f"no answer within {timeout_ms} ms: {reason or 'no leader'}")
+        waited_ms += client.config.retry_backoff_ms
+        yield client.config.retry_backoff_ms / 1000
+        yield from wait(client.refresh())
+
+
+def _retriable(code: int, transactional_id: str) -> KafkaError:
+    """The error to try again after; raises any other."""
+    error = error_for(code, f"transactional id {transactional_id!r}: {error_for(code)}")
+    if not error.retriable:
+        raise error
+    return error
+
+
+def not_found(transactional_id: str) -> TransactionalIdNotFound:
+    return TransactionalIdNotFound(
+        f"no coordinator knows the transactional id {transactional_id!r}; "
+        "`bradbury transactions list` shows those that are known"
+    )
