@@ -23,7 +23,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from .chain_history import ABORTED_COPY, Lines, Part, write_part
 
 FENCED = 3
-CALL_SECONDS = 30.0
+CALL_SECONDS = 10.0
+TRIES = 4
+"""Then another process may do better: librdkafka's may never find the coordinator again."""
 TRANSACTION_TIMEOUT_MS = 6_000
 SESSION_MS = 6_000
 
@@ -47,7 +49,7 @@ def producer_of(options: argparse.Namespace) -> Producer:
     return producer
 
 
-def _again(call: Any, tries: int = 20) -> None:
+def _again(call: Any, tries: int = TRIES) -> None:
     """Until it is through: a call may be made again after an error that says so."""
     for _ in range(tries):
         try:

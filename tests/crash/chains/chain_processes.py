@@ -140,7 +140,8 @@ class ChainProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             return f"{self.name} did not end within {seconds:.0f} s"
-        return None if code == 0 else f"{self.name} ended with {code}"
+        # It may be asked before it minds the signal.
+        return None if code in (0, -signal.SIGTERM) else f"{self.name} ended with {code}"
 
 
 @dataclass

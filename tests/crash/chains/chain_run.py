@@ -116,7 +116,8 @@ class StableProbe:
         found = {}
         for place, future in asked.items():
             with suppress(KafkaException):
-                found[f"{place.topic}/{place.partition}"] = future.result().offset
+                if (offset := future.result().offset) >= 0:  # else there is no leader
+                    found[f"{place.topic}/{place.partition}"] = offset
         return found
 
     def is_settled(self) -> bool:
