@@ -14,6 +14,7 @@ from . import (
     planted_in_directories,
     planted_in_groups,
     planted_in_replicas,
+    planted_in_transactions,
 )
 from .fault_registry import FAULTS, planted
 
@@ -26,6 +27,7 @@ __all__ = [
     "planted_in_directories",
     "planted_in_groups",
     "planted_in_replicas",
+    "planted_in_transactions",
     "swarm_for",
 ]
 
@@ -38,6 +40,10 @@ TOLD = {
 }
 # Nothing in tests/simulation finds this one.
 MASKED = {
+    "a transaction is stable before its marker is committed": (
+        "the decision is in the coordinator's log, so a marker that is lost with its leader is "
+        "written again, and says the same"
+    ),
     "any answer is taken": (
         "a fetcher asks one question at a time, and the position changes in between only with a new "
         "leader epoch or one that was on its way to the disk, which an answer of the old one survives"
@@ -50,6 +56,8 @@ def swarm_for(name: str, seed: int) -> Swarm:
     drawn = Swarm.draw(Random(f"swarm {seed}"))
     calm = {
         "groups": 0,
+        "transactional_ids": 0,
+        "twins": False,
         "producers": 3,
         "voter_changes": 0.0,
         "snapshots": 0.0,
