@@ -3,6 +3,7 @@
     00000000000000368769.log        its record batches; with --records their records
     00000000000000368769.index      offset and position of each entry
     00000000000000368769.timeindex  timestamp and offset of each entry
+    00000000000000368769.txnindex   the transactions that were aborted in the segment
 
 A message of magic 0 or 1, as Kafka wrote before 0.11, is a batch, too: of one record, or of those
 compressed in it. Every batch is checked as the broker checks it. At the first damage the dump says
@@ -22,7 +23,7 @@ import typer
 from ..terminal.failure import CommandFailed, UsageError
 from ..terminal.moments import show_time
 from ..terminal.output import count_text, note, print_json_line
-from .log_files import Damage, content_of, walk_batches, walk_index
+from .log_files import Damage, content_of, walk_batches, walk_index, walk_transactions
 
 if TYPE_CHECKING:
     from ...protocol.records.record_batch import RecordBatchHeader
@@ -33,7 +34,7 @@ SHOWN_BYTES = 120
 
 def dump(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .log, .index or .timeindex file.")
+        Path, typer.Argument(metavar="FILE", help="A .log, .index, .timeindex or .txnindex file.")
     ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="The records of every batch, too.")
@@ -53,8 +54,12 @@ def dump(
         _dump_log(file, max_batches, with_records=records, as_json=as_json)
     elif file.suffix in (".index", ".timeindex"):
         _dump_index(file, max_batches, as_json=as_json)
+    elif file.suffix == ".txnindex":
+        _dump_transactions(file, max_batches, as_json=as_json)
     else:
-        raise UsageError(f"{file}: what ends in .log, .index or .timeindex can be dumped")
+        raise UsageError(
+            f"{file}: what ends in .log, .index, .timeindex or .txnindex can be dumped"
+        )
 
 
 # --- batches -------------------------------------------------------------------------------------
@@ -78,11 +83,12 @@ def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool
                         header = check_batch(batch)
                         found = list(iterate_records(batch, check_crc=False))
                     rows = [_record(row) for row in found]
+                    marker = _marker(batch) if header.is_control else {}
                 except KafkaError as error:
                     raise Damage(position, str(error)) from None
                 count += 1
                 record_count += header.record_count
-                described = _batch(position, header)
+                described = _batch(position, header) | marker
                 if as_json:
                     print_json_line({**described, "records": rows} if with_records else described)
                 else:
@@ -128,6 +134,19 @@ def _batch(position: int, header: RecordBatchHeader) -> dict[str, Any]:
     }
 
 
+def _marker(batch: Any) -> dict[str, Any]:
+    """How a control batch ends a transaction; nothing if it does not. Raises KafkaError."""
+    from ...protocol.records.end_transaction_marker import read_marker
+
+    marker = read_marker(batch)
+    if marker is None:
+        return {}
+    return {
+        "marker": "commit" if marker.is_commit else "abort",
+        "coordinator_epoch": marker.coordinator_epoch,
+    }
+
+
 def _timestamp_type(header: RecordBatchHeader) -> str:
     if not header.magic:
         return "NoTimestampType"
@@ -150,6 +169,8 @@ def _batch_line(batch: dict[str, Any]) -> str:
     for mark in ("transactional", "control"):
         if batch[mark]:
             line += f"  {mark}"
+    if "marker" in batch:
+        line += f" {batch['marker']}, coordinator epoch {batch['coordinator_epoch']}"
     return line
 
 
@@ -204,6 +225,23 @@ def _dump_index(path: Path, most: int | None, *, as_json: bool) -> None:
                 _say(f"offset {key}  position {target}")
             else:
                 _say(f"timestamp {show_time(key)}  offset {target}")
+    except Damage as damage:
+        raise _index_damage(path, damage) from None
+
+
+def _dump_transactions(path: Path, most: int | None, *, as_json: bool) -> None:
+    try:
+        for count, transaction in enumerate(walk_transactions(path)):
+            if count == most:
+                break
+            if as_json:
+                print_json_line(transaction._asdict())
+            else:
+                _say(
+                    f"producer {transaction.producer_id}  first offset {transaction.first_offset}  "
+                    f"marker {transaction.last_offset}  "
+                    f"last stable offset {transaction.last_stable_offset}"
+                )
     except Damage as damage:
         raise _index_damage(path, damage) from None
 

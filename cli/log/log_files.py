@@ -3,6 +3,7 @@
     <log directory>/<topic>-<partition>/00000000000000368769.log        record batches
                                         00000000000000368769.index      offset -> position
                                         00000000000000368769.timeindex  timestamp -> offset
+                                        00000000000000368769.txnindex   aborted transactions
 
 Nothing is changed: all of it may be run on the files of a live broker, Bradbury's or Kafka's.
 
@@ -16,9 +17,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..terminal.failure import UsageError
+
+if TYPE_CHECKING:
+    from ...storage.segments.transaction_index import AbortedTransaction
 
 LOG_SUFFIX = ".log"
 
@@ -160,3 +164,27 @@ def walk_index(path: Path) -> Iterator[IndexEntry]:
             yield IndexEntry(place, key, base_offset + target)
     if len(content) % layout.size:
         raise Damage(len(content) // layout.size * layout.size, "a part of an entry")
+
+
+def walk_transactions(path: Path) -> Iterator[AbortedTransaction]:
+    """The entries of a .txnindex, in the order of their markers.
+
+    Raises:
+        Damage: entries out of order or of another version, or at the end a part of one.
+        CommandFailed: no base offset in the name.
+    """
+    from ...storage.segments.transaction_index import ENTRY, VERSION, AbortedTransaction
+
+    content = path.read_bytes()
+    before = base_offset_of(path) - 1
+    for place in range(0, len(content) - ENTRY.size + 1, ENTRY.size):
+        version, *fields = ENTRY.unpack_from(content, place)
+        transaction = AbortedTransaction(*fields)
+        if version != VERSION:
+            raise Damage(place, f"version {version}")
+        if transaction.last_offset <= before:
+            raise Damage(place, f"a marker at offset {transaction.last_offset} after {before}")
+        before = transaction.last_offset
+        yield transaction
+    if len(content) % ENTRY.size:
+        raise Damage(len(content) // ENTRY.size * ENTRY.size, "a part of an entry")

@@ -189,14 +189,18 @@ class LocalLog:
         return self.producers.expire(now_ms, self._producer_id_expiration_ms)
 
     def end_transaction(
-        self, header: RecordBatchHeader, marker: EndTransactionMarker | None, offset: int
+        self,
+        header: RecordBatchHeader,
+        marker: EndTransactionMarker | None,
+        offset: int,
+        timestamp: int,
     ) -> None:
         """Apply a control batch that is in the active segment now, at `offset`.
 
         An abort is noted in the segment's transaction index. This cannot fail: the entry may stay
         in memory until the segment is closed, as a start that finds it open reads it again.
         """
-        aborted = self.producers.end_transaction(header, marker, offset)
+        aborted = self.producers.end_transaction(header, marker, offset, timestamp)
         if aborted is not None:
             self.segments.active.transaction_index.add(aborted)
 

@@ -228,8 +228,10 @@ class PartitionLog:
         """Records below are committed, and belong to no transaction that is undecided, or whose
         marker is not committed. It moves with the high watermark.
         """
-        end = self.local.producers.stable_end(self._high_watermark)
-        return max(end, self.log_start_offset)
+        producers, end = self.local.producers, self._high_watermark
+        if producers.open_transactions or producers.unstable:
+            return max(producers.stable_end(end), self.log_start_offset)
+        return end
 
     # Appending
 
@@ -313,7 +315,7 @@ class PartitionLog:
         if marker is None:
             producers.update(header, last_offset, max_timestamp)
         else:
-            local.end_transaction(header, marker, last_offset)
+            local.end_transaction(header, marker, last_offset, max_timestamp)
         if self.flushing.unflushed_since_ms is None:
             self.flushing.on_append(now_ms)
         return AppendResult(
@@ -405,7 +407,7 @@ class PartitionLog:
         for header in headers:
             if header.attributes & CONTROL_MASK:
                 marker = markers[header.base_offset]
-                self.local.end_transaction(header, marker, header.last_offset)
+                self.local.end_transaction(header, marker, header.last_offset, header.max_timestamp)
             else:
                 producers.update(header, header.last_offset, header.max_timestamp)
         self.flushing.on_append(now_ms)

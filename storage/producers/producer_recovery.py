@@ -89,7 +89,7 @@ def _replay(segment: LogSegment, start: int, state: ProducerState, *, makes_inde
             state.update(header, header.last_offset, header.max_timestamp)
             continue
         marker = read_marker(segment.file.read_at(header.size, position))
-        aborted = state.end_transaction(header, marker, header.last_offset)
+        aborted = state.end_transaction(header, marker, header.last_offset, header.max_timestamp)
         if aborted is not None and makes_index:
             segment.transaction_index.add(aborted)
     return replayed

@@ -117,7 +117,7 @@ def _decode_body(content: bytes, end_offset: int) -> ProducerState:
     if position < len(content):
         (count,) = _COUNT.unpack_from(content, position)
         position += _COUNT.size
-        state.restore_unstable(
+        state.unstable.extend(
             UnstableTransaction(*_UNSTABLE.unpack_from(content, position + number * _UNSTABLE.size))
             for number in range(count)
         )

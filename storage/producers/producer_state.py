@@ -18,7 +18,6 @@ Not here: the snapshot file (producer_snapshot), the index of aborted transactio
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...protocol.errors import (
@@ -93,11 +92,11 @@ class ProducerState:
 
     __slots__ = (
         "_answered",
-        "_unstable",
         "_verifications",
         "end_offset",
         "entries",
         "open_transactions",
+        "unstable",
     )
 
     def __init__(self, end_offset: int = 0) -> None:
@@ -109,8 +108,8 @@ class ProducerState:
         """
         self.end_offset = end_offset
         """The batches below are in this state."""
-        # Of those that are decided only what can still be the first: both fields ascend.
-        self._unstable: deque[UnstableTransaction] = deque()
+        self.unstable: deque[UnstableTransaction] = deque()
+        """Decided transactions, of which only those that can be the first: both fields ascend."""
         self._verifications: dict[int, VerificationGuard] = {}
         # Of open transactions, as long as batches wait that came before they were opened.
         self._answered: dict[int, VerificationGuard] = {}
@@ -335,7 +334,11 @@ class ProducerState:
             self.open_transactions.setdefault(producer_id, last_offset - delta)
 
     def end_transaction(
-        self, header: RecordBatchHeader, marker: EndTransactionMarker | None, offset: int
+        self,
+        header: RecordBatchHeader,
+        marker: EndTransactionMarker | None,
+        offset: int,
+        timestamp: int,
     ) -> AbortedTransaction | None:
         """Apply a control batch that is in the log now, at `offset`.
 
@@ -347,7 +350,7 @@ class ProducerState:
         if producer_id < 0 or header.producer_epoch < 0:
             return None
         entry = self._entry(producer_id, header.producer_epoch)
-        entry.timestamp = header.max_timestamp
+        entry.timestamp = timestamp
         if marker is None:
             return None
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -373,25 +376,16 @@ class ProducerState:
         return entry
 
     def _add_unstable(self, transaction: UnstableTransaction) -> None:
-        unstable = self._unstable
+        unstable = self.unstable
         while unstable and unstable[-1].first_offset > transaction.first_offset:
             unstable.pop()  # it becomes stable no later, so it never is the first any more
         unstable.append(transaction)
 
     # --- what is stable --------------------------------------------------------------------------
 
-    @property
-    def unstable(self) -> tuple[UnstableTransaction, ...]:
-        """Decided transactions, as far as they count, for the snapshot writer."""
-        return tuple(self._unstable)
-
-    def restore_unstable(self, transactions: Iterable[UnstableTransaction]) -> None:
-        """From a snapshot, in its order."""
-        self._unstable = deque(transactions)
-
     def stable_end(self, high_watermark: int) -> int:
         """One past the last record that is committed with all before it decided for good."""
-        unstable = self._unstable
+        unstable = self.unstable
         while unstable and unstable[0].marker_offset < high_watermark:
             unstable.popleft()
         end = high_watermark

@@ -15,7 +15,9 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from bradbury.protocol.records.fetch_response import FetchedPartition
+from bradbury.replication.replica import Replica
 from bradbury.tests.support.storage.led_partition import LedPartition, run
+from bradbury.tests.support.storage.logs import open_log, read_all
 from bradbury.tests.support.storage.transactions import send, transactional_batch
 
 COMMITTED = 1
@@ -208,3 +210,35 @@ def test_a_transaction_older_than_the_leader_does_not_keep_offsets_from_being_li
         assert await listed(node, -1, COMMITTED) == 0
 
     run(tmp_path, scenario)
+
+
+class Reader:
+    """A consumer's fetch that waits at a follower."""
+
+    def __init__(self) -> None:
+        self.woken: list[int] = []
+
+    def on_readable(self, size: int) -> None:
+        self.woken.append(size)
+
+    def on_changed(self) -> None: ...
+
+
+def test_a_consumer_at_a_follower_is_woken_when_the_marker_is_committed(tmp_path: Path) -> None:
+    async def scenario(node: LedPartition) -> None:
+        produce(node, 0)
+        end(node, is_commit=True)
+        copy = Replica("t", 0, open_log(tmp_path / "copy"), node)
+        committed, everything = Reader(), Reader()
+        copy.park(committed, is_committed=True)
+        copy.park(everything)
+        records = read_all(node.log)
+        copy.append_as_follower(records, 1000)
+        copy.update_watermarks(1, 0)
+        assert (bool(everything.woken), bool(committed.woken)) == (True, False)
+        assert copy.log.last_stable_offset == 0
+        copy.update_watermarks(2, 0)
+        assert committed.woken
+        assert copy.log.last_stable_offset == 2
+
+    run(tmp_path / "node", scenario)

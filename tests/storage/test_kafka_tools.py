@@ -14,6 +14,7 @@ from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka, run_java
 from bradbury.tests.support.storage.logs import open_log
+from bradbury.tests.support.storage.transactions import end, send
 
 pytestmark = pytest.mark.slow
 
@@ -154,3 +155,39 @@ def test_snapshots_of_producers(tmp_path: Path) -> None:
     ], said
     for path in files(tmp_path, ".snapshot"):
         dump([path])
+
+
+def test_markers_aborted_transactions_and_open_ones(tmp_path: Path) -> None:
+    require_kafka()
+    log = open_log(tmp_path, config=SMALL)
+    send(log, 0, 2)
+    end(log, is_commit=True, coordinator_epoch=4)
+    send(log, 2, 3, producer_id=7)
+    send(log, 0, 1, producer_id=8, epoch=1)
+    end(log, is_commit=False, coordinator_epoch=5)
+    end(log, is_commit=False, epoch=2, producer_id=8, coordinator_epoch=5)
+    send(log, 5)
+    log.close(clean=True)
+    said = dump(files(tmp_path, ".log"), "--deep-iteration", "--print-data-log")
+    assert re.findall(r"endTxnMarker: (\w+) coordinatorEpoch: (\d+)", said) == [
+        ("COMMIT", "4"),
+        ("ABORT", "5"),
+        ("ABORT", "5"),
+    ]
+    said = dump(files(tmp_path, ".txnindex"))
+    found = re.findall(
+        r"version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) "
+        r"lastStableOffset: (\d+)",
+        said,
+    )
+    assert found == [("7", "3", "7", "6"), ("8", "6", "8", "9")], said
+    said = dump([files(tmp_path, ".snapshot")[-1]])
+    found = re.findall(
+        r"producerId: (\d+) producerEpoch: (\d+) coordinatorEpoch: (-?\d+) "
+        r"currentTxnFirstOffset: (\S+) lastTimestamp: (\d+)",
+        said,
+    )
+    assert found == [
+        ("7", "0", "5", "OptionalLong[9]", "1000"),
+        ("8", "2", "5", "OptionalLong.empty", "1000"),
+    ], said

@@ -9,6 +9,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 import bradbury
 from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.storage.logs import open_log
+from bradbury.tests.support.storage.transactions import end, send
 
 
 def foreign_batch(base_offset: int, values: list[bytes | None], *, codec: int = 0) -> bytes:
@@ -64,6 +66,33 @@ def test_records_come_with_records(command: Command, log: Path) -> None:
     assert {record["value"] for record in second["records"]} == {"zipped" * 50}
     shown = command("log", "dump", str(log), "-r").out
     assert "1970-01-01T00:00:01.001+00:00  key: (null)" in shown
+
+
+def test_markers_and_aborted_transactions_are_named(command: Command, tmp_path: Path) -> None:
+    written = open_log(tmp_path)
+    for sequence, is_commit in enumerate((True, False)):
+        send(written, sequence)
+        end(written, is_commit=is_commit, coordinator_epoch=5)
+    written.close(clean=True)
+    path = tmp_path / "00000000000000000000.log"
+    markers = [batch for batch in dumped(command, str(path)) if batch["control"]]
+    assert [(each["marker"], each["coordinator_epoch"]) for each in markers] == [
+        ("commit", 5),
+        ("abort", 5),
+    ]
+    shown = command("log", "dump", str(path)).out
+    assert "transactional  control abort, coordinator epoch 5" in shown
+    index = path.with_suffix(".txnindex")
+    assert dumped(command, str(index)) == [
+        {"producer_id": 7, "first_offset": 2, "last_offset": 3, "last_stable_offset": 4}
+    ]
+    assert "producer 7  first offset 2  marker 3" in command("log", "dump", str(index)).out
+    content = index.read_bytes()
+    for damage in (content[:-1], content * 2, b"\x00\x01" + content[2:]):
+        index.write_bytes(damage)
+        outcome = command("log", "dump", str(index))
+        assert outcome.code == 1
+        assert "damage at byte" in outcome.err
 
 
 def test_max_ends_the_dump(command: Command, log: Path) -> None:

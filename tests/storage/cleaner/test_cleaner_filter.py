@@ -24,6 +24,7 @@ from bradbury.storage.cleaner.cleaner_compiled import CompiledOffsetMap
 from bradbury.storage.cleaner.cleaner_kernels import siphash
 from bradbury.storage.cleaner.cleaner_plain import PlainOffsetMap
 from bradbury.storage.cleaner.cleaner_rows import GROWTH, RecordRows, Rewrite
+from bradbury.storage.log.aborted_transactions import find_aborted
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.batch_scan import walk_headers
@@ -70,7 +71,7 @@ def follow(log: PartitionLog, batch: bytearray) -> int:
     return offset
 
 
-def marker(kind: int, producer_id: int, *, timestamp: int = 1000) -> bytearray:
+def marker(kind: int, producer_id: int, *, timestamp: int = 1000, epoch: int = 0) -> bytearray:
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
     body = b"\0\0\0" + encode_varint(len(key)) + key + encode_varint(len(value)) + value + b"\0"
     return build_batch(
@@ -80,7 +81,7 @@ def marker(kind: int, producer_id: int, *, timestamp: int = 1000) -> bytearray:
         max_timestamp=timestamp,
         attributes=TRANSACTIONAL_MASK | CONTROL_MASK,
         producer_id=producer_id,
-        producer_epoch=0,
+        producer_epoch=epoch,
     )
 
 
@@ -241,6 +242,44 @@ def test_aborted_data_goes_at_once_and_its_marker_after_the_horizon(tmp_path: Pa
     records = AiokafkaRecords(stored_bytes(log))
     while records.has_next():
         assert records.next_batch().validate_crc()
+
+
+def test_an_aborted_record_does_not_take_an_older_ones_place_wherever_its_marker_is(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path, config=CONFIG)
+    append(log, keyed_batch([(b"a", b"committed")]))
+    options = {"transactional": True, "producer_id": 9, "producer_epoch": 0}
+    follow(log, keyed_batch([(b"a", b"aborted")], base_sequence=0, **options))  # type: ignore[arg-type]
+    append(log, keyed_batch([(b"b", b"other")]))
+    log.local.roll(now_ms=1000)
+    aborted = follow(log, marker(ABORT, 9))
+    clean(log, now_ms=2000)
+    assert [record.value for record in read_records(log)] == [b"committed", b"other"]
+    assert [each[:3] for each in find_aborted(log, 0, log.log_end_offset)] == [(9, 1, aborted)]
+
+
+def test_the_last_marker_of_a_producer_without_batches_is_kept_for_its_epoch(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path, config=CONFIG)
+    options = {"transactional": True, "producer_id": 9, "producer_epoch": 0}
+    append(log, keyed_batch([(b"b", b"other")]))
+    follow(log, keyed_batch([(b"a", b"1")], base_sequence=0, **options))  # type: ignore[arg-type]
+    last = follow(log, marker(COMMIT, 9, epoch=3))
+    append(log, keyed_batch([(b"a", b"2")]))
+    append(log, keyed_batch([(b"b", b"2")]))
+    for now_ms in (2000, 3000, 4000):
+        log.local.roll(now_ms=1000)
+        clean(log, now_ms=now_ms)
+        append(log, keyed_batch([(b"c", b"%d" % now_ms)]))
+    kept = [h for h in headers(log) if h.is_control]  # type: ignore[attr-defined]
+    assert [(h.base_offset, h.record_count, h.producer_epoch) for h in kept] == [(last, 0, 3)]  # type: ignore[attr-defined]
+    log.close(clean=False)
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(tmp_path, config=CONFIG, cleaner_offset=0)
+    assert again.local.producers.entries[9].epoch == 3
 
 
 RECORD = st.tuples(
