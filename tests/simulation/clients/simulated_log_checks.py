@@ -51,8 +51,7 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPart
             continue
         if batch.is_transactional:
             transactions.setdefault(batch.producer_id, batch.base_offset)
-        if batch.base_sequence >= 0:
-            last.setdefault(batch.producer_id, []).append(batch.base_offset)
+        last.setdefault(batch.producer_id, []).append(batch.base_offset)
     known = log.epochs.entries
     if [entry for entry in known if entry[1] < log.log_end_offset] != epochs:
         raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)

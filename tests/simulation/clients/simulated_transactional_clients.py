@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
-from bradbury.cluster.topic_name import TRANSACTIONS_TOPIC
+from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError, TransactionAbortable
 from bradbury.protocol.messages.fetch import (
@@ -21,6 +21,17 @@ from bradbury.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
+)
+from bradbury.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
+from bradbury.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.records.record_batch import walk_batches
@@ -37,7 +48,7 @@ from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
 from ..world.simulated_transactions import TIMEOUT_MS
-from .simulated_log_checks import Violation
+from .simulated_transaction_oracle import Transaction, offset_in
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -69,89 +80,6 @@ _AGAIN = frozenset(
 """What goes away: the request is sent again."""
 
 
-class Transaction:
-    """One transaction of one producer, as the oracle keeps it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.values: dict[TopicPartition, list[bytes]] = {}
-        """What was sent, and has to be seen if it is committed."""
-        self.is_commit_asked = False
-        self.is_committed = False
-        """The coordinator has said so."""
-
-
-class TransactionOracle:
-    """What readers of committed records may see.
-
-    T1  nothing of a transaction that nobody has asked to commit, ever
-    T2  all of a committed one, once, in each of its partitions, in the order it was sent
-    T3  all or nothing of one whose end nobody knows
-    T4  at rest everything is stable: no transaction is open for longer than its timeout
-    T5  what the first read of an offset has shown is what each later one shows
-    """
-
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
-        self._by_name: dict[bytes, Transaction] = {}
-        self._shown: dict[tuple[TopicPartition, int], bytes] = {}
-        self.commits = 0
-
-    def begin(self, name: str) -> Transaction:
-        transaction = self._by_name[name.encode()] = Transaction(name)
-        return transaction
-
-    def note(self, text: str) -> None:
-        self._cluster.oracle.note((TRANSACTIONS_TOPIC, 0), text)
-
-    def on_committed(self, transaction: Transaction) -> None:
-        transaction.is_committed = True
-        self.commits += 1
-
-    def on_read(self, partition_id: TopicPartition, offset: int, value: bytes) -> None:
-        if self._is_damaged(partition_id):
-            return
-        transaction = self._by_name.get(value.rpartition(b"/")[0])
-        if transaction is None or value not in transaction.values.get(partition_id, ()):
-            raise Violation("phantom", f"nobody has sent {value!r} there", partition_id)
-        if not transaction.is_commit_asked:
-            raise Violation("T1", f"{value!r} is shown, nobody commits it", partition_id)
-        before = self._shown.setdefault((partition_id, offset), value)
-        if before != value:
-            raise Violation("T5", f"{value!r} at {offset}, before {before!r}", partition_id)
-
-    def _is_damaged(self, partition_id: TopicPartition) -> bool:
-        """Data was lost beyond what its settings promise: of the partition, or of a coordinator."""
-        ledgers = self._cluster.oracle.ledgers
-        return any(
-            ledgers[each].is_damaged
-            for each in self._cluster.all_partitions
-            if each == partition_id or each[0] == TRANSACTIONS_TOPIC
-        )
-
-    def check_end(self, read: dict[TopicPartition, list[bytes]]) -> None:
-        """`read`: all that a reader of committed records has seen at rest, by partition."""
-        damaged = {each for each in read if self._is_damaged(each)}
-        for transaction in self._by_name.values():
-            seen = set()
-            for partition_id, values in transaction.values.items():
-                if partition_id in damaged:
-                    continue
-                own = set(values)
-                found = [each for each in read[partition_id] if each in own]
-                if found and found != values:
-                    raise Violation(
-                        "T2", f"of {transaction.name} {found}, not {values}", partition_id
-                    )
-                seen.add(bool(found))
-                if transaction.is_committed and not found:
-                    raise Violation("T2", f"{transaction.name} is missing", partition_id)
-                if not transaction.is_commit_asked and found:
-                    raise Violation("T1", f"{transaction.name} is shown", partition_id)
-            if len(seen) > 1:
-                raise Violation("T3", f"{transaction.name} is shown in part", None)
-
-
 class TransactionalProducer:
     """One process with a transactional id; another may have the same one."""
 
@@ -166,6 +94,38 @@ class TransactionalProducer:
         self.is_at_rest = False
         self.made = 0
         self.start()
+
+    @property
+    def group_id(self) -> str:
+        """Whose offset its transactions commit."""
+        return f"group of {self.transactional_id}"
+
+    @property
+    def offsets_partition(self) -> TopicPartition:
+        count = self.cluster.swarm.offsets_partitions
+        return OFFSETS_TOPIC, partition_for_group(self.group_id, count)
+
+    @property
+    def offset_at_rest(self) -> int | None:
+        """-1: there is none; None: it is pending, or lost with its partition.
+
+        Raises NotCoordinator, CoordinatorLoadInProgress.
+        """
+        cluster = self.cluster
+        if not cluster.swarm.offsets_in_transactions:
+            return -1
+        state = cluster.oracle.image.partition(*self.offsets_partition)
+        if state is None or cluster.transaction_oracle.is_damaged(self.offsets_partition):
+            return None
+        shard = cluster.nodes[state.leader].groups.shard_of(self.group_id)
+        found = shard.coordinator.offsets.fetch(self.asked, require_stable=True)
+        return offset_in(found)
+
+    @property
+    def asked(self) -> OffsetFetchRequestGroup:
+        return OffsetFetchRequestGroup(
+            self.group_id, topics=[OffsetFetchRequestTopics(name="in", partition_indexes=[0])]
+        )
 
     def start(self) -> None:
         if not self.process.is_up:
@@ -303,6 +263,8 @@ class _ProducerLife:
         name = f"{producer.transactional_id}:{self._process.name}:{producer.made}"
         producer.made += 1
         self._transaction = transaction = cluster.transaction_oracle.begin(name)
+        if cluster.swarm.offsets_in_transactions and self._random.random() < 0.7:
+            cluster.transaction_oracle.take_offset(transaction)
         partitions = [
             each for each in cluster.transactional_partitions if self._random.random() < 0.7
         ] or cluster.transactional_partitions[:1]
@@ -313,7 +275,89 @@ class _ProducerLife:
             values = [f"{name}/{number + each}".encode() for each in range(2)]
             number += 2
             batches.append((partition_id, values))
-        self._add_then_send(transaction, batches)
+        if transaction.offset is None:
+            self._add_then_send(transaction, batches)
+        else:
+            self._read_offset(lambda: self._add_then_send(transaction, batches))
+
+    def _read_offset(self, done: Callable[[], None]) -> None:
+        """As a consumer does before it goes on: it waits until nothing is pending."""
+        producer, oracle = self._producer, self._cluster.transaction_oracle
+        node = self._find(producer.offsets_partition)
+
+        def answered(result: Any) -> None:
+            if isinstance(result, OffsetFetchResponseGroup) and offset_in(result) is not None:
+                done()
+            else:
+                self._process.after(BACKOFF_MS, lambda: self._read_offset(done))
+
+        if node is None:
+            answered(LOST)
+            return
+
+        def handle(answer: Answer) -> None:
+            try:
+                shard = node.groups.shard_of(producer.group_id)
+            except KafkaError as error:
+                answer(error)
+                return
+            least = -1
+            if self._cluster.group_oracle.is_newest(shard):
+                least = oracle.least_offset(producer.transactional_id)
+
+            def found(result: Any) -> None:
+                if isinstance(result, OffsetFetchResponseGroup):
+                    offset = offset_in(result)
+                    if offset is not None and not oracle.is_damaged(producer.offsets_partition):
+                        oracle.on_offset_read(producer.transactional_id, offset, least)
+                answer(result)
+
+            shard.fetch_stable_offsets(producer.asked, found)
+
+        self._cluster.network.call(
+            self._process, node.process, handle, answered, timeout_ms=REQUEST_MS, what="offset"
+        )
+
+    def _commit_offset(self, transaction: Transaction, until_ms: int) -> None:
+        producer = self._producer
+        assert transaction.offset is not None
+        request = TxnOffsetCommitRequest(
+            producer.transactional_id,
+            producer.group_id,
+            self._id,
+            self._epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    "in", [TxnOffsetCommitRequestPartition(0, transaction.offset)]
+                )
+            ],
+        )
+        node = self._find(producer.offsets_partition)
+
+        def answered(result: Any) -> None:
+            code = _code_of(result)
+            if code is ErrorCode.NONE:
+                self._end(transaction, is_commit=self._random.random() < 0.8)
+            elif code is ErrorCode.TRANSACTION_ABORTABLE:
+                self._end(transaction, is_commit=False)
+            elif code is not None and code not in _AGAIN:
+                self._initialize()
+            elif self._cluster.clock.now_ms >= until_ms:
+                self._initialize()  # nobody knows whether it is there: the transaction is over
+            else:
+                self._process.after(BACKOFF_MS, lambda: self._commit_offset(transaction, until_ms))
+
+        if node is None:
+            answered(LOST)
+            return
+        self._cluster.network.call(
+            self._process,
+            node.process,
+            lambda answer: node.transactions.commit_offsets(request, producer.version, answer),
+            answered,
+            timeout_ms=REQUEST_MS,
+            what="commit offset",
+        )
 
     def _add_then_send(
         self, transaction: Transaction, batches: list[tuple[TopicPartition, list[bytes]]]
@@ -322,6 +366,8 @@ class _ProducerLife:
             self._send(transaction, batches)
             return
         partitions = frozenset(partition_id for partition_id, _ in batches)
+        if transaction.offset is not None:
+            partitions |= {self._producer.offsets_partition}
 
         def request(shard: Any, answer: Answer) -> None:
             shard.driver.input(
@@ -346,6 +392,9 @@ class _ProducerLife:
         self, transaction: Transaction, batches: list[tuple[TopicPartition, list[bytes]]]
     ) -> None:
         """One batch after another: each is written once, or the transaction is aborted."""
+        if not batches and transaction.offset is not None:
+            self._commit_offset(transaction, self._cluster.clock.now_ms + DELIVERY_MS)
+            return
         if not batches:
             self._end(transaction, is_commit=self._random.random() < 0.8)
             return
@@ -548,4 +597,6 @@ def _code_of(result: Any) -> ErrorCode | None:
         return result.code
     if isinstance(result, InitializedProducer):
         return result.error
+    if isinstance(result, TxnOffsetCommitResponse):
+        return ErrorCode(result.topics[0].partitions[0].error_code)
     return result if isinstance(result, ErrorCode) else ErrorCode.NONE

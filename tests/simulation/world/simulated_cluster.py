@@ -45,11 +45,8 @@ from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import SHARED_PARTITIONS, Member
 from ..clients.simulated_oracle import Oracle
-from ..clients.simulated_transactional_clients import (
-    CommittedReader,
-    TransactionalProducer,
-    TransactionOracle,
-)
+from ..clients.simulated_transaction_oracle import TransactionOracle
+from ..clients.simulated_transactional_clients import CommittedReader, TransactionalProducer
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
@@ -116,7 +113,7 @@ class SimulatedCluster:
         self.partitions: list[TopicPartition] = [(TOPIC, n) for n in range(swarm.partitions)]
         """The partitions that are written to and read."""
         self.all_partitions = list(self.partitions)
-        if swarm.groups:
+        if swarm.has_group_coordinators:
             self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
         self.transactional_partitions: list[TopicPartition] = []
         """Those that transactions write to."""
@@ -294,7 +291,7 @@ class SimulatedCluster:
 
     def topics(self) -> dict[str, UUID]:
         topics = {TOPIC: TOPIC_ID}
-        if self.swarm.groups:
+        if self.swarm.has_group_coordinators:
             topics[OFFSETS_TOPIC] = OFFSETS_ID
         if self.swarm.transactional_ids:
             topics[TRANSACTIONAL_TOPIC] = TRANSACTIONAL_ID
@@ -444,7 +441,8 @@ class SimulatedCluster:
         self.oracle.check_end()
         self.group_oracle.check_all()
         self.transaction_oracle.check_end(
-            {reader.partition_id: reader.values for reader in self.committed_readers}
+            {reader.partition_id: reader.values for reader in self.committed_readers},
+            {each.transactional_id: each.offset_at_rest for each in self.transactional_producers},
         )
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
@@ -491,6 +489,8 @@ class SimulatedCluster:
         for transactional in self.transactional_producers:
             if not transactional.is_at_rest:
                 return f"{transactional.process.name} is not at rest", None
+            if reason := self._unsettled_offset(transactional):
+                return reason, transactional.offsets_partition
         for reader in self.committed_readers:
             if reason := self._unsettled_reader(reader, image):
                 return reason
@@ -500,6 +500,18 @@ class SimulatedCluster:
             if reason := self._unsettled_group(f"g{number}", image):
                 return reason
         return None
+
+    def _unsettled_offset(self, producer: TransactionalProducer) -> str | None:
+        """At rest no offset is pending."""
+        if not self.swarm.offsets_in_transactions or self.transaction_oracle.is_damaged(
+            producer.offsets_partition
+        ):
+            return None
+        try:
+            offset = producer.offset_at_rest
+        except KafkaError as error:
+            return f"{error!r} for {producer.group_id}"
+        return f"T4: {producer.group_id} is pending" if offset is None else None
 
     def _unsettled_reader(
         self, reader: CommittedReader, image: MetadataImage

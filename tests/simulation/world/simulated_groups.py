@@ -12,6 +12,7 @@ from bradbury.coordinators.coordinator_context import ContextState, CoordinatorC
 from bradbury.coordinators.coordinator_log import LedReplicaLog
 from bradbury.coordinators.coordinator_rules import CoordinatorKind
 from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
+from bradbury.coordinators.rules_effects import TransactionMarker
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.coordinator.coordinator_requests import CoordinatorRequests
 from bradbury.groups.coordinator.group_coordinators import group_coordinators
@@ -26,7 +27,9 @@ from bradbury.protocol.messages.offset_commit import OffsetCommitRequest
 from bradbury.protocol.messages.offset_delete import OffsetDeleteRequest
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest
+from bradbury.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from bradbury.protocol.partitioner import partition_for_group
+from bradbury.storage.producers.verification_guard import VerificationGuard
 
 from .simulated_coordinator import SimulatedCoordinator
 from .simulated_network import Answer
@@ -76,6 +79,13 @@ class SimulatedGroups:
         if shard is not None and shard.context.state is ContextState.CLOSED:
             del self._shards[partition]
             shard.carry_out()
+
+    def complete_transaction(
+        self, partition: int, marker: TransactionMarker, answer: Answer
+    ) -> None:
+        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        shard = self._shards[self._runtime.context(partition).partition]
+        shard.complete_transaction(marker, answer)
 
     @property
     def active(self) -> list[SimulatedShard]:
@@ -185,6 +195,24 @@ class SimulatedShard:
             request,
             is_known=lambda topic, partition: True,
         )
+
+    def commit_transaction_offsets(
+        self, request: TxnOffsetCommitRequest, guard: VerificationGuard | None, answer: Answer
+    ) -> None:
+        self._input(
+            self._requests.commit_transaction_offsets,
+            answer,
+            request,
+            is_known=lambda topic, partition: True,
+            guard=guard,
+        )
+
+    def complete_transaction(self, marker: TransactionMarker, answer: Answer) -> None:
+        self._input(self._requests.complete_transaction, answer, marker)
+
+    def fetch_stable_offsets(self, asked: OffsetFetchRequestGroup, answer: Answer) -> None:
+        self._requests.fetch_offsets(answer, asked, require_stable=True)
+        self.carry_out()
 
     def fetch_offsets(self, asked: OffsetFetchRequestGroup, answer: Answer) -> None:
         oracle = self.node.cluster.group_oracle

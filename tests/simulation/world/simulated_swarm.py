@@ -84,6 +84,8 @@ class Swarm:
     """Of __transaction_state."""
     twins: bool = False
     """Two producers have the same transactional id at once."""
+    offsets_in_transactions: bool = False
+    """Transactions commit the offset of a group as well."""
     directories: int = 1
     """Log directories of each node, each on a disk of its own."""
     retention_ms: int = -1
@@ -186,11 +188,16 @@ class Swarm:
                 transactional_ids=random.choice((1, 2)),
                 transaction_partitions=random.choice((1, 2)),
                 twins=random.random() < 0.4,
+                offsets_in_transactions=random.random() < 0.5,
                 log_errors=sometimes(0.3, 0.1),
                 kinds=swarm.kinds
                 + tuple(kind for kind in TRANSACTION_KINDS if random.random() < 0.6),
             )
         return swarm
+
+    @property
+    def has_group_coordinators(self) -> bool:
+        return bool(self.groups) or self.offsets_in_transactions
 
     def weather(self) -> Weather:
         return Weather(

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.cluster.topic_name import TRANSACTIONS_TOPIC
+from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.coordinators.coordinator_context import ContextState, CoordinatorContext
 from bradbury.coordinators.coordinator_log import LedReplicaLog
 from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
+from bradbury.coordinators.rules_effects import TransactionMarker
+from bradbury.handlers.records.write_txn_markers import NOT_READY
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, error_for
 from bradbury.protocol.messages.add_partitions_to_txn import (
@@ -25,6 +27,7 @@ from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from bradbury.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from bradbury.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -35,6 +38,7 @@ from bradbury.protocol.messages.write_txn_markers import (
 from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.replication.marker_append import TransactionDecision
+from bradbury.storage.producers.verification_guard import VerificationGuard
 from bradbury.transactions.add_partitions_manager import (
     AddPartitionsManager,
     SendAddPartitionsToTxn,
@@ -216,6 +220,50 @@ class SimulatedTransactions:
         )
         self._step(self._questions)
 
+    def commit_offsets(
+        self, request: TxnOffsetCommitRequest, client_version: int, answer: Answer
+    ) -> None:
+        """As handlers/groups/txn_offset_commit."""
+        groups = self._node.groups
+
+        def commit(guard: VerificationGuard | None) -> None:
+            try:
+                shard = groups.shard_of(request.group_id)
+            except KafkaError as error:
+                answer(error)
+            else:
+                shard.commit_transaction_offsets(request, guard, answer)
+
+        try:
+            replica = groups.shard_of(request.group_id).replica
+        except KafkaError as error:
+            answer(error)
+            return
+        guard = replica.hosted.begin_verification(
+            request.producer_id, request.producer_epoch, supports_epoch_bump=client_version >= 2
+        )
+        if guard is None:
+            commit(None)
+            return
+
+        def verified(codes: dict[TopicPartition, ErrorCode]) -> None:
+            code = codes[replica.partition_id]
+            if code:
+                answer(error_for(code))
+            else:
+                commit(guard)
+
+        self._questions.verify(
+            verified,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [replica.partition_id],
+            adds=client_version >= 2,
+            now_ms=self._node.clock.now_ms,
+        )
+        self._step(self._questions)
+
     def _send_add_partitions(self, effect: SendAddPartitionsToTxn) -> None:
         node = self._node
         target = node.cluster.nodes[effect.node_id]
@@ -300,13 +348,25 @@ class _WrittenMarkers:
                     self._write((topic.name, index), decision)
 
     def _write(self, partition: TopicPartition, decision: TransactionDecision) -> None:
-        def written(result: KafkaError | int) -> None:
+        def written(result: KafkaError | int | None) -> None:
             code = result.code if isinstance(result, KafkaError) else ErrorCode.NONE
+            if code in NOT_READY:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             self._codes[decision.producer_id, partition] = code
             if len(self._codes) == self._count:
                 self._answer(self._response())
 
         try:
+            if partition[0] == OFFSETS_TOPIC:
+                marker = TransactionMarker(
+                    decision.producer_id,
+                    decision.producer_epoch,
+                    decision.coordinator_epoch,
+                    decision.is_commit,
+                    decision.transaction_version,
+                )
+                self._node.groups.complete_transaction(partition[1], marker, written)
+                return
             self._node.leader_of(*partition)
             self._node.replicas[partition].append_marker(decision, answer=written)
         except KafkaError as error:
