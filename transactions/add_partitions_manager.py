@@ -10,7 +10,8 @@ once. A producer of a newer epoch ends the questions of the former one.
 
 A coordinator that still ends the producer's former transaction answers CONCURRENT_TRANSACTIONS to
 the first batches of the next one. It will be over in a moment, so what adds is asked again for a
-while, before the client is.
+while, before the client is. What the same producer asks meanwhile waits behind it: each is answered
+in the order in which it was asked, or batches would be appended in another order than sent.
 
 Unlike Kafka: a second question of the same producer does not end the first one with
 NETWORK_EXCEPTION; both are answered.
@@ -101,7 +102,7 @@ class AddPartitionsManager:
         self._limits = limits or RetryLimits()
         self._queues: dict[int, _Queue] = {}
         self._in_flight: dict[int, _Batch] = {}
-        self._again: list[tuple[int, _Question]] = []
+        self._again: dict[_Producer, tuple[int, list[_Question]]] = {}
         """What is asked again, and when; the earliest first."""
 
     def verify(
@@ -133,9 +134,11 @@ class AddPartitionsManager:
         waiting = [batch for queue in self._queues.values() for batch in queue.values()]
         for batch in (*waiting, *self._in_flight.values()):
             self._answer_all(batch, ErrorCode.NETWORK_EXCEPTION)
-        for _, question in self._again:
-            self._answer(question, ErrorCode.NETWORK_EXCEPTION)
-        self._queues, self._in_flight, self._again = {}, {}, []
+        self._answer_all(
+            {producer: questions for producer, (_, questions) in self._again.items()},
+            ErrorCode.NETWORK_EXCEPTION,
+        )
+        self._queues, self._in_flight, self._again = {}, {}, {}
 
     # --- what coordinators say -------------------------------------------------------------------
 
@@ -147,30 +150,40 @@ class AddPartitionsManager:
         results = {result.transactional_id: result for result in answer.results_by_transaction}
         for producer, questions in asked.items():
             codes = _codes(results.get(producer.transactional_id))
+            if ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._is_asked_again(
+                questions[0], now_ms
+            ):
+                behind = self._queues.get(node_id, {}).get(producer.transactional_id, {})
+                questions += behind.pop(producer, [])
+                self._again[producer] = (now_ms + self._limits.backoff_ms, questions)
+                continue
             for question in questions:
                 # Nothing is verified that was not said to be.
                 told = {
                     each: codes.get(each, ErrorCode.NETWORK_EXCEPTION)
                     for each in question.partitions
                 }
-                if self._is_asked_again(question, told, now_ms):
-                    self._again.append((now_ms + self._limits.backoff_ms, question))
-                else:
-                    self._effects.append(Reply(question.ticket, told))
+                self._effects.append(Reply(question.ticket, told))
+        self._drop_empty(node_id)
 
     def on_failed(self, node_id: int, error: Exception) -> None:
         """No answer. Partitions may have been added: asked again, they are found to be there."""
         logger.info("transaction coordinators on node %d do not answer: %s", node_id, error)
         self._answer_all(self._in_flight.pop(node_id), ErrorCode.NETWORK_EXCEPTION)
 
-    def _is_asked_again(
-        self, question: _Question, told: dict[TopicPartition, ErrorCode], now_ms: int
-    ) -> bool:
-        return (
-            question.producer.adds
-            and ErrorCode.CONCURRENT_TRANSACTIONS in told.values()
-            and now_ms + self._limits.backoff_ms <= question.since_ms + self._limits.max_ms
+    def _is_asked_again(self, oldest: _Question, now_ms: int) -> bool:
+        limits = self._limits
+        return oldest.producer.adds and (
+            now_ms + limits.backoff_ms <= oldest.since_ms + limits.max_ms
         )
+
+    def _drop_empty(self, node_id: int) -> None:
+        queue = self._queues.get(node_id)
+        if queue is not None:
+            for name in [name for name, batch in queue.items() if not batch]:
+                del queue[name]
+            if not queue:
+                del self._queues[node_id]
 
     # --- of the clock ----------------------------------------------------------------------------
 
@@ -179,12 +192,13 @@ class AddPartitionsManager:
         """See replication.effects.TickingStep."""
         if any(node_id not in self._in_flight for node_id in self._queues):
             return 0
-        return self._again[0][0] if self._again else None
+        return next((at_ms for at_ms, _ in self._again.values()), None)
 
     def on_tick(self, now_ms: int) -> None:
         """Send what is queued for nodes that have answered."""
-        while self._again and self._again[0][0] <= now_ms:
-            self._ask(self._again.pop(0)[1])
+        for producer in [each for each, (at_ms, _) in self._again.items() if at_ms <= now_ms]:
+            for question in self._again.pop(producer)[1]:
+                self._ask(question)
         for node_id in list(self._queues):
             if node_id not in self._in_flight:
                 batch = self._take(node_id)
@@ -211,6 +225,9 @@ class AddPartitionsManager:
 
     def _ask(self, question: _Question) -> None:
         producer = question.producer
+        if producer in self._again:
+            self._again[producer][1].append(question)
+            return
         node_id = self._coordinators.coordinator_of(producer.transactional_id)
         if node_id is None:
             self._answer(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)

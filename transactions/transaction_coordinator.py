@@ -145,7 +145,12 @@ class TransactionCoordinator:
             written = TransactionWritten(
                 transactional_id, request_id, InitializedProducer(ErrorCode.CONCURRENT_TRANSACTIONS)
             )
-            return self._fence_and_abort(transaction, written, now_ms)
+            aborting = self._fence_and_abort(transaction, written, now_ms)
+            if aborting is None:
+                return [
+                    Respond(request_id, InitializedProducer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+                ]
+            return aborting
         following = self._begin(metadata, timeout_ms, expected, now_ms)
         if isinstance(following, ErrorCode):
             return [Respond(request_id, InitializedProducer(following))]
@@ -189,12 +194,13 @@ class TransactionCoordinator:
         now_ms: int,
     ) -> list[Effect]:
         transaction = self._transactions.get(transactional_id)
+        if transaction is not None and transaction.is_busy:
+            # First of all: the producer may have the id already that counts from COMPLETE_* on.
+            return [Respond(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
         error = self._check_producer(transaction, producer_id, producer_epoch)
         if error or transaction is None:
             return [Respond(request_id, error)]
         metadata = transaction.metadata
-        if transaction.is_busy:
-            return [Respond(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
             return [Respond(request_id, ErrorCode.NONE)]
         following = metadata.with_partitions(partitions, client_version, now_ms=now_ms)
@@ -286,9 +292,28 @@ class TransactionCoordinator:
 
     def _fence_and_abort(
         self, transaction: Transaction, written: TransactionWritten, now_ms: int
-    ) -> list[Effect]:
-        fenced = transaction.metadata.fenced()
-        following = fenced.prepared(TransactionState.PREPARE_ABORT, self._version, now_ms=now_ms)
+    ) -> list[Effect] | None:
+        """None: not now, as there is no producer id to go on with.
+
+        From version 2 on the end itself raises the epoch, which fences; twice would pass the last
+        epoch (KAFKA-19367). At the last one the id rotates as at any end, or the fenced producer
+        could begin again where there is no epoch to end with (KAFKA-20090).
+        """
+        metadata = transaction.metadata
+        next_producer_id = NO_PRODUCER_ID
+        if self._version < FIRST_WITH_EPOCH_BUMP:
+            metadata = metadata.fenced()
+        elif metadata.is_epoch_exhausted:
+            taken = self._take_producer_id()
+            if taken is None:
+                return None
+            next_producer_id = taken
+        following = metadata.prepared(
+            TransactionState.PREPARE_ABORT,
+            self._version,
+            next_producer_id=next_producer_id,
+            now_ms=now_ms,
+        )
         return self._write(transaction, following, written)
 
     # --- the end of a transaction ----------------------------------------------------------------
@@ -353,7 +378,7 @@ class TransactionCoordinator:
                 and metadata.start_ms + metadata.timeout_ms < now_ms
             ):
                 written = TransactionWritten(transactional_id, None, ErrorCode.NONE)
-                effects += self._fence_and_abort(transaction, written, now_ms)
+                effects += self._fence_and_abort(transaction, written, now_ms) or []
         return effects
 
     def _expire(self, now_ms: int) -> list[Effect]:

@@ -18,7 +18,8 @@ from ...transactions.transaction_markers import (
 from ..loop.step_driver import StepDriver
 from .node_requests import NodeRequests
 
-WRITE_TXN_MARKERS_VERSION = 1
+WRITE_TXN_MARKERS_VERSION = 2
+"""With the transaction.version, by which a partition tells a late batch's epoch (KIP-1228)."""
 REQUEST_TIMEOUT_MS = 30_000
 """request.timeout.ms of a broker's requests to others."""
 

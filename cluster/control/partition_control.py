@@ -99,8 +99,8 @@ def create_partitions(
         raise UnknownTopicOrPartition(f"topic {wanted.topic!r} does not exist")
     if topic.is_internal:
         raise InvalidPartitions(
-            f"with more partitions of {topic.name!r} most groups would have other coordinators, "
-            "which know nothing of them"
+            f"with more partitions of {topic.name!r} most of what is in it would have other "
+            "coordinators, which know nothing of it"
         )
     present = len(topic.partitions)
     if wanted.total == present and is_repeated:

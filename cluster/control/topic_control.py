@@ -237,7 +237,7 @@ class DeleteTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
                 topic = _find(image, key)
                 if topic.is_internal:
                     raise InvalidRequest(
-                        f"{topic.name!r} holds what consumer groups have committed; it stays"
+                        f"{topic.name!r} holds what coordinators have promised; it stays"
                     )
                 if topic.topic_id in gone:
                     raise InvalidRequest(f"topic {topic.name!r} stands twice in the request")

@@ -26,6 +26,9 @@ from ..ports.context import RequestContext
 Ranges = Sequence[tuple[int, int, int]]
 """Key, lowest and highest version of each API."""
 
+FIRST_WITH_LEVEL_0 = 4
+"""Clients of version 3 fail on a feature whose lowest level is 0 (KAFKA-17011)."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -47,6 +50,7 @@ def respond(
                 name=name, min_version=LOWEST_SUPPORTED.get(name, level), max_version=level
             )
             for name, level in FEATURES.items()
+            if context.api_version >= FIRST_WITH_LEVEL_0 or LOWEST_SUPPORTED.get(name, level)
         ],
         finalized_features_epoch=max(context.node.image.offset - 1, 0),
         finalized_features=[

@@ -234,13 +234,27 @@ def test_producer_by_the_batch(tool: Tool, servers: str, topic: str) -> None:
     assert sum(end.offset for end in ends.values()) == 50
 
 
-def test_a_transactional_producer_is_refused(tool: Tool, servers: str) -> None:
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as raised:
+def test_a_transactional_producer(tool: Tool, servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    with tool.call("Producer.init_transactions"):
         producer.init_transactions(SECONDS)
-    error = raised.value.args[0]
-    assert error.name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-    tool.refused("Producer.init_transactions", error.str())
+    with tool.call("Producer.begin_transaction", "Producer.commit_transaction"):
+        producer.begin_transaction()
+        producer.produce(topic, b"kept", partition=0)
+        producer.commit_transaction(SECONDS)
+    with tool.call("Producer.abort_transaction"):
+        producer.begin_transaction()
+        producer.produce(topic, b"not kept", partition=0)
+        producer.abort_transaction(SECONDS)
+    committed = {"isolation.level": "read_committed", "enable.partition.eof": True}
+    reader = Consumer({"bootstrap.servers": servers, "group.id": topic, **committed})
+    with tool.call("Consumer (isolation.level)"):
+        reader.assign([TopicPartition(topic, 0, 0)])
+        found = []
+        while not (found and found[-1].error()):
+            found += reader.consume(1, SECONDS)
+        assert [record.value() for record in found[:-1]] == [b"kept"]
+    reader.close()
 
 
 def test_consumer_by_hand(tool: Tool, consumer: Consumer, filled: str) -> None:

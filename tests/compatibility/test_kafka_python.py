@@ -199,8 +199,6 @@ def test_the_metadata_quorum(admin: KafkaAdminClient, tool: Tool) -> None:
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("list_transactions", lambda admin: admin.list_transactions()),
-        ("describe_transactions", lambda admin: admin.describe_transactions(["t"])),
         (
             "describe_user_scram_credentials",
             lambda admin: admin.describe_user_scram_credentials(),
@@ -246,16 +244,23 @@ def test_an_idempotent_producer(tool: Tool, servers: str, topic: str) -> None:
     producer.close()
 
 
-def test_a_transactional_producer_is_refused(tool: Tool, servers: str) -> None:
-    producer = KafkaProducer(
-        bootstrap_servers=servers, transactional_id="t", max_block_ms=10_000, retries=3
-    )
-    with pytest.raises(Exception) as raised:
+def test_a_transactional_producer(
+    admin: KafkaAdminClient, tool: Tool, servers: str, topic: str
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=servers, transactional_id=topic)
+    with tool.call("KafkaProducer.init_transactions"):
         producer.init_transactions()
-    tool.refused(
-        "KafkaProducer.init_transactions", f"{type(raised.value).__name__}: {raised.value}"
-    )
-    producer.close(timeout=1)
+    with tool.call("KafkaProducer.begin_transaction", "KafkaProducer.commit_transaction"):
+        producer.begin_transaction()
+        producer.send(topic, b"kept", partition=0)
+        producer.commit_transaction()
+    producer.close(timeout=10)
+    with tool.call("KafkaAdminClient.list_transactions"):
+        assert topic in str(admin.list_transactions())
+    with tool.call("KafkaAdminClient.describe_transactions"):
+        assert "COMPLETE_COMMIT" in str(admin.describe_transactions([topic])).upper().replace(
+            "COMPLETECOMMIT", "COMPLETE_COMMIT"
+        )
 
 
 def test_consumer_by_hand(tool: Tool, servers: str, filled: str) -> None:

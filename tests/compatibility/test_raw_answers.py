@@ -31,7 +31,7 @@ from bradbury.tests.support.wire.sample_requests import sample_request
 pytestmark = pytest.mark.slow
 
 RECORDED = Path(__file__).with_name("kafka_answers.json")
-CONFIG = {"offsets.topic.num.partitions": 1}
+CONFIG = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
 Answers = dict[str, Any]
 
 

@@ -298,6 +298,24 @@ def test_a_former_transaction_that_does_not_end_is_not_waited_for_longer(leader:
     assert tries == 1 + LIMITS.max_ms // LIMITS.backoff_ms
 
 
+def test_what_the_producer_asks_meanwhile_is_answered_behind_what_is_asked_again(
+    leader: Leader,
+) -> None:
+    """Else its second batch would be appended first."""
+    leader.ask("first", PAID, adds=True)
+    leader.tick()
+    leader.ask("queued", PAID, adds=True)
+    leader.answer(1, E.CONCURRENT_TRANSACTIONS)
+    leader.ask("later", PAID, adds=True)
+    leader.tick()
+    assert not leader.sent
+    leader.now_ms += LIMITS.backoff_ms
+    leader.tick()
+    leader.answer(1)
+    assert list(leader.answers) == ["first", "queued", "later"]
+    assert leader.manager.next_deadline_ms is None
+
+
 def test_clients_that_add_themselves_are_told_at_once(leader: Leader) -> None:
     leader.ask("a", PAID)
     leader.tick()

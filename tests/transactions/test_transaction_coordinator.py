@@ -118,7 +118,9 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
     world.commit()
     assert not world.write_markers().is_commit
     world.commit()
-    assert world.error_of(world.end(producer, is_commit=True)) is ErrorCode.PRODUCER_FENCED
+    refused = world.error_of(world.end(producer, is_commit=True))
+    # From version 2 on an end with the epoch before is a repeated one, as in Kafka 4.1.1.
+    assert refused is (ErrorCode.PRODUCER_FENCED if version < 2 else ErrorCode.INVALID_TXN_STATE)
 
 
 @VERSIONS
@@ -180,8 +182,10 @@ def test_up_to_version_1_nothing_ends_without_a_transaction() -> None:
 # --- producer ids and epochs ----------------------------------------------------------------------
 
 
-def with_epoch(epoch: int, state: TransactionState = TransactionState.EMPTY) -> World:
-    world = World(2, producer_ids=7)
+def with_epoch(
+    epoch: int, state: TransactionState = TransactionState.EMPTY, *, version: int = 2
+) -> World:
+    world = World(version, producer_ids=7)
     metadata = TransactionMetadata(
         7,
         TIMEOUT_MS,
@@ -221,7 +225,57 @@ def test_at_the_last_epoch_a_producer_can_still_be_fenced() -> None:
     markers = world.write_markers()
     assert (markers.producer_id, markers.producer_epoch) == (7, MAX_EPOCH)
     world.commit()
+    assert (world.metadata().producer_id, world.metadata().producer_epoch) == (8, 0)
+    late = world.end((7, MAX_EPOCH - 1), is_commit=False)
+    assert world.answers[late] == InitializedProducer(ErrorCode.NONE, 8, 0)
+    assert world.begin_producer() == (8, 1)
+
+
+def test_up_to_version_1_the_last_epoch_is_there_to_fence_with() -> None:
+    world = with_epoch(MAX_EPOCH - 1, TransactionState.ONGOING, version=0)
+    world.init()
+    world.commit()
+    assert world.write_markers().producer_epoch == MAX_EPOCH
+    world.commit()
     assert world.begin_producer() == (8, 0)
+
+
+def test_an_abort_raises_the_epoch_once_and_not_for_the_fencing_as_well() -> None:
+    """KAFKA-19367."""
+    world = World()
+    number, epoch = world.begin_producer()
+    world.add((number, epoch), PAID)
+    world.commit()
+    world.init()
+    world.commit()
+    assert world.write_markers().producer_epoch == epoch + 1
+    world.commit()
+    assert world.begin_producer() == (number, epoch + 2)
+
+
+def test_without_a_producer_id_an_abort_at_the_last_epoch_waits_for_one() -> None:
+    world = with_epoch(MAX_EPOCH - 1, TransactionState.ONGOING)
+    world.has_producer_ids = False
+    assert world.error_of(world.init()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.pass_time(TIMEOUT_MS + DAY_MS)
+    assert not world.appends
+    world.has_producer_ids = True
+    world.pass_time(world.config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+    world.settle()
+    assert world.metadata().state is TransactionState.COMPLETE_ABORT
+
+
+def test_a_producer_that_has_its_next_id_waits_until_that_counts() -> None:
+    """KAFKA-18660."""
+    world = with_epoch(MAX_EPOCH - 1, TransactionState.ONGOING)
+    world.end((7, MAX_EPOCH - 1), is_commit=True)
+    assert world.error_of(world.add((8, 0), PAID)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.commit()
+    assert world.error_of(world.add((8, 0), PAID)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.settle()
+    added = world.add((8, 0), PAID)
+    world.settle()
+    assert world.error_of(added) is ErrorCode.NONE
 
 
 def test_without_a_producer_id_a_client_is_told_to_come_back() -> None:

@@ -45,6 +45,10 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from bradbury.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from bradbury.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from bradbury.protocol.schema import ZERO_UUID, Message, Struct
 from bradbury.tests.compatibility.raw.raw_requests import LONG
@@ -147,6 +151,9 @@ class Server:
                 < committed - 1
             ):
                 pass
+            ending = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
+            while client.call(ending, ListTransactionsResponse, 0).transaction_states:
+                pass  # an end is answered before it has come to all partitions
 
     def close(self) -> None:
         if self.client is not None:
@@ -226,8 +233,11 @@ VOLATILE = {
 """The value from which on a number is expected to differ between runs."""
 
 
-VOLATILE_OF = {55: {"high_watermark": 0, "leader_epoch": 0}}
-"""The same, of the answers of one API: where the metadata log is."""
+VOLATILE_OF = {
+    55: {"high_watermark": 0, "leader_epoch": 0},
+    65: {"transaction_start_time_ms": 0},
+}
+"""The same, of the answers of one API: where the metadata log is, when a transaction began."""
 
 
 def response_of(request: Message) -> Any:

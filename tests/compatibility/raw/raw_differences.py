@@ -12,7 +12,8 @@ from bradbury.tests.compatibility.raw.raw_comparison import Difference
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "deviations.md"
 OLD = "Produce 0-2, Fetch 0-3, ListOffsets 0, OffsetCommit 1"
 INSIDE = "Requests on which Kafka fails inside"
-TRANSACTIONS = "Transactional ids"
+MARKERS = "WriteTxnMarkers 2"
+NOBODY = "WriteTxnMarkers with a producer id, or an epoch, below 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ KNOWN = (
     Known(
         "APIs of what is not there",
         "^ApiVersions",
-        r"features\.(group|transaction|share|streams)\.version$",
+        r"features\.(group|share|streams)\.version$",
         "",
         "absent",
     ),
@@ -68,6 +69,10 @@ KNOWN = (
         r"^(Fetch|ListOffsets|DeleteRecords) .*(twice|partition 1|partition_index 1)$",
     ),
     Known("A topic without partitions in a request", r"partition(s|_data) empty$", "", r"\[\]"),
+    Known(
+        "A topic without partitions in a request",
+        "^WriteTxnMarkers .*(topics|partition_indexes) empty$",
+    ),
     Known(INSIDE, r"^Fetch .*: session_id (highest|lowest)$"),
     Known(INSIDE, r"^Fetch .*: topics.topic_id zero$"),
     Known(INSIDE, r"^\w+Acls .* 0$", "^$", "is closed", "SECURITY_DISABLED"),
@@ -82,9 +87,10 @@ KNOWN = (
         "Metadata that makes a topic (`auto.create.topics.enable`)",
         r"^Metadata [0-3]: topics.name 'no-such-name'$",
     ),
-    Known(TRANSACTIONS, "^FindCoordinator .*: key_type 1$"),
-    Known(TRANSACTIONS, "^InitProducerId .*: transactional_id "),
-    Known(TRANSACTIONS, "(null|empty|as it should be)$", "", "__transaction_state"),
+    Known(MARKERS, "^WriteTxnMarkers 2:", "^$", "is closed"),
+    Known(MARKERS, "^ApiVersions", r"^api_keys\.27\.max_version$"),
+    Known(NOBODY, "^WriteTxnMarkers .*: markers.(producer_id|producer_epoch) (lowest|-1)$"),
+    Known(NOBODY, "^WriteTxnMarkers .*: markers.coordinator_epoch lowest$"),
     Known(
         "`min.insync.replicas` as a default of all brokers",
         "",

@@ -5,11 +5,18 @@ What single requests can get wrong is in raw_requests.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.schema import Message
-from tests.support.wire.sample_requests import NOW, Sample, make
+from tests.support.wire.sample_requests import (
+    NOW,
+    Sample,
+    add_partitions_to_txn,
+    make,
+    of_producer,
+)
 
 Step = tuple[str, Message, int]
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -26,6 +33,7 @@ def scenes(sample: Sample, node_id: int) -> Iterator[Step]:
     yield from _loggers(node_id)
     yield from _settings_of_brokers(node_id)
     yield from _features()
+    yield from _transactions(sample)
 
 
 def _twice_in_a_produce(s: Sample) -> Iterator[Step]:
@@ -289,3 +297,98 @@ def _features() -> Iterator[Step]:
         )
         for version in (1, 2):
             yield f"{feature} at {level}", request, version
+
+
+def _transactions(s: Sample) -> Iterator[Step]:
+    """Of one id: both generations of the protocol, fencing, recovery; then what is known of it."""
+    epoch = s.producer_epoch
+
+    def begin(name: str, timeout_ms: int = 60_000, epoch: int | None = None) -> Message:
+        asked: Message = make(
+            "init_producer_id",
+            "InitProducerIdRequest",
+            transactional_id=name,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=-1 if epoch is None else s.producer_id,
+            producer_epoch=-1 if epoch is None else epoch,
+        )
+        return asked
+
+    def in_epoch(epoch: int) -> Sample:
+        return replace(s, producer_epoch=epoch)
+
+    def add(epoch: int, version: int, *indexes: int) -> Message:
+        return add_partitions_to_txn(in_epoch(epoch), version, *indexes)
+
+    def end(epoch: int, version: int, *, is_commit: bool) -> Message:
+        return of_producer("end_txn", "EndTxnRequest", committed=is_commit)(
+            in_epoch(epoch), version
+        )
+
+    def offsets(epoch: int, version: int) -> Message:
+        return of_producer("add_offsets_to_txn", "AddOffsetsToTxnRequest", group_id=s.group)(
+            in_epoch(epoch), version
+        )
+
+    name = s.transactional_id
+    describe = make(
+        "describe_transactions", "DescribeTransactionsRequest", transactional_ids=[name, "none"]
+    )
+
+    def listing(**filters: Any) -> Message:
+        asked: Message = make("list_transactions", "ListTransactionsRequest", **filters)
+        return asked
+
+    yield "a timeout of no time", begin(name, 0), 5
+    yield "a timeout of an hour", begin(name, 3_600_000), 5
+    yield "an id that is empty", begin(""), 5
+    yield "what is known of an id without a transaction", describe, 0
+    for version in (0, 5):
+        yield "commit of nothing", end(epoch, version, is_commit=True), version
+    yield "abort of nothing by an old client", end(epoch, 4, is_commit=False), 4
+    yield "two partitions", add(epoch, 3, 0, 1), 3
+    yield "one of them again", add(epoch, 0, 1), 0
+    yield "one more that is not there", add(epoch, 3, 0, 2), 3
+    yield "those of a group", offsets(epoch, 4), 4
+    for version in (1, 2):
+        yield "a partition of a later epoch", add(epoch + 1, version, 0), version
+        yield "those of a group of a later epoch", offsets(epoch + 1, version), version
+        yield "commit of a later epoch", end(epoch + 1, version, is_commit=True), version
+    yield "what is known of an open transaction", describe, 0
+    yield "open transactions", listing(state_filters=["Ongoing"]), 0
+    yield "open transactions of states that are none", listing(state_filters=["Open"]), 0
+    yield "open for an hour", listing(state_filters=["Ongoing"], duration_filter=3_600_000), 1
+    yield "by a pattern", listing(transactional_id_pattern=f"id-of-.*{name[-4:]}"), 2
+    yield "by a pattern that does not match all of it", listing(transactional_id_pattern="id"), 2
+    yield "by a pattern that is none", listing(transactional_id_pattern="(id"), 2
+    asked: Any = add(epoch, 5, 0)
+    asked.transactions[0].verify_only = True
+    yield "whether a partition is in it", asked, 5
+    yield "the same by an older broker", asked, 4
+    asked = add(epoch + 1, 5, 0)
+    asked.transactions[0].verify_only = True
+    yield "whether a partition is in it, of a later epoch", asked, 5
+    yield "commit", end(epoch, 4, is_commit=True), 4
+    yield "commit again", end(epoch, 4, is_commit=True), 4
+    yield "abort what was committed", end(epoch, 4, is_commit=False), 4
+    yield "what is known of what was committed", describe, 0
+    yield "a partition by a leader", add(epoch, 5, 0), 5
+    yield "commit with an epoch for the next", end(epoch, 5, is_commit=True), 5
+    yield "the same again", end(epoch, 5, is_commit=True), 5
+    yield "a partition of the former epoch", add(epoch, 5, 0), 5
+    yield "abort of nothing", end(epoch + 1, 5, is_commit=False), 5
+    yield "abort of nothing again", end(epoch + 1, 5, is_commit=False), 5
+    yield "commit of nothing then", end(epoch + 2, 5, is_commit=True), 5
+    yield "a partition of the next one", add(epoch + 2, 5, 1), 5
+    yield "another producer begins", begin(name), 5
+    yield "the former one commits when it was aborted", end(epoch + 2, 5, is_commit=True), 5
+    yield "the former one aborts when it was aborted", end(epoch + 2, 5, is_commit=False), 5
+    yield "the same by an old client", end(epoch + 2, 4, is_commit=False), 4
+    yield "what is known of what was aborted", describe, 0
+    yield "the former one recovers when it was aborted", begin(name, epoch=epoch + 2), 5
+    yield "another one begins at last", begin(name), 5
+    yield "the former one commits", end(epoch + 2, 5, is_commit=True), 5
+    yield "the former one recovers", begin(name, epoch=epoch + 2), 5
+    yield "the former one recovers, as of version 3", begin(name, epoch=epoch + 2), 3
+    yield "the present one recovers", begin(name, epoch=epoch + 4), 5
+    yield "what is known in the end", describe, 0

@@ -171,10 +171,3 @@ def test_a_topic_that_cannot_be_is_refused_with_kafkas_code(servers: str, topic,
         admin.create_topics([topic])[topic.topic].result(60)
     assert failure.value.args[0].code() == code
     assert failure.value.args[0].str()
-
-
-def test_a_transactional_producer_is_refused_at_once(servers: str) -> None:
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as failure:
-        producer.init_transactions(60)
-    assert failure.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

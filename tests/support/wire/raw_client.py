@@ -9,6 +9,10 @@ from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from bradbury.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from bradbury.protocol.request_frame import correlation_id_of, read_response, write_request
 from bradbury.protocol.schema import Message
@@ -76,6 +80,25 @@ class RawClient:
             assert found.error_code == 0, found
             asked = OffsetFetchRequest(group_id=group, topics=None)
             code = self.call(asked, OffsetFetchResponse, 7).error_code
+
+    def begin_transactions(self, transactional_id: str) -> InitProducerIdResponse:
+        """The producer of this id; the transactions' topic is made and read if need be."""
+        asked = FindCoordinatorRequest(key=transactional_id, key_type=1)
+        begun = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=300_000
+        )
+        while True:
+            found = self.call(asked, FindCoordinatorResponse, 3)
+            if found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                continue  # Kafka answers before the topic is made
+            assert found.error_code == 0, found
+            answer = self.call(begun, InitProducerIdResponse, 4)
+            if answer.error_code not in (
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                ErrorCode.NOT_COORDINATOR,
+            ):
+                assert answer.error_code == 0, answer
+                return answer
 
     def is_closed_by_peer(self) -> bool:
         """Waits for the end of the connection; whatever still comes is read away."""

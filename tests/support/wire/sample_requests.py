@@ -40,7 +40,7 @@ SUBSCRIPTION = bytes.fromhex("000000000001000174ffffffff")
 
 @dataclass
 class Sample:
-    """A topic with two partitions and a group with one member, on a running broker."""
+    """A topic with two partitions, a group with one member, and a transactional id, on a broker."""
 
     topic: str = "sample"
     topic_id: UUID = SAMPLE_ID
@@ -48,11 +48,14 @@ class Sample:
     member: str = "member-1"
     generation: int = 1
     log_dir: str = "/nowhere"
+    transactional_id: str = "sample-id"
+    producer_id: int = 1
+    producer_epoch: int = 0
     numbers: "count[int]" = field(default_factory=count)
 
     @classmethod
     def of(cls, servers: str, topic: str) -> "Sample":
-        sample = cls(topic=topic, group=f"group-of-{topic}")
+        sample = cls(topic=topic, group=f"group-of-{topic}", transactional_id=f"id-of-{topic}")
         with RawClient(servers) as client:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
             sample.topic_id = client.call(asked, MetadataResponse, 12).topics[0].topic_id
@@ -65,6 +68,8 @@ class Sample:
                 sample.group, joined.generation_id, joined.member_id, assignments=given
             )
             assert client.call(synced, SyncGroupResponse, 3).error_code == 0
+            begun = client.begin_transactions(sample.transactional_id)
+            sample.producer_id, sample.producer_epoch = begun.producer_id, begun.producer_epoch
         return sample
 
 
@@ -358,6 +363,45 @@ def _delete_acls(s: Sample, version: int) -> Message:
     return make("delete_acls", "DeleteAclsRequest", filters=[one])
 
 
+def add_partitions_to_txn(s: Sample, version: int, *indexes: int) -> Message:
+    kind = "add_partitions_to_txn"
+    topics = [make(kind, "AddPartitionsToTxnTopic", name=s.topic, partitions=list(indexes))]
+    if version < 4:
+        return make(
+            kind,
+            "AddPartitionsToTxnRequest",
+            v3_and_below_transactional_id=s.transactional_id,
+            v3_and_below_producer_id=s.producer_id,
+            v3_and_below_producer_epoch=s.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+    transaction = make(
+        kind,
+        "AddPartitionsToTxnTransaction",
+        transactional_id=s.transactional_id,
+        producer_id=s.producer_id,
+        producer_epoch=s.producer_epoch,
+        topics=topics,
+    )
+    return make(kind, "AddPartitionsToTxnRequest", transactions=[transaction])
+
+
+def of_producer(module: str, name: str, **rest: Any) -> Callable[[Sample, int], Message]:
+    """A request of the sample's transactional producer."""
+
+    def request(s: Sample, version: int) -> Message:
+        return make(
+            module,
+            name,
+            transactional_id=s.transactional_id,
+            producer_id=s.producer_id,
+            producer_epoch=s.producer_epoch,
+            **{key: value(s) if callable(value) else value for key, value in rest.items()},
+        )
+
+    return request
+
+
 def _txn_offset_commit(s: Sample, version: int) -> Message:
     kind = "txn_offset_commit"
     part = make(kind, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=3)
@@ -440,6 +484,9 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     21: _delete_records,
     22: lambda s, v: make("init_producer_id", "InitProducerIdRequest", transactional_id=None),
     23: _offset_for_leader_epoch,
+    24: lambda s, v: add_partitions_to_txn(s, v, 0, 1),
+    25: of_producer("add_offsets_to_txn", "AddOffsetsToTxnRequest", group_id=lambda s: s.group),
+    26: of_producer("end_txn", "EndTxnRequest", committed=True),
     27: _write_txn_markers,
     28: _txn_offset_commit,
     29: lambda s, v: make(
@@ -471,6 +518,14 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     60: lambda s, v: make("describe_cluster", "DescribeClusterRequest"),
     61: _describe_producers,
     64: lambda s, v: make("unregister_broker", "UnregisterBrokerRequest", broker_id=77),
+    65: lambda s, v: make(
+        "describe_transactions",
+        "DescribeTransactionsRequest",
+        transactional_ids=[s.transactional_id],
+    ),
+    66: lambda s, v: make(
+        "list_transactions", "ListTransactionsRequest", producer_id_filters=[s.producer_id]
+    ),
     74: lambda s, v: make("list_config_resources", "ListConfigResourcesRequest"),
     75: _describe_topic_partitions,
     80: lambda s, v: make("add_raft_voter", "AddRaftVoterRequest", cluster_id=None, voter_id=77),
