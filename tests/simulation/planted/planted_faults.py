@@ -14,6 +14,7 @@ from . import (
     planted_in_directories,
     planted_in_groups,
     planted_in_replicas,
+    planted_in_transactions,
 )
 from .fault_registry import FAULTS, planted
 
@@ -26,6 +27,7 @@ __all__ = [
     "planted_in_directories",
     "planted_in_groups",
     "planted_in_replicas",
+    "planted_in_transactions",
     "swarm_for",
 ]
 
@@ -50,6 +52,7 @@ def swarm_for(name: str, seed: int) -> Swarm:
     drawn = Swarm.draw(Random(f"swarm {seed}"))
     calm = {
         "groups": 0,
+        "transactional_ids": 0,
         "producers": 3,
         "voter_changes": 0.0,
         "snapshots": 0.0,

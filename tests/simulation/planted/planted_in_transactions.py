@@ -1,0 +1,318 @@
+"""Planted faults of transactions, in coordinators, markers, partitions and reading; see planted_faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from bradbury.coordinators.coordinator_context import CoordinatorContext
+from bradbury.coordinators.rules_effects import Append
+from bradbury.handlers.records import fetch_reading
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.storage.producers.producer_state import ProducerState
+from bradbury.storage.producers.verification_guard import UNVERIFIED
+from bradbury.storage.segments.transaction_index import TransactionIndex
+from bradbury.transactions import transaction_coordinator, transaction_markers
+from bradbury.transactions.add_partitions_manager import AddPartitionsManager
+from bradbury.transactions.transaction_coordinator import TransactionCoordinator
+from bradbury.transactions.transaction_effects import SendMarkers, TransactionWritten
+from bradbury.transactions.transaction_markers import TransactionMarkerManager
+from bradbury.transactions.transaction_metadata import TransactionMetadata
+from bradbury.transactions.transaction_state import TransactionState
+
+from .fault_registry import Patch, fault
+
+TRANSACTIONS = {
+    "producers": 1,
+    "duration_ms": 4_000,
+    "transactional_ids": 2,
+    "is_reckless": False,
+}
+MOVING = {
+    **TRANSACTIONS,
+    "kinds": ("kill", "pause", "elect", "group"),
+    "fault_every_ms": 150,
+    "transaction_partitions": 2,
+}
+RESTLESS = {
+    **TRANSACTIONS,
+    "kinds": ("kill producer", "pause producer", "kill"),
+    "fault_every_ms": 150,
+    "outage_ms": 500,
+    "twins": True,
+}
+
+
+# --- the coordinator's log -----------------------------------------------------------------------
+
+
+@fault(**MOVING)
+def the_end_of_a_transaction_is_answered_before_it_is_replicated(patch: Patch) -> None:
+    """After a failover what was told to be committed is aborted."""
+    _answered_at_once(patch, lambda state: state.is_prepared)
+
+
+@fault(**{**MOVING, "twins": True})
+def a_new_epoch_is_answered_before_it_is_replicated(patch: Patch) -> None:
+    """After a failover another producer gets the same epoch."""
+    _answered_at_once(patch, lambda state: state is TransactionState.EMPTY)
+
+
+@fault(**MOVING)
+def added_partitions_are_answered_before_they_are_replicated(patch: Patch) -> None:
+    """After a failover nobody ends what was begun there."""
+    _answered_at_once(patch, lambda state: state is TransactionState.ONGOING)
+
+
+def _answered_at_once(patch: Patch, chosen: Callable[[TransactionState], bool]) -> None:
+    original = CoordinatorContext._append
+
+    def append(context: CoordinatorContext, append: Append, now_ms: int, wall_ms: int) -> None:
+        original(context, append, now_ms, wall_ms)
+        if isinstance(append.completion, TransactionWritten) and all(
+            record.metadata is not None and chosen(record.metadata.state)
+            for record in append.records
+        ):
+            context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
+
+    patch(CoordinatorContext, "_append", append)
+
+
+@fault(**MOVING)
+def the_next_coordinator_does_not_write_the_markers(patch: Patch) -> None:
+    """What was decided when the former one ended stays open."""
+    original = TransactionCoordinator.on_loaded
+
+    def on_loaded(coordinator: TransactionCoordinator, *, now_ms: int) -> list[Any]:
+        effects = original(coordinator, now_ms=now_ms)
+        return [effect for effect in effects if not isinstance(effect, SendMarkers)]
+
+    patch(TransactionCoordinator, "on_loaded", on_loaded)
+
+
+@fault(**MOVING)
+def the_next_coordinator_aborts_what_was_decided(patch: Patch) -> None:
+    """It goes by the partitions of the record, and not by the state."""
+    original = TransactionCoordinator.on_loaded
+
+    def on_loaded(coordinator: TransactionCoordinator, *, now_ms: int) -> list[Any]:
+        for transaction in coordinator._transactions.values():
+            if transaction.metadata.state is TransactionState.PREPARE_COMMIT:
+                aborted = replace(transaction.metadata, state=TransactionState.PREPARE_ABORT)
+                transaction.metadata = aborted
+        return original(coordinator, now_ms=now_ms)
+
+    patch(TransactionCoordinator, "on_loaded", on_loaded)
+
+
+# --- the coordinator's rules ---------------------------------------------------------------------
+
+
+@fault(**RESTLESS)
+def a_producer_that_was_replaced_may_go_on(patch: Patch) -> None:
+    """Its id is looked at, and not its epoch."""
+
+    def check(coordinator: Any, transaction: Any, producer_id: int, epoch: int) -> ErrorCode:
+        if transaction is None or transaction.metadata.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE
+
+    patch(TransactionCoordinator, "_check_producer", check)
+    original = transaction_coordinator._decide_end
+
+    def decide(transaction: Any, producer_id: int, producer_epoch: int, **rest: Any) -> Any:
+        epoch = transaction.metadata.producer_epoch
+        return original(transaction, producer_id, epoch, **rest)
+
+    patch(transaction_coordinator, "_decide_end", decide)
+
+
+@fault(**RESTLESS)
+def a_producer_that_begins_has_the_epoch_of_the_former_one(patch: Patch) -> None:
+    """Two write as one."""
+    original = TransactionMetadata.with_next_epoch
+
+    def with_next_epoch(metadata: TransactionMetadata, *given: Any, **named: Any) -> Any:
+        following = original(metadata, *given, **named)
+        if following is None or metadata.producer_epoch < 0:
+            return following
+        return replace(following, producer_epoch=metadata.producer_epoch)
+
+    patch(TransactionMetadata, "with_next_epoch", with_next_epoch)
+
+
+@fault(**RESTLESS)
+def a_commit_of_what_was_aborted_is_said_to_be_done(patch: Patch) -> None:
+    """The transaction had timed out, and the producer is told what it wants to be told."""
+
+    def decide(
+        transaction: Any, producer_id: int, producer_epoch: int, *, is_commit: bool
+    ) -> ErrorCode | None:
+        metadata = transaction.metadata
+        if transaction.is_busy:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if metadata.state is TransactionState.ONGOING and metadata.producer_epoch == producer_epoch:
+            return None
+        return ErrorCode.NONE
+
+    patch(transaction_coordinator, "_decide_end", decide)
+    patch(transaction_coordinator, "_decide_end_v2", decide)
+
+
+@fault(**TRANSACTIONS)
+def partitions_that_are_added_later_replace_the_former_ones(patch: Patch) -> None:
+    """These get no marker."""
+    original = TransactionMetadata.with_partitions
+
+    def with_partitions(
+        metadata: TransactionMetadata, added: Any, client_version: int, *, now_ms: int
+    ) -> Any:
+        following = original(metadata, added, client_version, now_ms=now_ms)
+        return replace(following, partitions=added)
+
+    patch(TransactionMetadata, "with_partitions", with_partitions)
+
+
+@fault(**TRANSACTIONS)
+def the_end_of_a_transaction_keeps_its_epoch(patch: Patch) -> None:
+    """Of transaction.version 2: a marker has the epoch of the records, and is taken for a late one."""
+    original = TransactionMetadata.prepared
+
+    def prepared(metadata: TransactionMetadata, *given: Any, **named: Any) -> Any:
+        following = original(metadata, *given, **named)
+        return replace(following, producer_epoch=metadata.producer_epoch)
+
+    patch(TransactionMetadata, "prepared", prepared)
+
+
+@fault(**{**MOVING, "kinds": ("kill", "pause"), "loss": 0.2, "pace_ms": 25})
+def markers_count_as_written_when_one_partition_has_its(patch: Patch) -> None:
+    """The others may have none, and nobody writes them any more."""
+    original = TransactionMarkerManager._end_if_done
+
+    def end_if_done(manager: TransactionMarkerManager, pending: Any) -> None:
+        if len(pending.left) < len(pending.markers.partitions):
+            pending.left.clear()
+            manager._waiting.pop(pending, None)
+        original(manager, pending)
+
+    patch(TransactionMarkerManager, "_end_if_done", end_if_done)
+
+
+# --- markers -------------------------------------------------------------------------------------
+
+
+@fault(**MOVING)
+def a_marker_that_was_refused_is_not_written_again(patch: Patch) -> None:
+    """The transaction is open in that partition forever."""
+    patch(TransactionMarkerManager, "_wait", lambda manager, pending, partitions, now_ms: None)
+
+
+@fault(**MOVING)
+def who_does_not_lead_is_taken_to_have_the_marker(patch: Patch) -> None:
+    """As who holds no transactions."""
+    done = transaction_markers._IS_DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    patch(transaction_markers, "_IS_DONE", done)
+
+
+@fault(**MOVING)
+def a_partition_without_a_leader_is_taken_for_deleted(patch: Patch) -> None:
+    """It needs no marker, then."""
+    original = TransactionMarkerManager._direct
+
+    def direct(manager: TransactionMarkerManager, pending: Any, partitions: Any) -> None:
+        led = [each for each in partitions if manager._leaders.leader_of(each) is not None]
+        pending.left -= set(partitions) - set(led)
+        original(manager, pending, led)
+
+    patch(TransactionMarkerManager, "_direct", direct)
+
+
+@fault(**{**RESTLESS, "late": 0.1, "repeat": 0.1})
+def a_marker_of_any_epoch_is_taken(patch: Patch) -> None:
+    """One that comes late ends the transaction after its own."""
+    patch(ProducerState, "check_marker", lambda state, *given, **named: None)
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+
+@fault(**{**RESTLESS, "late": 0.1, "repeat": 0.1})
+def batches_are_not_verified(patch: Patch) -> None:
+    """One that comes late begins a transaction that nobody ends."""
+    patch(ProducerState, "_check_verified", lambda state, header, guard: None)
+    patch(ProducerState, "begin_verification", lambda state, *given, **named: UNVERIFIED)
+    patch(AddPartitionsManager, "_is_asked_again", lambda *given: False)
+    original = AddPartitionsManager.verify
+
+    def verify(manager: AddPartitionsManager, ticket: Any, *given: Any, **named: Any) -> None:
+        """Whatever the coordinator says is good."""
+        original(
+            manager, lambda codes: ticket(dict.fromkeys(codes, ErrorCode.NONE)), *given, **named
+        )
+
+    patch(AddPartitionsManager, "verify", verify)
+
+
+@fault(**{**RESTLESS, "repeat": 0.2, "loss": 0.1})
+def a_batch_that_is_sent_again_is_written_again(patch: Patch) -> None:
+    """Its sequence is not looked at."""
+    patch(ProducerState, "check", lambda state, header, guard=None: None)
+
+
+@fault(**RESTLESS)
+def a_batch_of_a_former_epoch_is_written(patch: Patch) -> None:
+    """Into the transaction of the producer that has the id now."""
+    original = ProducerState.check
+
+    def check(state: ProducerState, header: Any, guard: Any = None) -> Any:
+        entry = state.entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            return None
+        return original(state, header, guard)
+
+    patch(ProducerState, "check", check)
+
+
+@fault(**TRANSACTIONS)
+def a_transaction_begins_with_its_last_batch(patch: Patch) -> None:
+    """What came before it counts as stable."""
+    original = ProducerState.update
+
+    def update(state: ProducerState, header: Any, last_offset: int, timestamp: int) -> None:
+        state.open_transactions.pop(header.producer_id, None)
+        original(state, header, last_offset, timestamp)
+
+    patch(ProducerState, "update", update)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@fault(**TRANSACTIONS)
+def readers_of_committed_records_are_shown_open_transactions(patch: Patch) -> None:
+    """They read up to the high watermark."""
+    patch(
+        fetch_reading,
+        "_consumer_end",
+        lambda high_watermark, last_stable_offset, *, committed: high_watermark,
+    )
+
+
+@fault(**TRANSACTIONS)
+def readers_are_not_told_what_was_aborted(patch: Patch) -> None:
+    """They hand out all that is stable."""
+    patch(fetch_reading, "_aborted", lambda log, fetch_offset, records: [])
+
+
+@fault(**{**TRANSACTIONS, "segment_bytes": 1_500})
+def aborted_transactions_are_looked_for_in_one_segment(patch: Patch) -> None:
+    """The marker of one may be in the next."""
+    original = TransactionIndex.find
+
+    def find(index: TransactionIndex, start: int, end: int) -> Any:
+        found, _ = original(index, start, end)
+        return found, True
+
+    patch(TransactionIndex, "find", find)
