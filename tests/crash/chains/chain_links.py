@@ -11,8 +11,10 @@ that is fenced, ends with FENCED; SIGTERM ends it well.
 """
 
 import argparse
+import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -26,6 +28,7 @@ FENCED = 3
 CALL_SECONDS = 10.0
 TRIES = 4
 """Then another process may do better: librdkafka's may never find the coordinator again."""
+HANGS_SECONDS = 45.0
 TRANSACTION_TIMEOUT_MS = 6_000
 SESSION_MS = 6_000
 
@@ -68,12 +71,28 @@ def _abort(producer: Producer) -> None:
     _again(lambda: producer.abort_transaction(CALL_SECONDS))
 
 
+class Watchdog:
+    """Ends the process when a transaction does not end: calls of librdkafka's may never return."""
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(1)
+            deadline = self.deadline
+            if deadline is not None and time.monotonic() > deadline:
+                os._exit(FENCED)
+
+
 class Link:
     """What it shares with the others: its transactions, and how they end."""
 
     def __init__(self, options: argparse.Namespace, lines: Lines) -> None:
         self.options = options
         self.lines = lines
+        self.watchdog = Watchdog()
         self.producer = producer_of(options)
         self.note("ready")
 
@@ -82,6 +101,13 @@ class Link:
 
     def end(self, number: int, *, aborts: bool, send: Any) -> bool:
         """One transaction. True if it was committed; raises CannotGoOn."""
+        self.watchdog.deadline = time.monotonic() + HANGS_SECONDS
+        try:
+            return self._end(number, aborts=aborts, send=send)
+        finally:
+            self.watchdog.deadline = None
+
+    def _end(self, number: int, *, aborts: bool, send: Any) -> bool:
         self.note("begin", number=number)
         try:
             self.producer.begin_transaction()

@@ -104,8 +104,8 @@ def kill_coordinators(scene: ChainScene) -> None:
 
 
 def kill_broker(scene: ChainScene) -> None:
-    """Of a cluster that is one process, as Apache Kafka's here."""
-    scene.fault("kill -9", broker="the only one")
+    """Of a cluster that is one process."""
+    scene.fault("kill -9", broker="all")
     scene.cluster.kill_and_start_again()
 
 
@@ -137,4 +137,5 @@ CHAIN_NEMESES = {
         ChainNemesis("T8", "kill -9 of everything at once", or_client(kill_everything), (5, 12)),
     )
 }
-OF_KAFKA = ChainNemesis("K", "kill -9 of Apache Kafka's broker", or_client(kill_broker), (4, 10))
+ONE_PROCESS = ChainNemesis("T", "kill -9 of all brokers", or_client(kill_broker), (4, 10))
+"""Of a cluster in one process; see one_process_clusters."""

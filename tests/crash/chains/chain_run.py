@@ -35,7 +35,8 @@ from .chain_processes import JAVA, ChainProcess, ChainProcesses, ChainSeat, Wher
 TOPICS = ("chain-one", "chain-two", "chain-three")
 PARTITIONS = 4
 HEAL_SECONDS = 120.0
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 150.0
+"""Longer than a client may hang, see chain_links."""
 END_SECONDS = 60.0
 LIBRDKAFKA = "confluent"
 

@@ -13,9 +13,9 @@ from bradbury.tests.crash.cluster import crash_nodes
 from bradbury.tests.crash.run import run_transactions
 from bradbury.tests.support.ray.ray_nodes import RayNode
 
-from .chain_nemesis import CHAIN_NEMESES, OF_KAFKA
+from .chain_nemesis import CHAIN_NEMESES, ONE_PROCESS
 from .chain_run import ChainFigures, run_chain
-from .kafka_cluster import KafkaCluster
+from .one_process_clusters import KafkaProcess, OwnProcess
 
 pytestmark = pytest.mark.slow
 
@@ -59,21 +59,29 @@ def test_nothing_is_torn_lost_or_doubled(
     is_good(figures, wrong, least_faults)
 
 
+def test_nothing_is_torn_lost_or_doubled_by_a_death_of_all_brokers(tmp_path: Path) -> None:
+    with OwnProcess(tmp_path) as cluster:
+        figures, wrong = run_chain(
+            cluster, tmp_path, ONE_PROCESS, FAULT_SECONDS, seed=15, java=False, least_faults=3
+        )
+    is_good(figures, wrong, 3)
+
+
 # --- against Apache Kafka: the chain itself is right, and finds what is wrong ----------------------
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
+def kafka(tmp_path: Path) -> Iterator[KafkaProcess]:
     require_kafka()
-    with KafkaCluster(tmp_path) as cluster:
+    with KafkaProcess(tmp_path) as cluster:
         yield cluster
 
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_apache_kafka_is_found_to_be_right(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_apache_kafka_is_found_to_be_right(kafka: KafkaProcess, tmp_path: Path) -> None:
     figures, wrong = run_chain(
-        kafka, tmp_path, OF_KAFKA, FAULT_SECONDS, seed=15, replication_factor=1, least_faults=3
+        kafka, tmp_path, ONE_PROCESS, FAULT_SECONDS, seed=15, replication_factor=1, least_faults=3
     )
     is_good(figures, wrong, 3)
 
@@ -85,7 +93,7 @@ def finds(kind: str) -> Callable[[ChainFigures], bool]:
 @pytest.mark.java
 @pytest.mark.deep
 def test_a_reader_that_reads_uncommitted_records_is_found(
-    kafka: KafkaCluster, tmp_path: Path
+    kafka: KafkaProcess, tmp_path: Path
 ) -> None:
     figures, _ = run_chain(
         kafka,
@@ -103,7 +111,7 @@ def test_a_reader_that_reads_uncommitted_records_is_found(
 @pytest.mark.java
 @pytest.mark.deep
 def test_a_copier_that_commits_its_offsets_outside_of_the_transaction_is_found(
-    kafka: KafkaCluster, tmp_path: Path
+    kafka: KafkaProcess, tmp_path: Path
 ) -> None:
     """What it aborts is never copied again."""
     figures, _ = run_chain(

@@ -40,10 +40,6 @@ TOLD = {
 }
 # Nothing in tests/simulation finds this one.
 MASKED = {
-    "a transaction is stable before its marker is committed": (
-        "the decision is in the coordinator's log, so a marker that is lost with its leader is "
-        "written again, and says the same"
-    ),
     "any answer is taken": (
         "a fetcher asks one question at a time, and the position changes in between only with a new "
         "leader epoch or one that was on its way to the disk, which an answer of the old one survives"

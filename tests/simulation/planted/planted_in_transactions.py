@@ -1,66 +1,324 @@
-"""Planted faults of transactions: coordinators, markers, partitions; see planted_faults."""
+"""Planted faults of transactions, in coordinators, markers, partitions and reading; see planted_faults."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from bradbury.coordinators.coordinator_context import CoordinatorContext
 from bradbury.coordinators.rules_effects import Append
+from bradbury.handlers.records import fetch_reading
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.steps.replies import Reply
-from bradbury.storage.log import aborted_transactions
-from bradbury.storage.producers import producer_state
 from bradbury.storage.producers.producer_state import ProducerState
 from bradbury.storage.producers.verification_guard import UNVERIFIED
 from bradbury.storage.segments.transaction_index import TransactionIndex
-from bradbury.transactions import transaction_coordinator
+from bradbury.transactions import transaction_coordinator, transaction_markers
 from bradbury.transactions.add_partitions_manager import AddPartitionsManager
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_effects import SendMarkers, TransactionWritten
-from bradbury.transactions.transaction_markers import MarkersWritten, TransactionMarkerManager
+from bradbury.transactions.transaction_markers import TransactionMarkerManager
 from bradbury.transactions.transaction_metadata import TransactionMetadata
 from bradbury.transactions.transaction_state import TransactionState
 
 from .fault_registry import Patch, fault
 
-PRODUCERS = {
-    "transactional_ids": 2,
-    "transaction_partitions": 2,
-    "pace_ms": 15,
-    "duration_ms": 4_000,
-    "partitions": 1,
+TRANSACTIONS = {
     "producers": 1,
-    "careless_producers": 0,
-    "readers": 0,
+    "duration_ms": 4_000,
+    "transactional_ids": 2,
+    "is_reckless": False,
 }
-DYING = {**PRODUCERS, "kinds": ("kill producer", "pause producer", "kill"), "fault_every_ms": 120}
 MOVING = {
-    **PRODUCERS,
-    "kinds": ("kill", "pause", "elect", "group", "kill producer"),
+    **TRANSACTIONS,
+    "kinds": ("kill", "pause", "elect", "group"),
     "fault_every_ms": 150,
+    "transaction_partitions": 2,
 }
-TWINS = {**DYING, "twins": True, "transactional_ids": 1}
-LATE = {**TWINS, "late": 0.05, "ordered": False, "repeat": 0.1}
+RESTLESS = {
+    **TRANSACTIONS,
+    "kinds": ("kill producer", "pause producer", "kill"),
+    "fault_every_ms": 150,
+    "outage_ms": 500,
+    "twins": True,
+}
 
 
-# --- coordinators --------------------------------------------------------------------------------
+# --- the coordinator's log -----------------------------------------------------------------------
 
 
 @fault(**MOVING)
-def an_end_is_answered_before_it_is_replicated(patch: Patch) -> None:
-    """EndTxn is answered when the decision is in the coordinator's own log."""
+def the_end_of_a_transaction_is_answered_before_it_is_replicated(patch: Patch) -> None:
+    """After a failover what was told to be committed is aborted."""
+    _answered_at_once(patch, lambda state: state.is_prepared)
+
+
+@fault(**{**MOVING, "twins": True})
+def a_new_epoch_is_answered_before_it_is_replicated(patch: Patch) -> None:
+    """After a failover another producer gets the same epoch."""
+    _answered_at_once(patch, lambda state: state is TransactionState.EMPTY)
+
+
+@fault(**MOVING)
+def added_partitions_are_answered_before_they_are_replicated(patch: Patch) -> None:
+    """After a failover nobody ends what was begun there."""
+    _answered_at_once(patch, lambda state: state is TransactionState.ONGOING)
+
+
+def _answered_at_once(patch: Patch, chosen: Callable[[TransactionState], bool]) -> None:
     original = CoordinatorContext._append
 
-    def append(context: CoordinatorContext[Any], append: Append, now_ms: int, wall_ms: int) -> None:
+    def append(context: CoordinatorContext, append: Append, now_ms: int, wall_ms: int) -> None:
         original(context, append, now_ms, wall_ms)
-        if isinstance(append.completion, TransactionWritten):
+        if isinstance(append.completion, TransactionWritten) and all(
+            record.metadata is not None and chosen(record.metadata.state)
+            for record in append.records
+        ):
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
     patch(CoordinatorContext, "_append", append)
 
 
-@fault(**DYING)
+@fault(**MOVING)
+def the_next_coordinator_does_not_write_the_markers(patch: Patch) -> None:
+    """What was decided when the former one ended stays open."""
+    original = TransactionCoordinator.on_loaded
+
+    def on_loaded(coordinator: TransactionCoordinator, *, now_ms: int) -> list[Any]:
+        effects = original(coordinator, now_ms=now_ms)
+        return [effect for effect in effects if not isinstance(effect, SendMarkers)]
+
+    patch(TransactionCoordinator, "on_loaded", on_loaded)
+
+
+@fault(**MOVING)
+def the_next_coordinator_aborts_what_was_decided(patch: Patch) -> None:
+    """It goes by the partitions of the record, and not by the state."""
+    original = TransactionCoordinator.on_loaded
+
+    def on_loaded(coordinator: TransactionCoordinator, *, now_ms: int) -> list[Any]:
+        for transaction in coordinator._transactions.values():
+            if transaction.metadata.state is TransactionState.PREPARE_COMMIT:
+                aborted = replace(transaction.metadata, state=TransactionState.PREPARE_ABORT)
+                transaction.metadata = aborted
+        return original(coordinator, now_ms=now_ms)
+
+    patch(TransactionCoordinator, "on_loaded", on_loaded)
+
+
+# --- the coordinator's rules ---------------------------------------------------------------------
+
+
+@fault(**RESTLESS)
+def a_producer_that_was_replaced_may_go_on(patch: Patch) -> None:
+    """Its id is looked at, and not its epoch."""
+
+    def check(coordinator: Any, transaction: Any, producer_id: int, epoch: int) -> ErrorCode:
+        if transaction is None or transaction.metadata.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE
+
+    patch(TransactionCoordinator, "_check_producer", check)
+    original = transaction_coordinator._decide_end
+
+    def decide(transaction: Any, producer_id: int, producer_epoch: int, **rest: Any) -> Any:
+        epoch = transaction.metadata.producer_epoch
+        return original(transaction, producer_id, epoch, **rest)
+
+    patch(transaction_coordinator, "_decide_end", decide)
+
+
+@fault(**RESTLESS)
+def a_producer_that_begins_has_the_epoch_of_the_former_one(patch: Patch) -> None:
+    """Two write as one."""
+    original = TransactionMetadata.with_next_epoch
+
+    def with_next_epoch(metadata: TransactionMetadata, *given: Any, **named: Any) -> Any:
+        following = original(metadata, *given, **named)
+        if following is None or metadata.producer_epoch < 0:
+            return following
+        return replace(following, producer_epoch=metadata.producer_epoch)
+
+    patch(TransactionMetadata, "with_next_epoch", with_next_epoch)
+
+
+@fault(**RESTLESS)
+def a_commit_of_what_was_aborted_is_said_to_be_done(patch: Patch) -> None:
+    """The transaction had timed out, and the producer is told what it wants to be told."""
+
+    def decide(
+        transaction: Any, producer_id: int, producer_epoch: int, *, is_commit: bool
+    ) -> ErrorCode | None:
+        metadata = transaction.metadata
+        if transaction.is_busy:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if metadata.state is TransactionState.ONGOING and metadata.producer_epoch == producer_epoch:
+            return None
+        return ErrorCode.NONE
+
+    patch(transaction_coordinator, "_decide_end", decide)
+    patch(transaction_coordinator, "_decide_end_v2", decide)
+
+
+@fault(**TRANSACTIONS)
+def partitions_that_are_added_later_replace_the_former_ones(patch: Patch) -> None:
+    """These get no marker."""
+    original = TransactionMetadata.with_partitions
+
+    def with_partitions(
+        metadata: TransactionMetadata, added: Any, client_version: int, *, now_ms: int
+    ) -> Any:
+        following = original(metadata, added, client_version, now_ms=now_ms)
+        return replace(following, partitions=added)
+
+    patch(TransactionMetadata, "with_partitions", with_partitions)
+
+
+@fault(**TRANSACTIONS)
+def the_end_of_a_transaction_keeps_its_epoch(patch: Patch) -> None:
+    """Of transaction.version 2: a marker has the epoch of the records, and is taken for a late one."""
+    original = TransactionMetadata.prepared
+
+    def prepared(metadata: TransactionMetadata, *given: Any, **named: Any) -> Any:
+        following = original(metadata, *given, **named)
+        return replace(following, producer_epoch=metadata.producer_epoch)
+
+    patch(TransactionMetadata, "prepared", prepared)
+
+
+@fault(**{**MOVING, "kinds": ("kill", "pause"), "loss": 0.2, "pace_ms": 25})
+def markers_count_as_written_when_one_partition_has_its(patch: Patch) -> None:
+    """The others may have none, and nobody writes them any more."""
+    original = TransactionMarkerManager._end_if_done
+
+    def end_if_done(manager: TransactionMarkerManager, pending: Any) -> None:
+        if len(pending.left) < len(pending.markers.partitions):
+            pending.left.clear()
+            manager._waiting.pop(pending, None)
+        original(manager, pending)
+
+    patch(TransactionMarkerManager, "_end_if_done", end_if_done)
+
+
+# --- markers -------------------------------------------------------------------------------------
+
+
+@fault(**MOVING)
+def a_marker_that_was_refused_is_not_written_again(patch: Patch) -> None:
+    """The transaction is open in that partition forever."""
+    patch(TransactionMarkerManager, "_wait", lambda manager, pending, partitions, now_ms: None)
+
+
+@fault(**MOVING)
+def who_does_not_lead_is_taken_to_have_the_marker(patch: Patch) -> None:
+    """As who holds no transactions."""
+    done = transaction_markers._IS_DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    patch(transaction_markers, "_IS_DONE", done)
+
+
+@fault(**MOVING)
+def a_partition_without_a_leader_is_taken_for_deleted(patch: Patch) -> None:
+    """It needs no marker, then."""
+    original = TransactionMarkerManager._direct
+
+    def direct(manager: TransactionMarkerManager, pending: Any, partitions: Any) -> None:
+        led = [each for each in partitions if manager._leaders.leader_of(each) is not None]
+        pending.left -= set(partitions) - set(led)
+        original(manager, pending, led)
+
+    patch(TransactionMarkerManager, "_direct", direct)
+
+
+@fault(**{**RESTLESS, "late": 0.1, "repeat": 0.1})
+def a_marker_of_any_epoch_is_taken(patch: Patch) -> None:
+    """One that comes late ends the transaction after its own."""
+    patch(ProducerState, "check_marker", lambda state, *given, **named: None)
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+
+@fault(**{**RESTLESS, "late": 0.1, "repeat": 0.1})
+def batches_are_not_verified(patch: Patch) -> None:
+    """One that comes late begins a transaction that nobody ends."""
+    patch(ProducerState, "_check_verified", lambda state, header, guard: None)
+    patch(ProducerState, "begin_verification", lambda state, *given, **named: UNVERIFIED)
+    patch(AddPartitionsManager, "_is_asked_again", lambda *given: False)
+    original = AddPartitionsManager.verify
+
+    def verify(manager: AddPartitionsManager, ticket: Any, *given: Any, **named: Any) -> None:
+        """Whatever the coordinator says is good."""
+        original(
+            manager, lambda codes: ticket(dict.fromkeys(codes, ErrorCode.NONE)), *given, **named
+        )
+
+    patch(AddPartitionsManager, "verify", verify)
+
+
+@fault(**{**RESTLESS, "repeat": 0.2, "loss": 0.1})
+def a_batch_that_is_sent_again_is_written_again(patch: Patch) -> None:
+    """Its sequence is not looked at."""
+    patch(ProducerState, "check", lambda state, header, guard=None: None)
+
+
+@fault(**RESTLESS)
+def a_batch_of_a_former_epoch_is_written(patch: Patch) -> None:
+    """Into the transaction of the producer that has the id now."""
+    original = ProducerState.check
+
+    def check(state: ProducerState, header: Any, guard: Any = None) -> Any:
+        entry = state.entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            return None
+        return original(state, header, guard)
+
+    patch(ProducerState, "check", check)
+
+
+@fault(**TRANSACTIONS)
+def a_transaction_begins_with_its_last_batch(patch: Patch) -> None:
+    """What came before it counts as stable."""
+    original = ProducerState.update
+
+    def update(state: ProducerState, header: Any, last_offset: int, timestamp: int) -> None:
+        state.open_transactions.pop(header.producer_id, None)
+        original(state, header, last_offset, timestamp)
+
+    patch(ProducerState, "update", update)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@fault(**TRANSACTIONS)
+def readers_of_committed_records_are_shown_open_transactions(patch: Patch) -> None:
+    """They read up to the high watermark."""
+    patch(
+        fetch_reading,
+        "_consumer_end",
+        lambda high_watermark, last_stable_offset, *, committed: high_watermark,
+    )
+
+
+@fault(**TRANSACTIONS)
+def readers_are_not_told_what_was_aborted(patch: Patch) -> None:
+    """They hand out all that is stable."""
+    patch(fetch_reading, "_aborted", lambda log, fetch_offset, records: [])
+
+
+@fault(**{**TRANSACTIONS, "segment_bytes": 1_500})
+def aborted_transactions_are_looked_for_in_one_segment(patch: Patch) -> None:
+    """The marker of one may be in the next."""
+    original = TransactionIndex.find
+
+    def find(index: TransactionIndex, start: int, end: int) -> Any:
+        found, _ = original(index, start, end)
+        return found, True
+
+    patch(TransactionIndex, "find", find)
+
+
+@fault(**RESTLESS)
 def a_commit_writes_abort_markers(patch: Patch) -> None:
     """All partitions agree, and nothing of what was acknowledged is shown."""
     original = TransactionCoordinator._send_markers
@@ -71,7 +329,7 @@ def a_commit_writes_abort_markers(patch: Patch) -> None:
     patch(TransactionCoordinator, "_send_markers", send)
 
 
-@fault(**DYING)
+@fault(**RESTLESS)
 def an_abort_writes_commit_markers(patch: Patch) -> None:
     """What nobody has committed is shown."""
     original = TransactionCoordinator._send_markers
@@ -82,30 +340,7 @@ def an_abort_writes_commit_markers(patch: Patch) -> None:
     patch(TransactionCoordinator, "_send_markers", send)
 
 
-@fault(**PRODUCERS)
-def only_the_newest_partitions_are_in_a_transaction(patch: Patch) -> None:
-    """Partitions that are added replace the ones before."""
-    original = TransactionMetadata.with_partitions
-
-    def with_partitions(metadata: TransactionMetadata, added: Any, *rest: Any, **given: Any) -> Any:
-        return replace(original(metadata, added, *rest, **given), partitions=added)
-
-    patch(TransactionMetadata, "with_partitions", with_partitions)
-
-
-@fault(**MOVING)
-def a_decision_is_forgotten_with_its_coordinator(patch: Patch) -> None:
-    """The next coordinator finds PREPARE_* in its log, and sends no markers."""
-    original = TransactionCoordinator.on_loaded
-
-    def on_loaded(rules: Any, *, now_ms: int) -> list[Any]:
-        effects = original(rules, now_ms=now_ms)
-        return [each for each in effects if not isinstance(each, SendMarkers)]
-
-    patch(TransactionCoordinator, "on_loaded", on_loaded)
-
-
-@fault(**DYING)
+@fault(**RESTLESS)
 def an_abandoned_transaction_stays_open(patch: Patch) -> None:
     """Nobody looks for transactions that are older than their timeout."""
     patch(TransactionCoordinator, "_abort_timed_out", lambda rules, now_ms: [])
@@ -123,40 +358,7 @@ def an_abandoned_transaction_stays_open(patch: Patch) -> None:
     patch(TransactionCoordinator, "on_init_producer_id", on_init)
 
 
-@fault(**TWINS)
-def a_fenced_producer_may_end_a_transaction(patch: Patch) -> None:
-    """EndTxn does not look at the epoch."""
-
-    def decide(transaction: Any, producer_id: int, epoch: int, *, is_commit: bool) -> Any:
-        return original(
-            transaction, producer_id, transaction.metadata.producer_epoch, is_commit=is_commit
-        )
-
-    original = transaction_coordinator._decide_end_v2
-    former = transaction_coordinator._decide_end
-    patch(transaction_coordinator, "_decide_end_v2", decide)
-    patch(
-        transaction_coordinator,
-        "_decide_end",
-        lambda transaction, producer_id, epoch, *, is_commit: former(
-            transaction, producer_id, transaction.metadata.producer_epoch, is_commit=is_commit
-        ),
-    )
-
-
-@fault(**TWINS)
-def a_fenced_producer_may_add_partitions(patch: Patch) -> None:
-    """AddPartitionsToTxn and the leaders' questions do not look at the epoch."""
-    patch(
-        TransactionCoordinator,
-        "_check_producer",
-        lambda rules, transaction, producer_id, epoch: (
-            ErrorCode.NONE if transaction else ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        ),
-    )
-
-
-@fault(**DYING)
+@fault(**RESTLESS)
 def another_end_is_taken_while_markers_are_written(patch: Patch) -> None:
     """A transaction that is PREPARE_* counts as one that is open."""
     patch(
@@ -164,99 +366,6 @@ def another_end_is_taken_while_markers_are_written(patch: Patch) -> None:
         "is_busy",
         property(lambda transaction: transaction.pending is not None),
     )
-
-
-# --- markers -------------------------------------------------------------------------------------
-
-
-@fault(**DYING)
-def a_transaction_completes_without_its_markers(patch: Patch) -> None:
-    """They count as written when they are sent."""
-    original = TransactionMarkerManager.send
-
-    def send(manager: Any, partition: int, epoch: int, markers: SendMarkers) -> None:
-        original(manager, partition, epoch, markers)
-        pending = manager._pending.get((partition, markers.transactional_id))
-        if pending is not None:
-            manager._drop(pending)
-            manager._effects.append(MarkersWritten(pending.key, markers))
-
-    patch(TransactionMarkerManager, "send", send)
-
-
-@fault(**MOVING)
-def a_marker_without_an_answer_counts_as_written(patch: Patch) -> None:
-    """A node that does not answer has perhaps taken it."""
-
-    def on_failed(manager: Any, node_id: int, error: Exception, now_ms: int) -> None:
-        for pending, partitions in manager._in_flight.pop(node_id).items():
-            if manager._is_current(pending):
-                pending.left -= partitions
-                manager._end_if_done(pending)
-
-    patch(TransactionMarkerManager, "on_failed", on_failed)
-
-
-@fault(**MOVING)
-def a_refused_marker_is_not_sent_again(patch: Patch) -> None:
-    """NOT_LEADER_OR_FOLLOWER ends it, as if the partition had no part in the transaction."""
-
-    def wait(manager: Any, pending: Any, partitions: Any, now_ms: int) -> None:
-        pending.left -= partitions
-
-    patch(TransactionMarkerManager, "_wait", wait)
-
-
-# --- leaders -------------------------------------------------------------------------------------
-
-
-@fault(**{**PRODUCERS, "kinds": (), "late": 0.3, "ordered": False, "loss": 0.05})
-def a_leader_asks_no_coordinator(patch: Patch) -> None:
-    """What comes late, after its transaction's marker, begins one that nobody ends (KIP-890)."""
-    patch(ProducerState, "begin_verification", lambda state, *values, **given: UNVERIFIED)
-    original = AddPartitionsManager.verify
-
-    def verify(manager: Any, ticket: Any, *rest: Any, adds: bool, now_ms: int) -> None:
-        if adds:
-            original(manager, ticket, *rest, adds=adds, now_ms=now_ms)
-        else:
-            manager._effects.append(Reply(ticket, dict.fromkeys(rest[3], ErrorCode.NONE)))
-
-    patch(AddPartitionsManager, "verify", verify)
-
-
-@fault(**PRODUCERS)
-def open_transactions_are_shown(patch: Patch) -> None:
-    """Readers of committed records read up to the high watermark."""
-    patch(ProducerState, "stable_end", lambda state, high_watermark: high_watermark)
-
-
-@fault(**{**MOVING, "kinds": ("kill", "pause", "group", "cut", "kill producer")})
-def a_transaction_is_stable_before_its_marker_is_committed(patch: Patch) -> None:
-    """It is shown as soon as the leader has the marker."""
-    patch(ProducerState, "_add_unstable", lambda state, transaction: None)
-
-
-@fault(**DYING)
-def aborted_transactions_are_not_indexed(patch: Patch) -> None:
-    """Readers cannot know which records to drop."""
-    patch(TransactionIndex, "add", lambda index, transaction: None)
-
-
-@fault(**{**DYING, "segment_bytes": 1_500})
-def only_one_segment_is_looked_at_for_aborted_transactions(patch: Patch) -> None:
-    """One that began in a segment and was aborted in the next is shown."""
-
-    def find(log: Any, fetch_offset: int, end_offset: int) -> Any:
-        for segment in log.segments.from_offset(fetch_offset):
-            return segment.transaction_index.find(fetch_offset, end_offset)[0]
-        return []
-
-    patch(aborted_transactions, "find_aborted", find)
-    from bradbury.handlers.records import fetch_reading
-
-    if hasattr(fetch_reading, "find_aborted"):
-        patch(fetch_reading, "find_aborted", find)
 
 
 @fault(**{**MOVING, "kinds": ("kill", "power", "elect", "kill producer")})
@@ -269,14 +378,3 @@ def followers_do_not_note_aborts(patch: Patch) -> None:
         return aborted if header.leader_epoch == 0 else None
 
     patch(ProducerState, "end_transaction", end)
-
-
-@fault(**LATE)
-def old_epochs_may_write(patch: Patch) -> None:
-    """A leader does not fence: what a zombie sends is in the transaction of its successor."""
-    patch(producer_state, "_check_epoch", lambda header, entry: None)
-    patch(
-        ProducerState,
-        "has_open_transaction",
-        lambda state, producer_id, epoch: producer_id in state.open_transactions,
-    )
