@@ -1,7 +1,7 @@
 """One Ray cluster per test run, and its hygiene: nothing of ours meets another Ray on the machine.
 
 `make test` runs three processes: what shares the Ray cluster stays together in one, so that there is
-one; of the rest a file stays together, and goes to whichever has time.
+one; of the rest a file stays together, and goes to whichever has time, the longest first.
 
 own home                  nothing of the user's is read or written: Ray's token, state files, data
 address "local"           never join a cluster that happens to run here
@@ -43,30 +43,55 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(HOME, ignore_errors=True)
 
 
-ONE_RAY = ("ray", "crash", "compatibility")
+ONE_RAY = ("ray", "crash")
 """Folders whose tests share one Ray cluster, and with it one process."""
-LONG = ("cli", "examples", "pipelines", "groups_soak", "simulation")
+ONE_PROCESS = ("pipelines", "compatibility")
+"""Folders whose tests share what a process has once: a Spark session, Kafka's tools in a JVM."""
+LONGEST = (
+    "tests/ray",
+    "tests/compatibility",
+    "tests/pipelines",
+    "tests/docs/test_pages.py",
+    "tests/cli/cluster/test_authentication.py",
+    "tests/cli/cluster/test_two_clusters.py",
+    "tests/simulation/test_cluster.py",
+    "tests/examples",
+    "tests/cli/demo/test_demo.py",
+    "tests/cli/cluster/test_up_and_down.py",
+    "tests/groups_soak/test_soak.py",
+    "tests/simulation",
+    "tests/storage/directories/test_kafka_directory.py",
+    "tests/protocol/test_columns_fetch.py",
+    "tests/live",
+    "tests/cli",
+    "tests/clients",
+)
+"""What takes long, the longest first; at the end of a run there are only short ones to wait for."""
 
 
-def place(path: str) -> tuple[int, str]:
-    """When a test has its turn, and what it stays together with: the longest first."""
+def place(path: str) -> str:
+    """What a test stays together with, in one process: those of its file, or of its folder."""
     folder = path.split("/")[1] if path.count("/") > 1 else ""
     if folder in ONE_RAY:
-        return 0, "ray"
-    if folder == "pipelines":  # a process has one Spark session
-        return 1, folder
-    return (1 if folder in LONG else 2), path
+        return "tests/ray"
+    return f"tests/{folder}" if folder in ONE_PROCESS else path
+
+
+def turn(path: str) -> int:
+    """When the tests of a place have their turn."""
+    longest = (number for number, one in enumerate(LONGEST) if place(path).startswith(one))
+    return next(longest, len(LONGEST))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: place(item.nodeid.split("::")[0])[0])
+    items.sort(key=lambda item: turn(item.nodeid.split("::")[0]))
 
 
 class Together(LoadScopeScheduling):
     """Gives a process all tests of a place, then the next ones."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return place(nodeid.split("::")[0])[1]
+        return place(nodeid.split("::")[0])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

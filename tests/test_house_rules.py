@@ -6,9 +6,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import bradbury
 
@@ -56,6 +55,7 @@ PORTS = {
 }
 
 
+@cache
 def modules(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
@@ -64,39 +64,50 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.lineno, node.module.partition(".")[0]
 
 
-@pytest.mark.parametrize("path", modules(*PURE), ids=name)
-def test_pure_folders_take_time_ids_and_randomness_as_arguments(path: Path) -> None:
-    if name(path) in TOOLS:
-        return
+def test_pure_folders_take_time_ids_and_randomness_as_arguments() -> None:
     leaks = [
-        f"{path}:{line}: {module}" for line, module in imported(path) if module in OUTSIDE_WORLD
+        f"{path}:{line}: {module}"
+        for path in modules(*PURE)
+        if name(path) not in TOOLS
+        for line, module in imported(path)
+        if module in OUTSIDE_WORLD
     ]
     assert leaks == []
 
 
-@pytest.mark.parametrize("path", modules(*PURE), ids=name)
-def test_pure_folders_never_wait(path: Path) -> None:
-    nodes = ast.walk(ast.parse(path.read_text()))
-    assert [node.lineno for node in nodes if isinstance(node, ast.AsyncFunctionDef)] == []
+def test_pure_folders_never_wait() -> None:
+    waiting = [
+        f"{path}:{node.lineno}: {node.name}"
+        for path in modules(*PURE)
+        for node in nodes(path)
+        if isinstance(node, ast.AsyncFunctionDef)
+    ]
+    assert waiting == []
 
 
-@pytest.mark.parametrize("path", modules(*SOURCE, "tests", "examples", "benchmarks"), ids=name)
-def test_a_file_is_read_in_one_sitting(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_LINES
+def test_a_file_is_read_in_one_sitting() -> None:
+    lines = {
+        name(path): len(path.read_text().splitlines())
+        for path in modules(*SOURCE, "tests", "examples", "benchmarks")
+    }
+    assert {each: count for each, count in lines.items() if count > MAX_LINES} == {}
 
 
 def classes(path: Path) -> list[ast.ClassDef]:
-    return [
-        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
-    ]
+    return [node for node in nodes(path) if isinstance(node, ast.ClassDef)]
 
 
 def public_methods(one: ast.ClassDef) -> set[str]:
@@ -108,23 +119,30 @@ def public_methods(one: ast.ClassDef) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
-def test_a_class_has_one_meaning(path: Path) -> None:
-    for one in classes(path):
-        if one.name not in GIVEN_FROM_OUTSIDE:
-            most = STILL_TOO_MANY.get(one.name, MAX_PUBLIC_METHODS)
-            methods = public_methods(one)
-            assert len(methods) <= most, f"{path}:{one.lineno}: {one.name} {sorted(methods)}"
+def test_a_class_has_one_meaning() -> None:
+    too_many = [
+        f"{path}:{one.lineno}: {one.name} {len(methods)} {sorted(methods)}"
+        for path in modules(*SOURCE)
+        for one in classes(path)
+        if len(methods := public_methods(one)) > STILL_TOO_MANY.get(one.name, MAX_PUBLIC_METHODS)
+        and one.name not in GIVEN_FROM_OUTSIDE
+    ]
+    assert too_many == []
 
 
-@pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
-def test_a_class_is_made_of_few_parts(path: Path) -> None:
-    for one in classes(path):
-        for node in one.body:
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                count = len(node.args.args) + len(node.args.kwonlyargs) - 1
-                if one.name not in SETTINGS_AS_ARGUMENTS:
-                    assert count <= MAX_CONSTRUCTOR_ARGUMENTS, f"{path}:{node.lineno}: {one.name}"
+def test_a_class_is_made_of_few_parts() -> None:
+    too_many = [
+        f"{path}:{node.lineno}: {one.name} {count}"
+        for path in modules(*SOURCE)
+        for one in classes(path)
+        if one.name not in SETTINGS_AS_ARGUMENTS
+        for node in one.body
+        if isinstance(node, ast.FunctionDef)
+        and node.name == "__init__"
+        and (count := len(node.args.args) + len(node.args.kwonlyargs) - 1)
+        > MAX_CONSTRUCTOR_ARGUMENTS
+    ]
+    assert too_many == []
 
 
 def test_classes_that_were_cut_are_not_excused() -> None:
@@ -134,11 +152,15 @@ def test_classes_that_were_cut_are_not_excused() -> None:
     assert [name for name in STILL_TOO_MANY if found[name] <= MAX_PUBLIC_METHODS] == []
 
 
-@pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
-def test_imports_inside_the_package_are_relative(path: Path) -> None:
-    if path.parent.name == "pyspark_bradbury":
-        return  # a top-level package of its own in the wheel
-    absolute = [line for line, module in imported(path) if module == "bradbury"]
+def test_imports_inside_the_package_are_relative() -> None:
+    """But for a top-level package of its own in the wheel."""
+    absolute = [
+        f"{path}:{line}"
+        for path in modules(*SOURCE)
+        if path.parent.name != "pyspark_bradbury"
+        for line, module in imported(path)
+        if module == "bradbury"
+    ]
     assert absolute == []
 
 
@@ -179,14 +201,17 @@ def test_no_two_classes_have_one_name() -> None:
     assert _twins(without_ports) == {}
 
 
-@pytest.mark.parametrize("path", modules(*SOURCE), ids=name)
-def test_a_logger_has_the_name_of_its_module(path: Path) -> None:
-    named = re.findall(r"getLogger\(([^)]*)\)", path.read_text())
-    assert set(named) <= {
-        "__name__",
-        "change.name",
-        "name",
-    }  # the latter: of any logger, as KIP-412 asks
+LOGGER_NAMES = {"__name__", "change.name", "name"}
+"""The latter: of any logger, as KIP-412 asks."""
+
+
+def test_a_logger_has_the_name_of_its_module() -> None:
+    others = {
+        name(path): named
+        for path in modules(*SOURCE)
+        if (named := set(re.findall(r"getLogger\(([^)]*)\)", path.read_text())) - LOGGER_NAMES)
+    }
+    assert others == {}
 
 
 def test_the_wheel_holds_every_package_and_no_other() -> None:

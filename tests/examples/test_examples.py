@@ -1,4 +1,8 @@
-"""Every example does what it says when it is run as it stands, in a process of its own."""
+"""Every example does what it says when it is run as it stands.
+
+In a process of its own; those that start a Ray follow each other in one process and one Ray (but for
+the first of them), for a Ray takes longer to start than most of them to run.
+"""
 
 import os
 import re
@@ -17,8 +21,55 @@ ROOT = Path(bradbury.__file__).resolve().parent
 EXAMPLES = ROOT / "examples"
 
 
+IN_ONE_RAY = (
+    "consume_with_actors.py",
+    "async_actor.py",
+    "at_least_once.py",
+    "at_most_once.py",
+    "exactly_once.py",
+    "consumer_group.py",
+)
+ONE_AFTER_THE_OTHER = """
+import runpy, sys, traceback
+from bradbury.discovery.ray_connection import LOCAL, join_ray
+
+join_ray(LOCAL, "bradbury")
+for example in sys.argv[1:]:
+    print("--- " + example, flush=True)
+    try:
+        runpy.run_path(example, run_name="__main__")
+    except BaseException:
+        traceback.print_exc(file=sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def outputs(module_environment: dict[str, str]) -> dict[str, str]:
+    """What each of those in one Ray has printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *(str(EXAMPLES / one) for one in IN_ONE_RAY)],
+        cwd="/",
+        env=module_environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    parts = done.stdout.split("--- " + str(EXAMPLES) + "/")[1:]
+    return {name: output for name, _, output in (part.partition("\n") for part in parts)}
+
+
 @pytest.fixture
 def environment() -> Iterator[dict[str, str]]:
+    yield from a_home()
+
+
+@pytest.fixture(scope="module")
+def module_environment() -> Iterator[dict[str, str]]:
+    yield from a_home()
+
+
+def a_home() -> Iterator[dict[str, str]]:
     """A home of its own, and a short folder for Ray; nothing of the test's own process."""
     folder = tempfile.mkdtemp(prefix="be-", dir="/tmp")
     inherited = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "LD_LIBRARY_PATH")
@@ -64,8 +115,8 @@ def test_ray_tasks_produce_without_an_address(environment: dict[str, str]) -> No
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_consumer_actors_share_a_topic(environment: dict[str, str]) -> None:
-    assert "all 100,000 records came back" in output_of("consume_with_actors.py", environment)
+def test_consumer_actors_share_a_topic(outputs: dict[str, str]) -> None:
+    assert "all 100,000 records came back" in outputs["consume_with_actors.py"]
 
 
 @pytest.mark.slow
@@ -77,9 +128,9 @@ def test_coroutines_send_read_and_are_interrupted(environment: dict[str, str]) -
 @pytest.mark.slow
 @pytest.mark.ray
 def test_an_asynchronous_actor_follows_a_topic_and_writes_another(
-    environment: dict[str, str],
+    outputs: dict[str, str],
 ) -> None:
-    output = output_of("async_actor.py", environment)
+    output = outputs["async_actor.py"]
     assert "orders: 500" in output
     assert "turnover: 625.00" in output
 
@@ -107,8 +158,8 @@ def figure(output: str, name: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_at_least_once_nothing_is_missing(environment: dict[str, str]) -> None:
-    output = output_of("at_least_once.py", environment)
+def test_at_least_once_nothing_is_missing(outputs: dict[str, str]) -> None:
+    output = outputs["at_least_once.py"]
     assert figure(output, "actors killed") == 4
     assert figure(output, "missing") == 0
     assert figure(output, "processed twice") > 0
@@ -116,8 +167,8 @@ def test_at_least_once_nothing_is_missing(environment: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_at_most_once_nothing_comes_twice(environment: dict[str, str]) -> None:
-    output = output_of("at_most_once.py", environment)
+def test_at_most_once_nothing_comes_twice(outputs: dict[str, str]) -> None:
+    output = outputs["at_most_once.py"]
     assert figure(output, "actors killed") == 4
     assert figure(output, "processed twice") == 0
     assert 0 < figure(output, "missing") <= 4 * 4 * 200
@@ -126,9 +177,9 @@ def test_at_most_once_nothing_comes_twice(environment: dict[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.ray
 def test_exactly_once_nothing_is_missing_and_nothing_comes_twice(
-    environment: dict[str, str],
+    outputs: dict[str, str],
 ) -> None:
-    output = output_of("exactly_once.py", environment)
+    output = outputs["exactly_once.py"]
     assert "database: 4 actors killed, missing: 0, twice: 0" in output
     assert "files: 4 actors killed, missing: 0, twice: 0" in output
 
@@ -136,8 +187,8 @@ def test_exactly_once_nothing_is_missing_and_nothing_comes_twice(
 @pytest.mark.slow
 @pytest.mark.ray
 def test_one_member_feeds_more_workers_than_there_are_partitions(
-    environment: dict[str, str],
+    outputs: dict[str, str],
 ) -> None:
-    output = output_of("consumer_group.py", environment)
+    output = outputs["consumer_group.py"]
     assert "sensors: 50" in output
     assert "records: 100,000, lag: 0" in output

@@ -85,6 +85,14 @@ def test_the_format_is_found_without_registration(
     assert frame.option("subscribe", filled).load().count() == 300
 
 
+def test_spark_searches_for_no_sources_where_there_is_only_ours(
+    spark: SparkSession, filled: str
+) -> None:
+    """Its search starts three Python processes. What it finds does not know where the cluster is."""
+    fresh = spark.newSession().read.format("bradbury").option("subscribe", filled)
+    assert fresh.load().count() == 300
+
+
 def test_a_schema_is_a_projection(spark: SparkSession, filled: str) -> None:
     frame = spark.read.format("bradbury").option("subscribe", filled)
     rows = frame.schema("offset long, value binary").load().collect()

@@ -25,7 +25,17 @@ from bradbury.pipelines.spark.session import (
     check_java,
     import_paths,
     known_bootstrap,
+    other_sources,
 )
+
+
+def test_a_package_of_another_source_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert other_sources() == []
+    (tmp_path / "pyspark_elsewhere.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert other_sources() == ["pyspark_elsewhere"]
 
 
 def java_saying(folder: Path, text: str) -> str:

@@ -144,7 +144,9 @@ def test_a_whole_life_in_a_ray_that_was_started_by_hand(
 
 
 @pytest.mark.parametrize(
-    "way", [in_a_fresh_home, with_the_token_of_the_home], ids=lambda way: way.__name__
+    "way",
+    [in_a_fresh_home, pytest.param(with_the_token_of_the_home, marks=pytest.mark.deep)],
+    ids=lambda way: way.__name__,
 )
 def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray) -> None:
     ray.environment["RAY_ADDRESS"] = ray.address

@@ -160,32 +160,26 @@ def test_status_sees_what_python_brought_up_and_down_ends_it(
 
 
 @pytest.mark.usefixtures("down_in_the_end")
-def test_a_ray_that_happens_to_run_is_left_alone(
+def test_a_ray_that_happens_to_run_is_left_alone_unless_the_user_says_yes_on_a_terminal(
     process: Command, environment: dict[str, str]
 ) -> None:
     with hand_started_ray(environment) as address:
+
+        def joins() -> bool:
+            state = read_state()
+            assert state is not None
+            joined = state.ray_address.split(":")[1] == address.split(":")[1]
+            assert process("down").code == 0
+            return joined
+
         begun = process("up", "--detach", "--port", "0")
         assert begun.code == 0, begun.err
         assert "(embedded;" in begun.out
-        state = read_state()
-        assert state is not None
-        assert state.ray_address.split(":")[1] != address.split(":")[1]
-        assert process("down").code == 0
-
-
-@pytest.mark.parametrize(("answer", "joins"), [("y", True), ("n", False)])
-def test_on_a_terminal_the_user_is_asked(
-    process: Command, environment: dict[str, str], answer: str, joins: bool
-) -> None:
-    with hand_started_ray(environment) as address:
-        try:
+        assert not joins()
+        for answer, expected in (("y", True), ("n", False)):
             printed = on_a_terminal(environment, ("up", "--detach", "--port", "0"), answer)
             assert "Join it?" in printed
-            state = read_state()
-            assert state is not None, printed
-            assert (state.ray_address.split(":")[1] == address.split(":")[1]) == joins
-        finally:
-            process("down")
+            assert joins() == expected
 
 
 def on_a_terminal(environment: dict[str, str], arguments: tuple[str, ...], answer: str) -> str:

@@ -22,6 +22,7 @@ from bradbury.tests.support.command_line import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
+deep = pytest.mark.deep  # tests/ray/test_up_and_down.py has the same by the Python API
 LOCAL = ("--address", "local", "--port", "0")
 
 
@@ -106,7 +107,10 @@ def test_what_was_produced_outlives_down_and_a_kill(process: Command, data_dir: 
     assert sorted(process(*read).out.split()) == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 0, marks=pytest.mark.deep)],
+)
 def test_a_cluster_in_the_foreground_ends_with_its_command(
     environment: dict[str, str], data_dir: str, number: int, code: int
 ) -> None:
@@ -190,6 +194,7 @@ def test_a_port_in_use_is_named(up_fails, data_dir: str) -> None:
     assert "--port" in error
 
 
+@deep
 def test_a_data_directory_of_a_live_broker_is_refused_and_untouched(
     up_fails, data_dir: str
 ) -> None:
@@ -202,6 +207,7 @@ def test_a_data_directory_of_a_live_broker_is_refused_and_untouched(
             assert admin.list_topics() == ["mine"]
 
 
+@deep
 def test_a_data_directory_that_cannot_be_written_is_refused(up_fails, home: Path) -> None:
     # A file where the directory should be: not even root can write into that.
     (home / "file").write_text("not a directory")
@@ -210,6 +216,7 @@ def test_a_data_directory_that_cannot_be_written_is_refused(up_fails, home: Path
     assert (home / "file").read_text() == "not a directory"
 
 
+@deep
 def test_a_data_directory_of_another_cluster_is_refused_and_untouched(up_fails, home: Path) -> None:
     for name in ("a", "b"):
         with bradbury.local(data_dir=str(home / name)) as cluster, cluster.admin() as admin:

@@ -42,20 +42,37 @@ def leaves_nothing(environment: dict[str, str], tmp_path: Path):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_without_java_spark_is_skipped_in_one_line_and_the_rest_is_done(
-    process: Command, tmp_path: Path
+def test_without_java_spark_is_skipped_in_one_line_and_what_is_kept_can_be_brought_up_again(
+    process: Command, environment: dict[str, str], tmp_path: Path
 ) -> None:
     plot = tmp_path / "delays.png"
-    outcome = process("demo", "--rows", "5000", "--plot", str(plot), "--json", timeout=540)
+    words = ("--rows", "5000", "--plot", str(plot), "--keep", "--json")
+    outcome = process("demo", *words, timeout=540)
     assert outcome.code == 0, outcome.err
     summary = json.loads(outcome.out)
-    assert summary["rows"] == 5000
-    assert sum(one["flights"] for one in summary["carriers"].values()) == 5000
-    assert "Java" in summary["spark"]["skipped"]
-    assert [step["step"][0] for step in summary["steps"]] == ["1", "2", "3", "5"]
-    assert sum("Spark is skipped" in line for line in outcome.err.splitlines()) == 1
-    assert "each exactly once, in order per key" in outcome.err
-    assert plot.read_bytes().startswith(b"\x89PNG")
+    kept = Path(summary["kept"])
+    try:
+        assert summary["rows"] == 5000
+        assert sum(one["flights"] for one in summary["carriers"].values()) == 5000
+        assert "Java" in summary["spark"]["skipped"]
+        assert [step["step"][0] for step in summary["steps"]] == ["1", "2", "3", "5"]
+        assert sum("Spark is skipped" in line for line in outcome.err.splitlines()) == 1
+        assert "each exactly once, in order per key" in outcome.err
+        assert plot.read_bytes().startswith(b"\x89PNG")
+
+        assert f"--data-dir {kept / 'data'}" in outcome.err
+        begun = process(
+            "up", "--detach", "--address", "local", "--port", "0", "--data-dir", str(kept / "data")
+        )
+        assert begun.code == 0, begun.err
+        try:
+            read = process("consume", "flights", "--from-beginning", "--until-end")
+        finally:
+            process("down")
+        assert len(read.out.splitlines()) == 5000
+    finally:
+        shutil.rmtree(kept)
+        shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)  # Ray keeps its session logs
 
 
 @pytest.mark.usefixtures("no_java")
@@ -71,29 +88,6 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_starts(
     process: Command,
 ) -> None:
     assert "no such folder" in process("demo", "--plot", "absent/x.png", timeout=30).usage
-
-
-@pytest.mark.usefixtures("no_java")
-def test_what_is_kept_can_be_brought_up_again(
-    process: Command, environment: dict[str, str]
-) -> None:
-    outcome = process("demo", "--rows", "300", "--keep", "--json", timeout=540)
-    assert outcome.code == 0, outcome.err
-    kept = Path(json.loads(outcome.out)["kept"])
-    try:
-        assert f"--data-dir {kept / 'data'}" in outcome.err
-        begun = process(
-            "up", "--detach", "--address", "local", "--port", "0", "--data-dir", str(kept / "data")
-        )
-        assert begun.code == 0, begun.err
-        try:
-            read = process("consume", "flights", "--from-beginning", "--until-end")
-        finally:
-            process("down")
-        assert len(read.out.splitlines()) == 300
-    finally:
-        shutil.rmtree(kept)
-        shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)  # Ray keeps its session logs
 
 
 @pytest.mark.usefixtures("no_java")
