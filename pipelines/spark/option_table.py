@@ -24,6 +24,7 @@ BOOTSTRAP: Final = "kafka.bootstrap.servers"
 SECURITY_PROTOCOL: Final = "kafka.security.protocol"
 GROUP_ID: Final = "kafka.group.id"
 GROUP_ID_PREFIX: Final = "groupidprefix"
+TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 
 ASSIGN: Final = "assign"
 SUBSCRIBE: Final = "subscribe"
@@ -56,11 +57,14 @@ WRITE_NAMES: Final = {"topic", "includeheaders"}
 SPARK_NAMES: Final = {"path", "checkpointlocation", "queryname", "recursivefilelookup"}
 """What Spark itself puts among the options of a source or sink."""
 
-NEEDS_TRANSACTIONS: Final = {
-    "commitoffsets": "commitOffsets",
+COMMIT_OFFSETS: Final = "commitoffsets"
+SINK_NAMES: Final = {
     "deliveryguarantee": "deliveryGuarantee",
     "sinkid": "sinkId",
+    "batchid": "batchId",
 }
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
 
 _SERIALIZED: Final = "keys and values are always binary; convert them with DataFrame operations"
 REFUSED_READING: Final = {
@@ -74,8 +78,7 @@ REFUSED_READING: Final = {
 REFUSED_WRITING: Final = {
     "key.serializer": _SERIALIZED,
     "value.serializer": _SERIALIZED,
-    "transactional.id": "there are no transactions in this version, and a write delivers at least"
-    " once; omit the option",
+    "transactional.id": "each task has one of its own, made from the option sinkId; set that",
 }
 _SECURITY: Final = ("security.", "ssl.", "sasl.")
 
@@ -121,19 +124,20 @@ def kafka_settings(
     return taken
 
 
-def refuse_later_features(options: Mapping[str, str]) -> None:
-    """Raise for what needs transactions and group commits, which the broker does not have yet."""
-    for lower, name in NEEDS_TRANSACTIONS.items():
-        value = options.get(lower)
-        if value is None or (lower == "deliveryguarantee" and value.lower() == "at-least-once"):
-            continue
-        if lower == "commitoffsets" and value.lower() == "false":
-            continue
+def refuse_commits(options: Mapping[str, str]) -> None:
+    """Raise ValueError for commits of what is read, which the source does not make."""
+    if options.get(COMMIT_OFFSETS, "false").lower() != "false":
         raise ValueError(
-            f"option '{name}' is not supported: it needs transactions and offset commits, which "
-            "this version does not have. The source keeps its offsets in the checkpoint; the sink "
-            "delivers at least once."
+            "option 'commitOffsets' is not supported: the source keeps its offsets in the "
+            "checkpoint and commits none to a group."
         )
+
+
+def refuse_sink_options(options: Mapping[str, str]) -> None:
+    """Raise ValueError for what only a write has."""
+    for lower, name in SINK_NAMES.items():
+        if lower in options:
+            raise ValueError(f"option '{name}' is one of writes; set it on the writer.")
 
 
 def warn_unknown(
@@ -146,7 +150,8 @@ def warn_unknown(
     known = {
         *names,
         *SPARK_NAMES,
-        *NEEDS_TRANSACTIONS,
+        COMMIT_OFFSETS,
+        *SINK_NAMES,
         BOOTSTRAP,
         SECURITY_PROTOCOL,
         *(KAFKA_PREFIX + name for name in kafka_names),

@@ -80,7 +80,7 @@ class BradburyDataSource(DataSource):
                 "Save mode Overwrite is not allowed: a topic is only ever appended to. "
                 'Say .mode("append")'
             )
-        return BatchWriter(self._write_options(schema))
+        return BatchWriter(self._write_options(schema, streaming=False))
 
     @errors_in_one_line()
     def streamWriter(  # noqa: N802 -- Spark's name; it passes both by keyword
@@ -91,7 +91,7 @@ class BradburyDataSource(DataSource):
         """`overwrite` is output mode complete: results are appended, as by Spark's own sink."""
         from .sink import StreamWriter
 
-        return StreamWriter(self._write_options(schema))
+        return StreamWriter(self._write_options(schema, streaming=True))
 
     def _given(self) -> dict[str, str]:
         return dict(self.options.items())
@@ -100,11 +100,14 @@ class BradburyDataSource(DataSource):
         options = ReadOptions.parse(self._given(), streaming=streaming)
         return replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
 
-    def _write_options(self, schema: StructType) -> WriteOptions:
+    def _write_options(self, schema: StructType, *, streaming: bool) -> WriteOptions:
         from .sink import check_columns, check_topic
+        from .transactional_sink import make_marker_topic
 
-        options = WriteOptions.parse(self._given())
+        options = WriteOptions.parse(self._given(), streaming=streaming)
         options = replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
         check_columns(schema, options.topic)
         check_topic(options)
+        if options.exactly_once:
+            make_marker_topic(options.bootstrap)
         return options

@@ -47,13 +47,30 @@ class DataLoss(Exception):
     """Records of a range are gone, and failOnDataLoss is true. Its text says what to do."""
 
 
+class ReplayRefused(Exception):
+    """A batch came again, and not as it was: neither losing nor doubling rows is possible."""
+
+
+class ExactlyOnceUnavailable(Exception):
+    """The brokers, or this Spark, do not have what it needs. The text says what is missing."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            f"deliveryGuarantee=exactly-once is not possible: {missing}. Set the option "
+            "deliveryGuarantee to at-least-once"
+        )
+
+
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """Around everything that Spark calls in one of its workers."""
     try:
         yield
     except Exception as error:
-        is_ours = isinstance(error, KafkaError | ConnectionFailed | DataLoss)
+        is_ours = isinstance(
+            error,
+            KafkaError | ConnectionFailed | DataLoss | ReplayRefused | ExactlyOnceUnavailable,
+        )
         # Not its subclasses, which Arrow and numpy raise: ours is what the user gave.
         known = is_ours or type(error) is ValueError
         if known and any(name.startswith(_OF_A_WORKER) for name in os.environ):

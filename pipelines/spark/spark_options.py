@@ -29,6 +29,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 DEFAULT_BATCH_ROWS: Final = 20_000
 NETWORK_TIMEOUT_MS: Final = 120_000
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""What brokers allow at most (transaction.max.timeout.ms): a task computes while it writes."""
+MAX_SINK_ID: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,8 @@ class ReadOptions:
         given = table.lowered(options)
         if not check_mode:
             given = {name: value for name, value in given.items() if name not in _MODE_NAMES}
-        table.refuse_later_features(given)
+        table.refuse_commits(given)
+        table.refuse_sink_options(given)
         most = number(given, "maxoffsetspertrigger", "maxOffsetsPerTrigger", 1)
         least = number(given, "minoffsetspertrigger", "minOffsetsPerTrigger", 1)
         if most is not None and least is not None and least > most:
@@ -212,23 +216,90 @@ class WriteOptions:
     """Everything a write needs to know. topic: None: the column `topic` says it.
 
     producer: keyword arguments of clients.Producer.
+    exactly_once: each task writes in a transaction.
+    sink_id: None: the streaming query's id, or one made for the job.
+    batch_id: None: the streaming query's.
+    transaction_timeout_ms: the brokers abort what is open for longer.
     """
 
     bootstrap: str | None
     topic: str | None
     producer: Mapping[str, Any]
+    exactly_once: bool = False
+    sink_id: str | None = None
+    batch_id: int | None = None
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
         """Raises ValueError: one sentence on the first option that cannot be."""
         given = table.lowered(options)
-        table.refuse_later_features(given)
+        table.refuse_commits(given)
         producer = _producer_settings(given)
-        table.warn_unknown(given, table.WRITE_NAMES, _PRODUCER_SETTINGS)
+        table.warn_unknown(
+            given, table.WRITE_NAMES, (*_PRODUCER_SETTINGS, table.TRANSACTION_TIMEOUT)
+        )
         topic = given.get("topic", "").strip() or None
         if "topic" in given and topic is None:
             raise ValueError("option 'topic' must name a topic")
-        return cls(bootstrap=_bootstrap(given), topic=topic, producer=producer)
+        sink_id = _sink_id(given)
+        batch_id = number(given, "batchid", "batchId", 0)
+        if batch_id is not None and streaming:
+            raise ValueError("option 'batchId' is for batch writes: a stream has ids of its own")
+        if batch_id is not None and sink_id is None:
+            raise ValueError("option 'batchId' needs a sinkId: the name of what the batches go to")
+        exactly_once = _is_exactly_once(given, producer, default=streaming or sink_id is not None)
+        option = table.KAFKA_PREFIX + table.TRANSACTION_TIMEOUT
+        timeout_ms = number(given, option, option, 1)
+        if not exactly_once:
+            for name, value in ((option, timeout_ms), ("sinkId", sink_id)):
+                if value is not None:
+                    raise ValueError(
+                        f"option '{name}' needs deliveryGuarantee={table.EXACTLY_ONCE}: there are "
+                        "no transactions otherwise"
+                    )
+        return cls(
+            bootstrap=_bootstrap(given),
+            topic=topic,
+            producer=producer,
+            exactly_once=exactly_once,
+            sink_id=sink_id,
+            batch_id=batch_id,
+            transaction_timeout_ms=timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS,
+        )
+
+
+def _sink_id(given: Mapping[str, str]) -> str | None:
+    sink_id = given.get("sinkid")
+    if sink_id is not None and not 0 < len(sink_id.strip()) <= MAX_SINK_ID:
+        raise ValueError(f"option 'sinkId' must be a name of 1 to {MAX_SINK_ID} characters")
+    return None if sink_id is None else sink_id.strip()
+
+
+def _is_exactly_once(
+    given: Mapping[str, str], producer: Mapping[str, Any], *, default: bool
+) -> bool:
+    named = given.get("deliveryguarantee")
+    if named is not None and named.lower() not in (table.AT_LEAST_ONCE, table.EXACTLY_ONCE):
+        raise ValueError(
+            f"option 'deliveryGuarantee' must be '{table.EXACTLY_ONCE}' or "
+            f"'{table.AT_LEAST_ONCE}', not {named!r}"
+        )
+    if not (default if named is None else named.lower() == table.EXACTLY_ONCE):
+        return False
+    for option, is_weaker in (
+        ("kafka.acks", producer.get("acks", "all") != "all"),
+        ("kafka.enable.idempotence", not producer.get("enable_idempotence", True)),
+        ("kafka.max.in.flight.requests.per.connection", producer.get("max_in_flight", 1) > 5),
+    ):
+        if is_weaker:
+            why = "" if named else ", which streams and writes with a sinkId have by default"
+            raise ValueError(
+                f"option '{option}={given[option]}' cannot be with deliveryGuarantee="
+                f"{table.EXACTLY_ONCE}{why}; omit it, or set deliveryGuarantee="
+                f"{table.AT_LEAST_ONCE}"
+            )
+    return True
 
 
 _PRODUCER_INTEGERS: Final = {

@@ -165,7 +165,7 @@ REFUSED_IN_ANY_READ = [
     ({"kafka_sasl_mechanism": "PLAIN"}, "PLAINTEXT only"),
     ({"kafka_isolation_level": "serializable"}, "read_committed"),
     ({"kafka_bootstrap_servers": " "}, "host:port"),
-    ({"commitOffsets": "true"}, "transactions"),
+    ({"commitOffsets": "true"}, "in the checkpoint"),
     ({"minPartitions": "0"}, "at least 1"),
     ({"minPartitions": "many"}, "whole number"),
     ({"maxRecordsPerPartition": "0"}, "at least 1"),
@@ -222,8 +222,9 @@ def test_a_stream_has_no_end(options: dict[str, Any]) -> None:
         read(streaming=True, **options)
 
 
-def write(**options: str) -> WriteOptions:
-    return WriteOptions.parse({name.replace("_", "."): value for name, value in options.items()})
+def write(*, streaming: bool = False, **options: str) -> WriteOptions:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return WriteOptions.parse(given, streaming=streaming)
 
 
 def test_producer_settings_become_the_producers_arguments() -> None:
@@ -255,11 +256,18 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"kafka_acks": "2"}, "kafka.acks"),
         ({"kafka_linger_ms": "x"}, "kafka.linger.ms"),
         ({"kafka_value_serializer": "x"}, "DataFrame operations"),
-        ({"kafka_transactional_id": "x"}, "no transactions in this version"),
+        ({"kafka_transactional_id": "x"}, "made from the option sinkId"),
         ({"kafka_allow_auto_create_topics": "maybe"}, "'true' or 'false'"),
         ({"kafka_ssl_truststore_location": "x"}, "PLAINTEXT only"),
-        ({"deliveryGuarantee": "exactly-once"}, "at least once"),
-        ({"sinkId": "a"}, "transactions"),
+        ({"deliveryGuarantee": "twice"}, "'exactly-once' or 'at-least-once', not 'twice'"),
+        ({"deliveryGuarantee": "exactly-once", "kafka_acks": "1"}, "deliveryGuarantee=at-least"),
+        ({"sinkId": "a", "kafka_enable_idempotence": "false"}, "by default; omit it"),
+        ({"sinkId": "a", "deliveryGuarantee": "at-least-once"}, "'sinkId' needs delivery"),
+        ({"sinkId": " "}, "a name of 1 to 200 characters"),
+        ({"batchId": "1"}, "needs a sinkId"),
+        ({"sinkId": "a", "batchId": "-1"}, "at least 0"),
+        ({"kafka_transaction_timeout_ms": "1000"}, "needs deliveryGuarantee=exactly-once"),
+        ({"commitOffsets": "true"}, "in the checkpoint"),
     ],
 )
 def test_refused_in_a_write(options: dict[str, Any], said: str) -> None:
@@ -267,5 +275,28 @@ def test_refused_in_a_write(options: dict[str, Any], said: str) -> None:
         write(**options)
 
 
-def test_at_least_once_may_be_asked_for_by_name() -> None:
-    assert write(topic="t", deliveryGuarantee="at-least-once").topic == "t"
+def test_streams_and_named_sinks_write_exactly_once_unless_told() -> None:
+    assert write(streaming=True).exactly_once
+    assert write(sinkId="a", batchId="7").exactly_once
+    assert write(deliveryGuarantee="Exactly-Once").exactly_once
+    assert not write().exactly_once
+    assert not write(streaming=True, deliveryGuarantee="at-least-once").exactly_once
+    assert not write(deliveryGuarantee="at-least-once", kafka_acks="1").exactly_once
+
+
+def test_what_a_stream_cannot_have_with_exactly_once_is_refused() -> None:
+    for weaker in (
+        {"kafka_acks": "1"},
+        {"kafka_enable_idempotence": "false"},
+        {"kafka_max_in_flight_requests_per_connection": "6"},
+    ):
+        with pytest.raises(ValueError, match="set deliveryGuarantee=at-least-once"):
+            write(streaming=True, **weaker)
+    with pytest.raises(ValueError, match="a stream has ids of its own"):
+        write(streaming=True, sinkId="a", batchId="1")
+
+
+def test_the_time_a_transaction_may_take_is_an_option() -> None:
+    assert write(streaming=True).transaction_timeout_ms == 900_000
+    options = {"kafka_transaction_timeout_ms": "5000"}
+    assert write(streaming=True, **options).transaction_timeout_ms == 5_000

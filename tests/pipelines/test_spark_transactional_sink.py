@@ -1,0 +1,294 @@
+"""What does a task that writes exactly once do? Driven as Spark drives it, without Spark.
+
+Against our broker, and against Apache Kafka, whose transactions are the ones that count.
+"""
+
+import io
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+import bradbury
+from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.pipelines.spark import transactional_sink, worker
+from bradbury.pipelines.spark.sink_batch import MARKERS
+from bradbury.pipelines.spark.spark_failure import ExactlyOnceUnavailable, ReplayRefused
+from bradbury.pipelines.spark.spark_options import WriteOptions
+from bradbury.pipelines.spark.spark_task import SparkTask, current_task
+from bradbury.pipelines.spark.transactional_sink import (
+    Written,
+    make_marker_topic,
+    record_batch,
+    write_exactly_once,
+)
+from bradbury.protocol.errors import (
+    ApplicationRecoverable,
+    ConnectionFailed,
+    InvalidTransactionTimeout,
+    MessageTooLarge,
+    TransactionAbortable,
+)
+from bradbury.tests.compatibility.support.kafka_jars import require_kafka
+
+_numbers = itertools.count()
+END_OF_STREAM = b"\xff\xff\xff\xfc"
+
+
+@pytest.fixture(
+    scope="module",
+    params=["ours", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.slow])],
+)
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "ours":
+        yield request.getfixturevalue("bootstrap")
+        return
+    require_kafka()
+    with KafkaBroker(tmp_path_factory.mktemp("kafka"), heap="256m") as kafka:
+        yield kafka.bootstrap_servers
+
+
+def values_in(servers: str, topic: str, level: str = "read_committed") -> list[int]:
+    with bradbury.Consumer(
+        topic, bootstrap=servers, auto_offset_reset="earliest", isolation_level=level
+    ) as consumer:
+        ends = consumer.end_offsets()
+        found: list[bytes] = []
+        while any(consumer.position(key) < end for key, end in ends.items()):
+            found += consumer.poll(100).column("value").to_pylist()
+    return sorted(map(int, found))
+
+
+def rows_of(numbers: Iterable[int]) -> pa.RecordBatch:
+    return pa.record_batch({"value": [b"%d" % number for number in numbers]})
+
+
+@dataclass
+class Sink:
+    """A sink, and the tasks that write to it."""
+
+    servers: str
+    topic: str
+    monkeypatch: pytest.MonkeyPatch
+    query: str = "query"
+    run: str = "run 1"
+
+    def options(self, *, job: str | None = None, **options: str) -> WriteOptions:
+        given = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **options}
+        return WriteOptions.parse(given, streaming=job is None)
+
+    def run_task(self, batch_id: int | None, task: int, after: bytes) -> SparkTask:
+        """The next write is this task's; outside of a query where there is no batch id."""
+        query = (self.query, self.run) if batch_id is not None else (None, None)
+        state = SparkTask(task, batch_id, *query, io.BufferedReader(io.BytesIO(after)))
+        self.monkeypatch.setattr(transactional_sink, "current_task", lambda: state)
+        return state
+
+    def write(
+        self,
+        batch_id: int | None,
+        rows: Iterable[int],
+        *,
+        task: int = 0,
+        size: int = 10,
+        after: bytes = END_OF_STREAM,
+        job: str | None = None,
+        **options: str,
+    ) -> Written:
+        """after: what follows the rows on the connection. job: it is a batch write."""
+        self.run_task(batch_id, task, after)
+        numbers = list(rows)
+        batches = [rows_of(numbers[at : at + size]) for at in range(0, len(numbers), size)]
+        return write_exactly_once(self.options(job=job, **options), job, iter(batches))
+
+    def written(self, level: str = "read_committed") -> list[int]:
+        return values_in(self.servers, self.topic, level)
+
+    def restart(self) -> None:
+        """As by a new executor: nothing is left in the process."""
+        for kept in list(worker._transactional.values()):
+            worker.forget_transactional(kept)
+        self.run = f"run {next(_numbers)}"
+
+
+@pytest.fixture
+def sink(servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
+    topic = f"sink-{next(_numbers)}"
+    with bradbury.Admin(servers) as admin:
+        admin.create_topic(topic, 2)
+    make_marker_topic(servers)
+    one = Sink(servers, topic, monkeypatch, query=f"query of {topic}")
+    yield one
+    one.restart()
+
+
+def test_batches_are_written_and_one_that_comes_again_is_not(sink: Sink) -> None:
+    assert sink.write(0, range(25)).row_count == 25
+    assert sink.write(1, range(25, 30)).row_count == 5
+    assert sink.written() == list(range(30))
+    again = sink.write(1, range(25, 30))
+    assert (again.row_count, again.was_done) == (5, True)
+    sink.restart()
+    again = sink.write(1, range(25, 30), size=2)
+    assert (again.row_count, again.was_done) == (5, True)
+    sink.write(2, range(30, 40))
+    assert sink.written("read_uncommitted") == list(range(40))
+
+
+def test_an_input_that_breaks_off_between_two_batches_commits_nothing(sink: Sink) -> None:
+    """To pyarrow a closed connection is the end of the stream; Spark says more behind its end."""
+    with pytest.raises(ConnectionFailed, match="before it had all its rows"):
+        sink.write(0, range(10), after=b"")
+    assert sink.written() == []
+    sink.write(0, range(25))
+    assert sink.written() == list(range(25))
+
+
+def test_of_two_attempts_at_once_the_older_is_fenced(sink: Sink) -> None:
+    def rows_of_the_zombie() -> Iterator[pa.RecordBatch]:
+        yield rows_of(range(5))
+        worker._transactional.clear()  # the other attempt runs in another process
+        sink.write(0, range(10))
+        yield rows_of(range(5, 10))
+
+    sink.run_task(0, 0, END_OF_STREAM)
+    with pytest.raises((ApplicationRecoverable, TransactionAbortable)):
+        write_exactly_once(sink.options(), None, rows_of_the_zombie())
+    assert sink.written() == list(range(10))
+    sink.restart()
+    assert sink.write(0, range(10)).was_done
+    assert sink.written() == list(range(10))
+
+
+def test_a_kept_producer_whose_transactional_id_went_elsewhere_is_replaced(sink: Sink) -> None:
+    sink.write(0, range(5))
+    ((key, kept),) = worker._transactional.items()
+    worker._transactional.clear()
+    sink.write(1, range(5, 10))  # in another process
+    (other,) = worker._transactional.values()
+    worker._transactional[key] = kept
+    sink.write(2, range(10, 15))
+    assert sink.written() == list(range(15))
+    other.producer.close(0)
+
+
+def test_producers_are_kept_in_bounded_number_and_used_again(sink: Sink) -> None:
+    for task in range(worker.MAX_TRANSACTIONAL + 2):
+        sink.write(0, [task], task=task)
+    assert len(worker._transactional) == worker.MAX_TRANSACTIONAL
+    last = list(worker._transactional.values())[-1]
+    sink.write(1, [100], task=task)
+    assert list(worker._transactional.values())[-1] is last
+    assert sink.written() == [*range(task + 1), 100]
+
+
+def test_a_task_without_rows_does_nothing(sink: Sink) -> None:
+    assert sink.write(0, range(0)).batch is None
+    assert not worker._transactional
+
+
+def test_rows_that_cannot_be_written_leave_nothing_behind(sink: Sink) -> None:
+    rows = [*range(10), 10**200]
+    with pytest.raises(MessageTooLarge):
+        sink.write(0, rows, **{"kafka.max.request.size": "200"})
+    assert sink.written() == []
+
+
+# --- a batch that comes again and is not the same --------------------------------------------
+
+
+def test_other_rows_of_a_batch_are_refused(sink: Sink) -> None:
+    sink.write(0, range(10))
+    sink.restart()
+    for other in (range(9), range(10, 20), range(40)):
+        with pytest.raises(ReplayRefused, match=r"has written 10 rows.*Run the query as it ran"):
+            sink.write(0, other)
+    assert sink.written() == list(range(10))
+
+
+def test_more_tasks_than_a_batch_had_are_refused_before_they_write(sink: Sink) -> None:
+    messages = [sink.write(0, range(10)), sink.write(0, range(10, 20), task=1)]
+    record_batch(sink.options(), messages)
+    sink.restart()
+    with pytest.raises(ReplayRefused, match=r"written by 2 tasks, and task 2 had no rows"):
+        sink.write(0, range(15, 20), task=2)
+    assert sink.written() == list(range(20))
+    sink.write(1, range(20, 25), task=2)  # the next batch may have as many as it likes
+    assert sink.written() == list(range(25))
+
+
+def test_fewer_tasks_than_a_batch_had_are_refused(sink: Sink) -> None:
+    messages = [sink.write(0, range(10)), sink.write(0, range(10, 20), task=1)]
+    again = [sink.write(0, range(10))]
+    with pytest.raises(ReplayRefused, match="written by 2 tasks and came again with 1"):
+        record_batch(sink.options(), again)  # the batch had not ended
+    record_batch(sink.options(), messages)
+    with pytest.raises(ReplayRefused, match="written by 2 tasks and came again with 1"):
+        record_batch(sink.options(), again)
+    record_batch(sink.options(), [sink.write(0, range(10)), messages[1]])
+
+
+def test_a_sink_id_of_another_query_is_refused(sink: Sink) -> None:
+    sink.write(3, range(10), sinkId=sink.topic)
+    sink.restart()
+    sink.query = "another"
+    with pytest.raises(ReplayRefused, match=r"Was the checkpoint deleted\? Give a new sinkId"):
+        sink.write(0, range(10, 20), sinkId=sink.topic)
+    assert sink.written() == list(range(10))
+
+
+# --- batch writes ----------------------------------------------------------------------------
+
+
+def test_a_batch_write_with_a_number_of_its_own_is_written_once(sink: Sink) -> None:
+    for number in (20261123, 20261123, 20261124):
+        options = {"sinkId": sink.topic, "batchId": str(number)}
+        sink.write(None, range(10), job=str(next(_numbers)), **options)
+    assert sink.written() == sorted([*range(10), *range(10)])
+
+
+def test_attempts_of_one_job_are_one_write_and_jobs_are_not(sink: Sink) -> None:
+    options = {"deliveryGuarantee": "exactly-once"}
+    for job in ("1", "1", "2"):
+        sink.write(None, range(10), job=f"{sink.topic}-{job}", **options)
+    assert sink.written() == sorted([*range(10), *range(10)])
+
+
+def test_within_a_query_a_writer_needs_a_name_of_its_own(sink: Sink) -> None:
+    with pytest.raises(ValueError, match="needs the option sinkId"):
+        sink.write(0, range(10), job="job", deliveryGuarantee="exactly-once")
+    with pytest.raises(ValueError, match="needs the option batchId"):
+        sink.write(None, range(10), job="job", sinkId=sink.topic)
+
+
+# --- what is missing -------------------------------------------------------------------------
+
+
+def test_without_what_spark_knows_it_is_refused(sink: Sink) -> None:
+    with pytest.raises(
+        ExactlyOnceUnavailable, match="Set the option deliveryGuarantee to at-least"
+    ):
+        sink.write(None, range(10))
+    with pytest.raises(
+        ExactlyOnceUnavailable, match="Set the option deliveryGuarantee to at-least"
+    ):
+        current_task()
+
+
+def test_a_time_out_that_the_brokers_do_not_allow_names_the_option(sink: Sink) -> None:
+    options = {"kafka.transaction.timeout.ms": "2000000000"}
+    with pytest.raises(InvalidTransactionTimeout, match=r"lower the option kafka\.transaction"):
+        sink.write(0, range(10), **options)
+
+
+def test_markers_are_offsets_of_a_topic_of_their_own(sink: Sink) -> None:
+    record_batch(sink.options(), [sink.write(7, range(10), sinkId=sink.topic)])
+    with bradbury.Admin(sink.servers) as admin:
+        for group in (f"spark-{sink.topic}-0", f"spark-{sink.topic}"):
+            assert {key: one.offset for key, one in admin.group_offsets(group).items()} == {
+                MARKERS: 7
+            }
