@@ -66,10 +66,14 @@ class Batch:
 
 @dataclass(slots=True)
 class BatchMaker:
-    """Cuts polls into batches. lanes: how many ways records with an order are spread."""
+    """Cuts polls into batches. lanes: how many ways records with an order are spread.
+
+    apart: no batch has rows of two partitions.
+    """
 
     order: Order = None
     lanes: int = 1
+    apart: bool = False
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(2**62)))
 
     def cut(self, table: pa.Table) -> list[Batch]:
@@ -78,6 +82,8 @@ class BatchMaker:
         Without an order the poll is one batch; else one for each lane that has rows of it.
         """
         parts = list(_by_partition(table))
+        if self.order is None and self.apart:
+            return [self._batch([part], None) for part in parts]
         if self.order is None:
             return [self._batch(parts, None)] if parts else []
         if self.order == "partition":
@@ -88,6 +94,10 @@ class BatchMaker:
             for lane in np.unique(lanes).tolist():
                 chosen = rows.filter(pa.array(lanes == lane))
                 by_lane.setdefault(lane, []).append((key, chosen))
+        if self.apart:
+            return [
+                self._batch([part], lane) for lane, rows in sorted(by_lane.items()) for part in rows
+            ]
         return [self._batch(rows, lane) for lane, rows in sorted(by_lane.items())]
 
     def merge(self, batches: list[Batch]) -> Batch:

@@ -29,10 +29,11 @@ from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, InvalidConfig
 from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
+from ..producer.producer import Producer
 from ..wire.record_metadata import TopicPartition
 from .batch import Order
 from .function import BatchFormat, Function
-from .member_config import LANES_PER_WORKER, Guarantee, MemberConfig
+from .member_config import LANES_PER_WORKER, Guarantee, MemberConfig, MemberGuarantee
 from .members import Members, WorkerMember
 from .results import Results
 from .status import GroupStatus, MemberStatus
@@ -62,6 +63,9 @@ class ConsumerGroup:
             partitions too. 0: each member processes by itself, in a thread of its own.
         guarantee: "at_least_once" commits what is finished; "at_most_once" commits before a batch
             is processed.
+        exactly_once: what the function of `for_each` returns for other topics is written in one
+            transaction with the offsets it came from; only committed records are read. It returns
+            {topic: table or list}, as Producer.send_batch takes it, ProducerRecords, or None.
         order: "key" or "partition": records with the same one are processed one after another, as
             they are in the log. None: several workers share what comes as they can. Without
             workers it is always by partition.
@@ -76,6 +80,7 @@ class ConsumerGroup:
         instance_prefix: members are static ones named `<prefix>-0`, ...; by default the group's
             name. Two ConsumerGroups in one group need prefixes of their own.
         actor_options, worker_options: Ray's: num_cpus, resources, label_selector, runtime_env, ...
+        producer_options: with exactly_once, Producer's: compression_type, partitioner, ...
         consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...
 
     Raises:
@@ -90,6 +95,7 @@ class ConsumerGroup:
         *,
         workers: int = 0,
         guarantee: Guarantee = "at_least_once",
+        exactly_once: bool = False,
         order: Order = None,
         batch_records: int = 10_000,
         max_in_flight: int = 2,
@@ -100,9 +106,15 @@ class ConsumerGroup:
         instance_prefix: str | None = None,
         actor_options: Mapping[str, Any] | None = None,
         worker_options: Mapping[str, Any] | None = None,
+        producer_options: Mapping[str, Any] | None = None,
         **consumer_options: Any,
     ) -> None:
         _check(consumer_options, guarantee, order)
+        if exactly_once:
+            _check_exactly_once(guarantee, producer_options or {})
+            consumer_options = {"isolation_level": "read_committed", **consumer_options}
+        elif producer_options:
+            raise InvalidConfig("producer_options are for exactly_once=True, which writes")
         for name, value in (
             ("batch_records", batch_records),
             ("max_in_flight", max_in_flight),
@@ -122,7 +134,7 @@ class ConsumerGroup:
         self._topics = _topics(topics)
         self._actors = actors
         self._workers = workers
-        self._guarantee: Guarantee = guarantee
+        self._guarantee: MemberGuarantee = "exactly_once" if exactly_once else guarantee
         self._order: Order = order
         self._batch_records = batch_records
         self._max_in_flight = max_in_flight
@@ -134,6 +146,7 @@ class ConsumerGroup:
         self._actor_options = dict(actor_options or {})
         self._worker_options = dict(worker_options or {})
         self._consumer_options = consumer_options
+        self._producer_options = dict(producer_options or {})
         self._function: Function | None = None
         self._deliver = True
         self._lanes = max(1, workers) * LANES_PER_WORKER
@@ -188,7 +201,8 @@ class ConsumerGroup:
     ) -> Run:
         """As `map`, without results: a batch is done when the function returns.
 
-        It goes on without this process doing anything; `wait` for its end, and for errors.
+        With exactly_once it is done when what the function returned is committed. It goes on
+        without this process doing anything; `wait` for its end, and for errors.
         """
         function = Function.of(
             fn, batch_format, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
@@ -300,6 +314,11 @@ class ConsumerGroup:
         stop_at_end: bool,
         results: bool = True,
     ) -> Results:
+        if self._guarantee == "exactly_once" and (deliver or function is None):
+            raise InvalidConfig(
+                "exactly_once=True is for for_each: results that go to this process are not in the "
+                "transaction"
+            )
         if self._members is not None or self._stopped:
             raise RuntimeError(
                 "a group runs one map, for_each or poll: make another ConsumerGroup for the next"
@@ -345,6 +364,7 @@ class ConsumerGroup:
             workers=each + (1 if number < more else 0),
             worker_options=self._worker_options,
             consumer_options=self._consumer_options,
+            producer_options=self._producer_options,
         )
 
     def _look(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
@@ -473,6 +493,16 @@ def _check_sizes(actors: int, workers: int) -> None:
         raise InvalidConfig(
             f"workers={workers}: use at least one for each of {actors} actors, or 0"
         )
+
+
+def _check_exactly_once(guarantee: str, options: Mapping[str, Any]) -> None:
+    if guarantee != "at_least_once":
+        raise InvalidConfig(f"exactly_once=True and guarantee={guarantee!r}: choose one")
+    ours = {"bootstrap", "namespace", "transactional_id", "acks", "enable_idempotence"}
+    known = set(inspect.signature(Producer.__init__).parameters) - {"self"} - ours
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's producers")
 
 
 def _check(options: Mapping[str, Any], guarantee: str, order: str | None) -> None:

@@ -30,10 +30,6 @@ class _Partition:
     unfinished: dict[int, int] = field(default_factory=dict)
     suspended: bool = False
 
-    @property
-    def commit_point(self) -> int:
-        return min(self.unfinished.values(), default=self.position)
-
 
 class Progress:
     def __init__(self) -> None:
@@ -111,16 +107,26 @@ class Progress:
 
     def to_commit(self) -> dict[TopicPartition, int]:
         """The commit points that have moved since the last commit."""
+        return self.commit_points(())
+
+    def commit_points(
+        self, finished: Iterable[Span], *, all_of: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The same when `finished` would be; with `all_of`, also those that have not moved."""
+        numbers = {span.number for span in finished}
         found = {}
         for key, one in self._partitions.items():
-            point = one.commit_point
-            if (
-                not one.suspended
-                and point >= 0
-                and (one.committed is None or point > one.committed)
-            ):
+            left = [first for number, first in one.unfinished.items() if number not in numbers]
+            point = min(left, default=one.position)
+            if one.suspended or point < 0:
+                continue
+            if all_of or one.committed is None or point > one.committed:
                 found[key] = point
         return found
+
+    def is_held(self, key: TopicPartition) -> bool:
+        """Whether it is this member's now."""
+        return key in self._partitions and not self._partitions[key].suspended
 
     def on_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         for key, offset in offsets.items():

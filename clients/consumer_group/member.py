@@ -14,6 +14,7 @@ What always holds:
     after `revoke_timeout_ms` at the latest. What is finished later is committed only if the
     partition came straight back; otherwise it is done again by its new owner.
     `__init__` cannot fail, or Ray would never restart the actor: `take` raises what is wrong.
+    With exactly_once nothing is committed but in a transaction with the output it belongs to.
 
 Not here: which worker gets what (work, dispatcher), who creates members (group).
 """
@@ -41,6 +42,7 @@ from .actor_pool import ActorPool
 from .batch import Batch
 from .local_pool import LocalPool, Pool
 from .member_config import MemberConfig
+from .output_committer import OutputCommitter
 from .status import MemberStatus, PartitionStatus
 from .work import MemberReport, MemberWork
 
@@ -70,6 +72,7 @@ class MemberProcess:
         self._commits_served = 0
         self._commit_error: Exception | None = None
         self._pool: Pool | None = None
+        self._writer = OutputCommitter(config, self._work) if config.exactly_once else None
         self._assigned_after_s: float | None = None
         self._generation = -1
         self._thread = threading.Thread(target=self._run, name="bradbury-member", daemon=True)
@@ -198,6 +201,8 @@ class MemberProcess:
                 self._pool.close()
 
     def _consume(self) -> None:
+        if self._writer is not None and not self._writer.open(self._stopping):
+            return
         consumer = self._connect()
         if consumer is None:
             return
@@ -217,6 +222,8 @@ class MemberProcess:
             # that was fenced fails again: its name belongs to another.
             _undisturbed(lambda: consumer.close(leave=True))
             self._consumer = None
+            if self._writer is not None:
+                self._writer.close()
 
     def _connect(self) -> Consumer | None:
         """The consumer, tried until a broker answers; None if the member is stopped before."""
@@ -248,7 +255,7 @@ class MemberProcess:
             config.function,
             self._work,
             workers=config.workers,
-            deliver=config.deliver,
+            deliver=config.deliver or config.exactly_once,
             options=config.worker_options,
         )
 
@@ -319,9 +326,12 @@ class MemberProcess:
         """Store the commit points that have moved. What the group refuses is done again."""
         consumer = self._consumer
         asked = self._commits_asked
-        offsets = self._work.to_commit()
         if consumer is None:
             return
+        if self._writer is not None:
+            self._writer.commit(consumer)
+            return
+        offsets = self._work.to_commit()
         error: Exception | None = None
         if offsets:
             try:

@@ -11,6 +11,7 @@ from .batch import Order
 from .function import Function
 
 Guarantee = Literal["at_least_once", "at_most_once"]
+MemberGuarantee = Guarantee | Literal["exactly_once"]
 
 LANES_PER_WORKER = 4
 """Several, so that a later worker gets its share, and busy keys do not all share one lane."""
@@ -28,7 +29,7 @@ class MemberConfig:
     topics: tuple[str, ...] | re.Pattern[str]
     group: str
     instance_id: str
-    guarantee: Guarantee = "at_least_once"
+    guarantee: MemberGuarantee = "at_least_once"
     order: Order = None
     lanes: int = LANES_PER_WORKER
     batch_records: int = 10_000
@@ -41,7 +42,12 @@ class MemberConfig:
     workers: int = 0
     worker_options: Mapping[str, Any] = field(default_factory=dict)
     consumer_options: Mapping[str, Any] = field(default_factory=dict)
+    producer_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def commits_first(self) -> bool:
         return self.guarantee == "at_most_once"
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.guarantee == "exactly_once"

@@ -32,6 +32,7 @@ from .function import CallOutcome, WorkerDied
 from .group_progress import Progress
 from .local_pool import Pool
 from .member_config import MemberConfig
+from .uncommitted import BatchEvents, Uncommitted
 
 logger = logging.getLogger(__name__)
 
@@ -107,12 +108,22 @@ class MemberWork:
         self._config = config
         self._on_change = on_change
         self._progress = Progress()
-        self._maker = BatchMaker(config.order, config.lanes)
+        self._maker = BatchMaker(config.order, config.lanes, apart=config.exactly_once)
         self._dispatcher = Dispatcher(
             lanes=config.lanes,
             max_in_flight=config.max_in_flight,
-            batch_records=config.batch_records,
+            # Merged batches could be of two partitions, of which one may go to another member.
+            batch_records=0 if config.exactly_once else config.batch_records,
             merge=self._maker.merge,
+        )
+        self.uncommitted = Uncommitted(
+            self.changed,
+            self._progress,
+            BatchEvents(
+                finished=lambda batch: self._finish(batch.spans, batch.rows),
+                failed=self._on_failed,
+                again=self._again,
+            ),
         )
         self._pool: Pool | None = None
         self._workers = max(1, config.workers)
@@ -138,8 +149,10 @@ class MemberWork:
             done = [*self._results]
             if self._config.function is not None:
                 done += self._handed.values()  # else the caller of poll has them
-            rows = self._dispatcher.rows() + sum(entry.rows for entry in done)
-            count = self._dispatcher.waiting() + self._dispatcher.in_flight() + len(done)
+            open_rows = [entry.rows for entry in done]
+            open_rows += [batch.rows for batch in self.uncommitted.batches()]
+            rows = self._dispatcher.rows() + sum(open_rows)
+            count = self._dispatcher.waiting() + self._dispatcher.in_flight() + len(open_rows)
             return rows < slots * self._config.batch_records and count < batches
 
     def cut(self, table: pa.Table) -> list[Batch]:
@@ -245,6 +258,7 @@ class MemberWork:
                 self._results = deque(
                     entry for entry in self._results if self._progress.is_current(entry.spans)
                 )
+                self.uncommitted.drop_lost()
             self._start()
             self._notify()
 
@@ -391,7 +405,9 @@ class MemberWork:
     def _on_outcome(self, batch: Batch, outcome: CallOutcome, result: Any) -> None:
         if not self._config.commits_first and not self._progress.is_current(batch.spans):
             return  # its partitions are another's, who does it again
-        if outcome.error is None and self._config.deliver:
+        if outcome.error is None and self._config.exactly_once:
+            self.uncommitted.put(batch, result)
+        elif outcome.error is None and self._config.deliver:
             self._put(batch, outcome, result)
         elif outcome.error is None:
             self._finish(batch.spans, batch.rows)
@@ -418,6 +434,10 @@ class MemberWork:
         self._version += 1
         self.figures.on_done(rows, time.monotonic())
 
+    def _again(self, batch: Batch) -> None:
+        self._dispatcher.add(batch, first=True)
+        self._start()
+
     def _start(self) -> None:
         if self._pool is not None:
             for worker, batch in self._dispatcher.starts():
@@ -436,7 +456,7 @@ class MemberWork:
 
     def _open_count(self) -> int:
         dispatcher = self._dispatcher
-        done = len(self._results) + len(self._handed)
+        done = len(self._results) + len(self._handed) + len(self.uncommitted.batches())
         return dispatcher.waiting() + dispatcher.in_flight() + done
 
     def _notify(self) -> None:
