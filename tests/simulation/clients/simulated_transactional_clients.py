@@ -393,7 +393,7 @@ class _ProducerLife:
     ) -> None:
         """One batch after another: each is written once, or the transaction is aborted."""
         if not batches and transaction.offset is not None:
-            self._commit_offset(transaction, self._cluster.clock.now_ms + DELIVERY_MS)
+            self._commit_offset(transaction, self._cluster.clock.now_ms + self._delivery_ms)
             return
         if not batches:
             self._end(transaction, is_commit=self._random.random() < 0.8)
