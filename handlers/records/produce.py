@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -65,6 +66,13 @@ ZSTD = 4
 ATTRIBUTES_POSITION = 22
 """The low byte of a batch's attributes."""
 ACKS_ALL = -1
+REFUSED_BY_THE_LOG = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_RECORD,
+)
+"""The answer says where the log begins, as Kafka's does."""
 FIRST_WITH_BATCHES = 3
 
 
@@ -316,7 +324,13 @@ def _describe(
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
         for index, message in error.record_errors
     ]
-    if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None:
+    if topic is None:
+        return
+    if error.code in REFUSED_BY_THE_LOG:
+        with suppress(KafkaError):  # it may have moved away meanwhile
+            replica = context.node.partitions.leader_of(topic, answer.index)
+            answer.log_start_offset = replica.log.log_start_offset
+    if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return
     partition = context.node.image.partition(topic, answer.index)
     if partition is None:
