@@ -12,6 +12,7 @@ from ..world.simulated_swarm import Swarm
 from . import (
     planted_in_controllers,
     planted_in_directories,
+    planted_in_group_transactions,
     planted_in_groups,
     planted_in_replicas,
     planted_in_transactions,
@@ -25,6 +26,7 @@ __all__ = [
     "planted",
     "planted_in_controllers",
     "planted_in_directories",
+    "planted_in_group_transactions",
     "planted_in_groups",
     "planted_in_replicas",
     "planted_in_transactions",
