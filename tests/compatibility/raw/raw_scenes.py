@@ -355,9 +355,10 @@ def _transactions(s: Sample) -> Iterator[Step]:
         yield "those of a group of a later epoch", offsets(epoch + 1, version), version
         yield "commit of a later epoch", end(epoch + 1, version, is_commit=True), version
     yield "what is known of an open transaction", describe, 0
-    yield "open transactions", listing(state_filters=["Ongoing"]), 0
+    mine = {"state_filters": ["Ongoing"], "producer_id_filters": [s.producer_id]}
+    yield "open transactions", listing(**mine), 0
     yield "open transactions of states that are none", listing(state_filters=["Open"]), 0
-    yield "open for an hour", listing(state_filters=["Ongoing"], duration_filter=3_600_000), 1
+    yield "open for an hour", listing(**mine, duration_filter=3_600_000), 1
     yield "by a pattern", listing(transactional_id_pattern=f"id-of-.*{name[-4:]}"), 2
     yield "by a pattern that does not match all of it", listing(transactional_id_pattern="id"), 2
     yield "by a pattern that is none", listing(transactional_id_pattern="(id"), 2
