@@ -51,8 +51,8 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPart
             continue
         if batch.is_transactional:
             transactions.setdefault(batch.producer_id, batch.base_offset)
-        if batch.base_sequence >= 0:
-            last.setdefault(batch.producer_id, []).append(batch.base_offset)
+        # Also what a coordinator has written in its name, without a sequence.
+        last.setdefault(batch.producer_id, []).append(batch.base_offset)
     known = log.epochs.entries
     if [entry for entry in known if entry[1] < log.log_end_offset] != epochs:
         raise Violation("L7", f"epochs {known}, the records say {epochs}", partition_id)

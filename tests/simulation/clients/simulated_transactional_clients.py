@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
-from bradbury.cluster.topic_name import TRANSACTIONS_TOPIC
+from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError
 from bradbury.protocol.messages.fetch import (
@@ -21,6 +21,12 @@ from bradbury.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
+)
+from bradbury.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.records.record_batch import walk_batches
@@ -37,7 +43,7 @@ from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
 from ..world.simulated_transactions import TIMEOUT_MS
-from .simulated_log_checks import Violation
+from .simulated_transaction_oracle import Transaction, group_of
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -47,6 +53,8 @@ BACKOFF_MS = 20
 DELIVERY_MS = 1_500
 READ_BYTES = 4_000
 MOST_BATCHES = 4
+READ_TOPIC = "read"
+"""What the groups of transactions read, as they say; nothing is ever written to it."""
 
 _AGAIN = frozenset(
     {
@@ -65,89 +73,6 @@ _AGAIN = frozenset(
     }
 )
 """What goes away: the request is sent again."""
-
-
-class Transaction:
-    """One transaction of one producer, as the oracle keeps it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.values: dict[TopicPartition, list[bytes]] = {}
-        """What was sent, and has to be seen if it is committed."""
-        self.is_commit_asked = False
-        self.is_committed = False
-        """The coordinator has said so."""
-
-
-class TransactionOracle:
-    """What readers of committed records may see.
-
-    T1  nothing of a transaction that nobody has asked to commit, ever
-    T2  all of a committed one, once, in each of its partitions, in the order it was sent
-    T3  all or nothing of one whose end nobody knows
-    T4  at rest everything is stable: no transaction is open for longer than its timeout
-    T5  what the first read of an offset has shown is what each later one shows
-    """
-
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
-        self._by_name: dict[bytes, Transaction] = {}
-        self._shown: dict[tuple[TopicPartition, int], bytes] = {}
-        self.commits = 0
-
-    def begin(self, name: str) -> Transaction:
-        transaction = self._by_name[name.encode()] = Transaction(name)
-        return transaction
-
-    def note(self, text: str) -> None:
-        self._cluster.oracle.note((TRANSACTIONS_TOPIC, 0), text)
-
-    def on_committed(self, transaction: Transaction) -> None:
-        transaction.is_committed = True
-        self.commits += 1
-
-    def on_read(self, partition_id: TopicPartition, offset: int, value: bytes) -> None:
-        if self._is_damaged(partition_id):
-            return
-        transaction = self._by_name.get(value.rpartition(b"/")[0])
-        if transaction is None or value not in transaction.values.get(partition_id, ()):
-            raise Violation("phantom", f"nobody has sent {value!r} there", partition_id)
-        if not transaction.is_commit_asked:
-            raise Violation("T1", f"{value!r} is shown, nobody commits it", partition_id)
-        before = self._shown.setdefault((partition_id, offset), value)
-        if before != value:
-            raise Violation("T5", f"{value!r} at {offset}, before {before!r}", partition_id)
-
-    def _is_damaged(self, partition_id: TopicPartition) -> bool:
-        """Data was lost beyond what its settings promise: of the partition, or of a coordinator."""
-        ledgers = self._cluster.oracle.ledgers
-        return any(
-            ledgers[each].is_damaged
-            for each in self._cluster.all_partitions
-            if each == partition_id or each[0] == TRANSACTIONS_TOPIC
-        )
-
-    def check_end(self, read: dict[TopicPartition, list[bytes]]) -> None:
-        """`read`: all that a reader of committed records has seen at rest, by partition."""
-        damaged = {each for each in read if self._is_damaged(each)}
-        for transaction in self._by_name.values():
-            seen = set()
-            for partition_id, values in transaction.values.items():
-                if partition_id in damaged:
-                    continue
-                own = set(values)
-                found = [each for each in read[partition_id] if each in own]
-                if found and found != values:
-                    raise Violation(
-                        "T2", f"of {transaction.name} {found}, not {values}", partition_id
-                    )
-                seen.add(bool(found))
-                if transaction.is_committed and not found:
-                    raise Violation("T2", f"{transaction.name} is missing", partition_id)
-                if not transaction.is_commit_asked and found:
-                    raise Violation("T1", f"{transaction.name} is shown", partition_id)
-            if len(seen) > 1:
-                raise Violation("T3", f"{transaction.name} is shown in part", None)
 
 
 class TransactionalProducer:
@@ -300,6 +225,7 @@ class _ProducerLife:
             values = [f"{name}/{number + each}".encode() for each in range(2)]
             number += 2
             batches.append((partition_id, values))
+        transaction.has_offsets = cluster.swarm.transactional_groups and self._random.random() < 0.6
         self._add_then_send(transaction, batches)
 
     def _add_then_send(
@@ -309,6 +235,8 @@ class _ProducerLife:
             self._send(transaction, batches)
             return
         partitions = frozenset(partition_id for partition_id, _ in batches)
+        if transaction.has_offsets:
+            partitions |= {self._offsets_partition()}
 
         def request(shard: Any, answer: Answer) -> None:
             shard.driver.input(
@@ -334,7 +262,10 @@ class _ProducerLife:
     ) -> None:
         """One batch after another: each is written once, or the transaction is aborted."""
         if not batches:
-            self._end(transaction, is_commit=self._random.random() < 0.8)
+            if transaction.has_offsets:
+                self._commit_offsets(transaction)
+            else:
+                self._end_somehow(transaction)
             return
         (partition_id, values), *rest = batches
         sequence = self._sequences.get(partition_id, 0)
@@ -410,6 +341,69 @@ class _ProducerLife:
         self._cluster.network.call(
             self._process, node.process, handle, answered, timeout_ms=REQUEST_MS, what="produce"
         )
+
+    # --- the offsets of a group ------------------------------------------------------------------
+
+    def _offsets_partition(self) -> TopicPartition:
+        group_id = group_of(self._producer.transactional_id)
+        count = self._cluster.swarm.offsets_partitions
+        return OFFSETS_TOPIC, partition_for_group(group_id, count)
+
+    def _commit_offsets(self, transaction: Transaction) -> None:
+        transaction.offset = self._cluster.transaction_oracle.new_offset()
+        place = TxnOffsetCommitRequestPartition(0, transaction.offset)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._producer.transactional_id,
+            group_id=group_of(self._producer.transactional_id),
+            producer_id=self._id,
+            producer_epoch=self._epoch,
+            topics=[TxnOffsetCommitRequestTopic(READ_TOPIC, [place])],
+        )
+        self._ask_group(transaction, request, self._cluster.clock.now_ms + DELIVERY_MS)
+
+    def _ask_group(
+        self, transaction: Transaction, request: TxnOffsetCommitRequest, until_ms: int
+    ) -> None:
+        node = self._find(self._offsets_partition())
+
+        def again() -> None:
+            if self._cluster.clock.now_ms >= until_ms:
+                self._initialize()
+            else:
+                self._process.after(
+                    BACKOFF_MS, lambda: self._ask_group(transaction, request, until_ms)
+                )
+
+        def answered(result: Any) -> None:
+            code = _code_of(result)
+            if isinstance(result, TxnOffsetCommitResponse):
+                code = ErrorCode(result.topics[0].partitions[0].error_code)
+            if code is None or code in _AGAIN:
+                again()
+            elif code is ErrorCode.TRANSACTION_ABORTABLE:
+                self._end(transaction, is_commit=False)
+            elif code:
+                self._initialize()
+            else:
+                self._end_somehow(transaction)
+
+        if node is None:
+            again()
+            return
+        version = self._producer.version
+        self._cluster.network.call(
+            self._process,
+            node.process,
+            lambda answer: node.transactions.commit_offsets(request, version, answer),
+            answered,
+            timeout_ms=REQUEST_MS,
+            what="offsets",
+        )
+
+    # --- its end ---------------------------------------------------------------------------------
+
+    def _end_somehow(self, transaction: Transaction) -> None:
+        self._end(transaction, is_commit=self._random.random() < 0.8)
 
     def _end(self, transaction: Transaction, *, is_commit: bool) -> None:
         transaction.is_commit_asked = is_commit

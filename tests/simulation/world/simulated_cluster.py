@@ -34,6 +34,8 @@ from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
 from bradbury.groups.classic.group_state import GroupState
 from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.topic_partition import TopicPartition
@@ -45,13 +47,14 @@ from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import SHARED_PARTITIONS, Member
 from ..clients.simulated_oracle import Oracle
+from ..clients.simulated_transaction_oracle import TransactionOracle, group_of
 from ..clients.simulated_transactional_clients import (
     CommittedReader,
     TransactionalProducer,
-    TransactionOracle,
 )
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults
+from .simulated_groups import SimulatedShard
 from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
@@ -116,7 +119,7 @@ class SimulatedCluster:
         self.partitions: list[TopicPartition] = [(TOPIC, n) for n in range(swarm.partitions)]
         """The partitions that are written to and read."""
         self.all_partitions = list(self.partitions)
-        if swarm.groups:
+        if swarm.has_offsets:
             self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
         self.transactional_partitions: list[TopicPartition] = []
         """Those that transactions write to."""
@@ -222,7 +225,7 @@ class SimulatedCluster:
                     resource="topic", name=name, key="unclean.leader.election.enable", value="false"
                 )
             )
-        for name in self.topics().keys() - {TOPIC}:
+        for name in sorted(self.topics().keys() - {TOPIC}):
             for key, value in (("flush.messages", "1"), ("retention.ms", "-1")):
                 if key == "retention.ms" or name != TRANSACTIONAL_TOPIC:
                     records.append(ConfigRecord(resource="topic", name=name, key=key, value=value))
@@ -294,7 +297,7 @@ class SimulatedCluster:
 
     def topics(self) -> dict[str, UUID]:
         topics = {TOPIC: TOPIC_ID}
-        if self.swarm.groups:
+        if self.swarm.has_offsets:
             topics[OFFSETS_TOPIC] = OFFSETS_ID
         if self.swarm.transactional_ids:
             topics[TRANSACTIONAL_TOPIC] = TRANSACTIONAL_ID
@@ -444,7 +447,8 @@ class SimulatedCluster:
         self.oracle.check_end()
         self.group_oracle.check_all()
         self.transaction_oracle.check_end(
-            {reader.partition_id: reader.values for reader in self.committed_readers}
+            {reader.partition_id: reader.values for reader in self.committed_readers},
+            {each: self._offset_of(each) for each in self._ids_with_groups()},
         )
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
@@ -494,6 +498,9 @@ class SimulatedCluster:
         for reader in self.committed_readers:
             if reason := self._unsettled_reader(reader, image):
                 return reason
+        for transactional_id in self._ids_with_groups():
+            if not self._group_shard(transactional_id).is_idle:
+                return f"{group_of(transactional_id)} has offsets on their way", None
         if self.operator is not None and (reason := self.operator.unsettled):
             return reason, self.operator.partition_id
         for number in range(self.swarm.groups):
@@ -512,6 +519,29 @@ class SimulatedCluster:
             return f"T4: it is stable only up to {log.last_stable_offset}", reader.partition_id
         if reader.position != log.high_watermark:
             return f"{reader.process.name} has read up to {reader.position}", reader.partition_id
+        return None
+
+    def _ids_with_groups(self) -> list[str]:
+        if not self.swarm.transactional_groups:
+            return []
+        return sorted({each.transactional_id for each in self.transactional_producers})
+
+    def _group_shard(self, transactional_id: str) -> SimulatedShard:
+        group_id = group_of(transactional_id)
+        partition = partition_for_group(group_id, self.swarm.offsets_partitions)
+        state = self.oracle.image.partition(OFFSETS_TOPIC, partition)
+        assert state is not None
+        return self.nodes[state.leader].groups.shard_of(group_id)
+
+    def _offset_of(self, transactional_id: str) -> int | None:
+        """What its group has committed, as anybody is told at rest."""
+        asked = OffsetFetchRequestGroup(group_id=group_of(transactional_id), topics=None)
+        offsets = self._group_shard(transactional_id).coordinator.offsets
+        for topic in offsets.fetch(asked, require_stable=True).topics:
+            [found] = topic.partitions
+            if found.error_code:
+                raise Violation("T6", f"{group_of(transactional_id)}: {found}", None)
+            return int(found.committed_offset)
         return None
 
     def _unsettled_group(

@@ -12,6 +12,7 @@ from bradbury.coordinators.coordinator_context import ContextState, CoordinatorC
 from bradbury.coordinators.coordinator_log import LedReplicaLog
 from bradbury.coordinators.coordinator_rules import CoordinatorKind
 from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
+from bradbury.coordinators.rules_effects import TransactionMarker
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.coordinator.coordinator_requests import CoordinatorRequests
 from bradbury.groups.coordinator.group_coordinators import group_coordinators
@@ -26,6 +27,7 @@ from bradbury.protocol.messages.offset_commit import OffsetCommitRequest
 from bradbury.protocol.messages.offset_delete import OffsetDeleteRequest
 from bradbury.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from bradbury.protocol.messages.sync_group import SyncGroupRequest
+from bradbury.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from bradbury.protocol.partitioner import partition_for_group
 
 from .simulated_coordinator import SimulatedCoordinator
@@ -83,7 +85,11 @@ class SimulatedGroups:
 
     def shard_of(self, group_id: str) -> SimulatedShard:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
-        partition = partition_for_group(group_id, self._node.cluster.swarm.offsets_partitions)
+        count = self._node.cluster.swarm.offsets_partitions
+        return self.shard(partition_for_group(group_id, count))
+
+    def shard(self, partition: int) -> SimulatedShard:
+        """The same."""
         return self._shards[self._runtime.context(partition).partition]
 
 
@@ -174,6 +180,20 @@ class SimulatedShard:
             api_version=API_VERSION,
             is_known=lambda topic, partition: True,
         )
+
+    def commit_transaction_offsets(
+        self, request: TxnOffsetCommitRequest, guard: object, answer: Answer
+    ) -> None:
+        self._input(
+            self._requests.commit_transaction_offsets,
+            answer,
+            request,
+            is_known=lambda topic, partition: True,
+            guard=guard,
+        )
+
+    def complete_transaction(self, marker: TransactionMarker, answer: Answer) -> None:
+        self._input(self._requests.complete_transaction, answer, marker)
 
     def delete_groups(self, group_ids: list[str], answer: Answer) -> None:
         self._input(self._requests.delete_groups, answer, group_ids)

@@ -82,6 +82,8 @@ class Swarm:
     transactional_ids: int = 0
     transaction_partitions: int = 1
     """Of __transaction_state."""
+    transactional_groups: bool = False
+    """Transactions have offsets of groups, too."""
     twins: bool = False
     """Two producers have the same transactional id at once."""
     directories: int = 1
@@ -93,6 +95,10 @@ class Swarm:
     """Replication is throttled to less than what is written, until the calm."""
     log_errors: float = 0.0
     """How often a coordinator's log refuses an append, says it failed, or cannot be read."""
+
+    @property
+    def has_offsets(self) -> bool:
+        return bool(self.groups) or (self.transactional_groups and self.transactional_ids > 0)
 
     @classmethod
     def draw(cls, random: Random) -> Self:
@@ -189,6 +195,7 @@ class Swarm:
                 log_errors=sometimes(0.3, 0.1),
                 kinds=swarm.kinds
                 + tuple(kind for kind in TRANSACTION_KINDS if random.random() < 0.6),
+                transactional_groups=random.random() < 0.5,
             )
         return swarm
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.cluster.topic_name import TRANSACTIONS_TOPIC
+from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.coordinators.coordinator_context import ContextState, CoordinatorContext
 from bradbury.coordinators.coordinator_log import LedReplicaLog
 from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
+from bradbury.coordinators.rules_effects import TransactionMarker
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, error_for
 from bradbury.protocol.messages.add_partitions_to_txn import (
@@ -25,6 +26,7 @@ from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from bradbury.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from bradbury.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -216,6 +218,50 @@ class SimulatedTransactions:
         )
         self._step(self._questions)
 
+    def commit_offsets(
+        self, request: TxnOffsetCommitRequest, client_version: int, answer: Answer
+    ) -> None:
+        """As handlers/groups/txn_offset_commit."""
+        groups, count = self._node.groups, self._node.cluster.swarm.offsets_partitions
+        partition = OFFSETS_TOPIC, partition_for_group(request.group_id, count)
+        try:
+            groups.shard_of(request.group_id)
+            self._node.leader_of(*partition)
+        except KafkaError as error:
+            answer(error)
+            return
+        guard = self._node.replicas[partition].hosted.begin_verification(
+            request.producer_id, request.producer_epoch, supports_epoch_bump=client_version >= 2
+        )
+
+        def commit(guard: object) -> None:
+            try:
+                shard = groups.shard_of(request.group_id)
+            except KafkaError as error:
+                answer(error)
+            else:
+                shard.commit_transaction_offsets(request, guard, answer)
+
+        def verified(codes: dict[TopicPartition, ErrorCode]) -> None:
+            if code := codes[partition]:
+                answer(error_for(code))
+            else:
+                commit(guard)
+
+        if guard is None:
+            commit(None)
+            return
+        self._questions.verify(
+            verified,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [partition],
+            adds=client_version >= 2,
+            now_ms=self._node.clock.now_ms,
+        )
+        self._step(self._questions)
+
     def _send_add_partitions(self, effect: SendAddPartitionsToTxn) -> None:
         node = self._node
         target = node.cluster.nodes[effect.node_id]
@@ -300,13 +346,23 @@ class _WrittenMarkers:
                     self._write((topic.name, index), decision)
 
     def _write(self, partition: TopicPartition, decision: TransactionDecision) -> None:
-        def written(result: KafkaError | int) -> None:
+        def written(result: KafkaError | int | None) -> None:
             code = result.code if isinstance(result, KafkaError) else ErrorCode.NONE
             self._codes[decision.producer_id, partition] = code
             if len(self._codes) == self._count:
                 self._answer(self._response())
 
         try:
+            if partition[0] == OFFSETS_TOPIC:
+                marker = TransactionMarker(
+                    decision.producer_id,
+                    decision.producer_epoch,
+                    decision.coordinator_epoch,
+                    decision.is_commit,
+                    decision.transaction_version,
+                )
+                self._node.groups.shard(partition[1]).complete_transaction(marker, written)
+                return
             self._node.leader_of(*partition)
             self._node.replicas[partition].append_marker(decision, answer=written)
         except KafkaError as error:
