@@ -444,6 +444,7 @@ class Replica:
 
         What waits for an fsync now waits for one of the new log.
         """
+        log.local.producers.take_questions(self.log.local.producers)
         self.log = log
         self._host.changed[self] = None
         self._advance()

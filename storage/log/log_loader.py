@@ -253,7 +253,7 @@ class LogLoader:
             self._forget_transactions(segment)
 
     def _forget_transactions(self, segment: LogSegment) -> None:
-        segment.transaction_index.truncate(0)
+        segment.transaction_index.forget()
         self._without_index.append(segment)
 
     def _check(
@@ -412,9 +412,12 @@ class LogLoader:
         producers, replayed = load_producer_state(
             self._file_system, self._directory, log, offsets, without_index=without_index
         )
-        for segment in without_index:
-            if segment is not log.active:  # that one's is written when it is closed
-                segment.transaction_index.write_out()
+        closed = [segment for segment in without_index if segment is not log.active]
+        for segment in closed:
+            # The file that was there goes only now: a crash before this finds it damaged again.
+            segment.transaction_index.replace_file()
+        if closed:
+            sync_directory(self._file_system, self._directory)
         # Snapshots live and die with the segment that begins at their offset. Others are left from
         # earlier stops; the newest of all is the one to start from next time.
         bases = {segment.base_offset for segment in log.segments}

@@ -53,8 +53,8 @@ def load_producer_state(
     Args:
         file_system, directory, segments: the log's.
         offsets: those of the snapshots.
-        without_index: segments whose transaction indexes are empty, and are made again. The caller
-            writes them out.
+        without_index: segments whose transaction indexes are forgotten, and are made again in
+            memory. The caller replaces their files.
 
     Raises OSError, CorruptMessage: a control batch that is no such thing.
     """

@@ -310,6 +310,11 @@ class ProducerState:
         guard.lower(sequence, producer_epoch)
         return guard
 
+    def take_questions(self, other: ProducerState) -> None:
+        """Go on in the place of `other`, which is of the same records."""
+        self._verifications.update(other._verifications)
+        self._answered.update(other._answered)
+
     # --- what is in the log ----------------------------------------------------------------------
 
     def update(self, header: RecordBatchHeader, last_offset: int, timestamp: int) -> None:

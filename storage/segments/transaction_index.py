@@ -26,6 +26,8 @@ from .index_file import IndexFile
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 VERSION = 0
 ENTRY = Struct(">hqqqq")
+TEMPORARY_SUFFIX = ".tmp"
+"""Of files that a start throws away."""
 MOST_ENTRIES = 1 << 62
 """There is no bound: a segment holds a marker for each."""
 _LAST_OFFSET = 3
@@ -81,6 +83,30 @@ class TransactionIndex(IndexFile):
             first[0] == last[0] == VERSION
             and base_offset <= first[_LAST_OFFSET] <= last[_LAST_OFFSET] < end_offset
         )
+
+    def forget(self) -> None:
+        """The file is not true: all entries are added again, and then replace_file is called."""
+        self._stored = 0
+        self._block = b""
+        self._pending = bytearray()
+        self._spill_at = MOST_ENTRIES
+
+    def replace_file(self) -> None:
+        """Put what was added since forget in the place of the file, which was there until now.
+
+        The new one is on the disk; its name is when the directory is.
+        """
+        if not self.has_pending:
+            if self._file_system.exists(self.path):
+                self._file_system.unlink(self.path)
+            return
+        path, self.path = self.path, self.path + TEMPORARY_SUFFIX
+        try:
+            super().write_out()
+            self._file_system.open(self.path).sync()
+            self._file_system.rename(self.path, path)
+        finally:
+            self.path = path
 
     def write_out(self) -> None:
         """Write the buffered entries, if there are any."""

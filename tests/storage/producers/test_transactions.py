@@ -8,6 +8,7 @@ from bradbury.protocol.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
+    KafkaStorageError,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
@@ -15,6 +16,7 @@ from bradbury.protocol.errors import (
 from bradbury.protocol.records.end_transaction_marker import read_marker
 from bradbury.protocol.records.record_batch import read_header
 from bradbury.protocol.records.records import ControlType, encode_control_batch
+from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log.aborted_transactions import find_aborted
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
@@ -406,6 +408,53 @@ def test_what_a_power_loss_leaves_of_an_index_is_made_again_with_its_segment(
     assert transaction_state(open_log(tmp_path)) == before
     path.unlink()
     assert transaction_state(open_log(tmp_path)) == before
+
+
+def test_a_repair_that_is_interrupted_is_made_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(2):
+        send(log, sequence)
+        end(log, is_commit=False)
+        log.local.roll(now_ms=1000)
+    before = transaction_state(log)
+    log.close(clean=True)
+    path = tmp_path / f"{0:020d}.txnindex"
+    damaged = path.read_bytes()[:-1]
+    path.write_bytes(damaged)
+
+    class Interrupted(OsFileSystem):
+        def rename(self, source: str, target: str) -> None:
+            raise OSError(5, "the power is gone")
+
+    with pytest.raises(KafkaStorageError):
+        open_log(tmp_path, clean=True, file_system=Interrupted())
+    assert path.read_bytes() == damaged
+    again = open_log(tmp_path, clean=True)
+    assert transaction_state(again) == before
+    assert index_files(again) == [f"{0:020d}.txnindex", f"{2:020d}.txnindex"]
+
+
+def test_more_aborts_than_a_block_of_the_index_holds(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for number in range(1200):
+        send(log, 0, epoch=number)
+        end(log, is_commit=False, epoch=number)
+    commit_all(log)
+    found = find_aborted(log, 0, 2400)
+    assert [each.first_offset for each in found] == list(range(0, 2400, 2))
+    assert len(find_aborted(log, 1500, 1510)) == 5
+    assert read_committed(log) == []
+    log.close(clean=False)
+    for clean in (False, True):
+        log = open_log(tmp_path, clean=clean)
+        assert find_aborted(log, 0, 2400) == found
+        log.truncate_to(2000)
+        assert find_aborted(log, 0, 2400) == found[:1000]
+        for number in range(1000, 1200):
+            send(log, 0, epoch=number)
+            end(log, is_commit=False, epoch=number)
+        assert find_aborted(log, 0, 2400) == found
+        log.close(clean=True)
 
 
 def test_truncation_takes_back_markers_and_what_follows_from_them(tmp_path: Path) -> None:
