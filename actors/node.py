@@ -406,8 +406,7 @@ class Node:
         self.transaction_partitions.on_metadata(image)
         if self.groups is not None:
             self.groups.on_metadata(before, image)
-            if TRANSACTIONS_TOPIC in image.topics:
-                self.producer_ids.fill()  # its coordinators take them without waiting
+            self.producer_ids.fill()  # transaction coordinators take them without waiting
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
