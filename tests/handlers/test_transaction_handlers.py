@@ -7,7 +7,6 @@ ones, over a log in memory; each record is committed at once unless a test says 
 import asyncio
 import inspect
 import struct
-from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -54,8 +53,8 @@ from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.schema import Message
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.tests.transactions.transaction_world import TIMEOUT_MS, World
-from bradbury.transactions.transaction_effects import InitializedProducer
-from bradbury.transactions.transaction_metadata import MAX_EPOCH, TransactionMetadata
+from bradbury.tests.transactions.world_shard import WorldShard
+from bradbury.transactions.transaction_metadata import MAX_EPOCH
 
 E = ErrorCode
 PARTITION = PartitionImage((1,), (1,), 1, 0, 0)
@@ -82,83 +81,6 @@ MESSAGES: dict[type[Message], type[Message]] = {
 def versions(request: type[Message]) -> list[int]:
     api = APIS[request.API_KEY]
     return list(range(api.lowest, api.highest + 1))
-
-
-class WorldShard:
-    """Implements handlers.transaction_port.TransactionShard."""
-
-    def __init__(self) -> None:
-        self.world = World()
-        self.commits = True
-        self.ends = True
-        """Whether the markers are written at once."""
-
-    async def _answer(self, request: int) -> Any:
-        while self.commits and self.world.appends:
-            self.world.commit()
-        while self.ends and self.world.markers:
-            self.world.write_markers()
-            self.world.settle()
-        return self.world.answers[request]
-
-    async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, *, expected: tuple[int, int] | None
-    ) -> InitializedProducer:
-        request = self.world.init(transactional_id, timeout_ms, expected)
-        producer: InitializedProducer = await self._answer(request)
-        return producer
-
-    async def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: frozenset[TopicPartition],
-        *,
-        client_version: int,
-    ) -> ErrorCode:
-        self.world.version = client_version
-        producer = (producer_id, producer_epoch)
-        error: ErrorCode = await self._answer(
-            self.world.add(producer, *partitions, transactional_id=transactional_id)
-        )
-        return error
-
-    def verify_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
-        return self.world.coordinator.verify_partitions(
-            transactional_id, producer_id, producer_epoch, partitions
-        )
-
-    async def end(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        is_commit: bool,
-        client_version: int,
-    ) -> InitializedProducer:
-        self.world.version = client_version
-        producer: InitializedProducer = await self._answer(
-            self.world.end(
-                (producer_id, producer_epoch),
-                is_commit=is_commit,
-                transactional_id=transactional_id,
-            )
-        )
-        return producer
-
-    def transactions(self) -> Iterable[tuple[str, TransactionMetadata]]:
-        return iter(self.world.coordinator)
-
-    def metadata_of(self, transactional_id: str) -> TransactionMetadata | None:
-        return self.world.coordinator.metadata_of(transactional_id)
 
 
 class Broker:

@@ -65,6 +65,13 @@ KNOWN = (
         r"timeout_ms (-1|0|lowest)$",
     ),
     Known(
+        "A timeout of 0 ms or less in CreateTopics, DeleteTopics, CreatePartitions, ElectLeaders, "
+        "AlterPartitionReassignments",
+        "(topics null|topics empty|as it should be)$",
+        r"topics$|^config_resources$",
+        ours="t-made-",  # so these were made
+    ),
+    Known(
         "The same topic or partition more than once in a Fetch, ListOffsets or DeleteRecords",
         r"^(Fetch|ListOffsets|DeleteRecords) .*(twice|partition 1|partition_index 1)$",
     ),
