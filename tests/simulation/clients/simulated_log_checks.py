@@ -68,4 +68,6 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPart
         raise Violation("L7", f"producers {producers}, the records say {expected}", partition_id)
     opened = log.local.producers.open_transactions
     if start == 0 and opened != transactions:
-        raise Violation("L7", f"transactions {opened}, the records say {transactions}", partition_id)
+        raise Violation(
+            "L7", f"transactions {opened}, the records say {transactions}", partition_id
+        )
