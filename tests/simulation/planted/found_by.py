@@ -49,4 +49,13 @@ FOUND_BY: Final = {
     "producers survive a truncation": 4,
     "the leader counts what is not synced": 5,
     "a follower claims what its former life has left": 15,
+    "an offset of an aborted transaction counts": 5,
+    "an offset counts before its transaction does": 5,
+    "a pending offset is called stable": 9,
+    "a marker is written without its coordinator": 1,
+    "the end of a transaction is forgotten at once": 1,
+    "pending offsets are not loaded": 1,
+    "markers are not loaded": 1,
+    "a marker counts before it is replicated": 1,
+    "an offset is pending before it is replicated": 7,
 }

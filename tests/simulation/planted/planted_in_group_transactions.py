@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from bradbury.coordinators.coordinator_context import CoordinatorContext
+from bradbury.coordinators.coordinator_effects import PendingAppend
 from bradbury.coordinators.rules_effects import Append
 from bradbury.groups.coordinator import coordinator
 from bradbury.groups.coordinator.coordinator_state import CoordinatorState, entries_of
 from bradbury.groups.group_effects import OffsetsStored, TransactionEnded
 from bradbury.groups.group_records import LogEntry, TransactionalOffset, TransactionEnd
 from bradbury.groups.offsets.group_offsets import GroupOffsets
+from bradbury.protocol.errors import KafkaError
 from bradbury.storage.producers.producer_state import ProducerState
 
 from ..world import simulated_transactions
@@ -26,6 +28,8 @@ OFFSETS = {
     "fault_every_ms": 150,
     "log_errors": 0.0,
 }
+SLOW = {**OFFSETS, "delay_ms": 15, "kinds": ("kill", "elect", "cut")}
+"""So that a leader may fail before its followers have what it wrote."""
 
 
 @fault(**OFFSETS)
@@ -95,13 +99,13 @@ def _not_loaded(patch: Patch, kind: type) -> None:
     patch(CoordinatorState, "apply", apply)
 
 
-@fault(**OFFSETS)
+@fault(**SLOW)
 def a_marker_counts_before_it_is_replicated(patch: Patch) -> None:
     """After a fail-over the transaction is open again, and nobody ends it."""
     _applied_early(patch, TransactionEnded)
 
 
-@fault(**OFFSETS)
+@fault(**SLOW)
 def an_offset_is_pending_before_it_is_replicated(patch: Patch) -> None:
     """After a fail-over it is not there, and the transaction is committed without it."""
     _applied_early(patch, OffsetsStored)
@@ -115,7 +119,16 @@ def _applied_early(patch: Patch, kind: type) -> None:
         if isinstance(append.completion, kind):
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
+    refused = CoordinatorContext.on_append_refused
+
+    def on_append_refused(
+        context: CoordinatorContext, pending: PendingAppend, error: KafkaError, **now: int
+    ) -> None:
+        if pending in context._pending:
+            refused(context, pending, error, **now)
+
     patch(CoordinatorContext, "_append", append)
+    patch(CoordinatorContext, "on_append_refused", on_append_refused)
 
 
 @fault(**OFFSETS)
