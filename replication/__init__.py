@@ -4,6 +4,7 @@ replica                                  one partition: append, fsync, acknowled
 replica_manager, log_manager             which partitions the node has, and their logs' life
 replica_fetcher, replica_fetcher_manager  followers: fetch, truncate, append; one for each leader
 alter_partition_manager                  ISR changes on their way to the controller
+offline_replicas_manager                 what is in failed directories, said to the controller
 directory_lifecycle                      whether a node's directories have all its data
 log_flusher, log_maintenance             fsync and checkpoints; retention, deletions, full disks
 alter_log_dirs_manager                   moves between log directories

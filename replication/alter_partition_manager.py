@@ -26,7 +26,7 @@ from ..cluster.control.controller_request import DONE
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.partition.leader_state import LeaderState
 from ..protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
-from .effects import DeadlineMoved, Effects, SendAlterPartition
+from .effects import DeadlineMoved, Effects, SendControllerRequest
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class AlterPartitionManager:
             broker_epoch=-1 if node is None else node.epoch,
             partitions=tuple(proposal.proposed for proposal in self._unanswered),
         )
-        self._effects.append(SendAlterPartition(self, request))
+        self._effects.append(SendControllerRequest(self, request))
 
     def _settle(self, proposal: Proposal, answer: PartitionState) -> bool:
         """Whether that is the end of it; False: ask the same again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..cluster.control.alter_partition import AlterPartition, PartitionState
+from ..cluster.control.controller_request import ControllerRequest
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
 from ..protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from .storage_work import Work
@@ -54,18 +54,21 @@ class RunWork(NamedTuple):
 # --- leaders -------------------------------------------------------------------------------------
 
 
-class AlterPartitionStep(TickingStep, Protocol):
+class RequestingStep(TickingStep, Protocol):
     """The step that asks; exactly one of these inputs follows each request."""
 
-    def on_answer(self, answers: tuple[PartitionState, ...], now_ms: int) -> None: ...
+    def on_answer(self, answers: Any, now_ms: int) -> None:
+        """One for each part of the request, in its order."""
+        ...
+
     def on_failed(self, error: Exception, now_ms: int) -> None: ...
 
 
-class SendAlterPartition(NamedTuple):
+class SendControllerRequest(NamedTuple):
     """Ask the controller; tell `step` its answer, or why there is none."""
 
-    step: AlterPartitionStep
-    request: AlterPartition
+    step: RequestingStep
+    request: ControllerRequest[tuple[Any, ...]]
 
 
 # --- followers -----------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ as soon as its leader epoch is on the disk; one that another node leads is fetch
 Before a replica changes sides its fetcher has let go of the log.
 
 After its first I/O failure a log directory is offline until restart. Requests for its partitions
-are answered KAFKA_STORAGE_ERROR, the other directories serve on; with the last one the node ends.
-A partition whose directory was missing at the start is offline in the same way.
+are answered KAFKA_STORAGE_ERROR until others lead them (offline_replicas_manager), the other
+directories serve on; with the last one the node ends. A partition whose directory was missing at
+the start is offline in the same way.
 
 Not here: the logs on the disk (log_manager), how followers fetch (replica_fetcher), what runs
 beside the requests (log_maintenance), moves to other directories
@@ -48,6 +49,7 @@ from .effects import (
     WorkingStep,
 )
 from .log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
+from .offline_replicas_manager import OfflineReplicasManager
 from .partition_effects import LeaderElected, ReplicaClosed, ReplicaOpened, Resigned, ResumeMove
 from .procedure import Procedure, Sequel, Turn
 from .replica import Replica
@@ -90,6 +92,7 @@ class ReplicaManager:
         self._applying: Procedure | None = None
         self._wall_ms = 0
         self.alter_partition = AlterPartitionManager(self, effects)
+        self._offline_replicas = OfflineReplicasManager(self, self._offline, effects)
         self.fetchers = ReplicaFetcherManager(self)
 
     def start(self, logs: LogManager) -> None:
@@ -280,8 +283,9 @@ class ReplicaManager:
         """Lead a partition, or follow who does, if its log is here."""
         topic, _, state, is_led_here = assigned
         replica = self.by_partition.get(assigned.key)
-        if replica is None:
-            return  # offline
+        if replica is None:  # offline
+            self._offline_replicas.look()
+            return
         config = self.log_config(topic)
         if config != replica.log.config:
             replica.reconfigure(config)
@@ -371,6 +375,7 @@ class ReplicaManager:
             logger.error("%s is offline until restart: %s", directory.path, failure)
             self.effects.append(DirectoryFailed(directory.path))
             self._take_offline(directory, failure)
+            self._offline_replicas.look()
         if has_news and not directories.online:
             reason = f"no log directory is left: {', '.join(sorted(self._failed))} failed"
             self.effects.append(NoDirectoryLeft(reason))

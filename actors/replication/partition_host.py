@@ -40,7 +40,7 @@ from ...storage.disk.file_system import FileSystem
 from ...storage.log_config import LogConfig
 from ..loop.step_driver import StepDriver
 from ..loop.storage_threads import StorageThreads
-from .alter_partition_sender import AlterPartitionSender
+from .controller_request_sender import ControllerRequestSender
 from .conversion_queue import ConversionPool
 from .deletion_policy import load_deletion_policy
 from .hosted_log_dirs import HostedLogDirs
@@ -94,7 +94,7 @@ class PartitionHost:
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
         self._log_dirs: HostedLogDirs | None = None
-        self._sender: AlterPartitionSender | None = None
+        self._sender: ControllerRequestSender | None = None
         self._connections = LeaderConnections(self, self._driver)
         self._telling: set[asyncio.Task[None]] = set()
         self.throttle = ReplicationThrottle(
@@ -165,7 +165,7 @@ class PartitionHost:
             on_storage_failure=self.steps.on_storage_failure,
         )
         self.steps.start(log_manager)
-        self._sender = AlterPartitionSender(controller, self._driver)
+        self._sender = ControllerRequestSender(controller, self._driver)
         self._driver.tick_when_due(self.steps.alter_partition)
         maintenance = LogMaintenance(
             self.directories,

@@ -6,7 +6,7 @@ from typing import Any
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
-from bradbury.replication.effects import SendAlterPartition
+from bradbury.replication.effects import SendControllerRequest
 from bradbury.tests.support.metadata import applied, cluster, create
 
 LAG_MS = 10_000
@@ -53,6 +53,6 @@ def test_a_follower_that_stands_still_leaves_as_soon_as_its_time_is_over() -> No
     assert node.effects == []
     manager.on_tick(LAG_MS + 1)
     (asked,) = node.effects
-    assert isinstance(asked, SendAlterPartition)
+    assert isinstance(asked, SendControllerRequest)
     (partition,) = asked.request.partitions
     assert [each.node_id for each in partition.isr] == [1, 3]

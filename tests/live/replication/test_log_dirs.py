@@ -1,6 +1,7 @@
 """Several log directories on a node, seen by real clients: spread, moved, broken, full."""
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -266,6 +267,41 @@ def test_a_directory_that_is_missing_at_the_start_keeps_its_partitions_offline(
     shutil.move(paths[2] + "-away", paths[2])
     with bradbury.local(paths) as cluster:
         assert consume(cluster, "t", 10, partition=lost) == [b"v"] * 10
+
+
+def test_others_lead_what_a_node_led_in_a_directory_that_fails_while_it_serves_the_rest(
+    paths: list[str],
+) -> None:
+    with bradbury.local(paths[:2], nodes=3) as cluster:
+        with cluster.admin() as admin:
+            admin.create_topic("t", 6, replication_factor=3)
+        for partition in range(6):
+            produce(cluster, "t", [b"before"] * 10, partition)
+
+        def leader(partition: int) -> int:
+            found = cluster.controller.image.partition("t", partition)
+            assert found is not None
+            return found.leader
+
+        leaders = [leader(partition) for partition in range(6)]
+        node = next(one for one in cluster.nodes if one.node_id == leaders[0])
+        assert node.host is not None
+        replicas = {one.partition: one for one in node.host.replicas if one.topic == "t"}
+        broken = replicas[0].log.health
+        in_it = {number for number, one in replicas.items() if one.log.health is broken}
+        broken.fail("writing", OSError(errno.EIO, "Input/output error"))
+        for partition in range(6):
+            produce(cluster, "t", [b"after"] * 10, partition)
+
+        led_there = {number for number in in_it if leaders[number] == node.node_id}
+        assert 0 in led_there
+        wait_until(lambda: node.node_id not in {leader(partition) for partition in led_there})
+        for partition in {*range(6)} - led_there:
+            assert leader(partition) == leaders[partition]
+        assert not cluster.controller.image.nodes[node.node_id].fenced
+        for partition in range(6):
+            values = [b"before"] * 10 + [b"after"] * 10
+            assert consume(cluster, "t", 20, partition) == values
 
 
 # --- full disks -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
-from bradbury.cluster.control.alter_partition import ProposedIsr
+from bradbury.cluster.control.alter_partition import AlterPartition, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
@@ -32,7 +32,7 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.effects import SendAlterPartition
+from bradbury.replication.effects import SendControllerRequest
 from bradbury.replication.partition_effects import (
     LeaderElected,
     ReplicaClosed,
@@ -104,7 +104,7 @@ class SimulatedNode:
         self.driver = driver = SimulatedDriver(
             self.process, fsync_ms=cluster.swarm.fsync_ms, on_work=self._on_work
         )
-        driver.on(SendAlterPartition, self._send_alter_partition)
+        driver.on(SendControllerRequest, self._send_controller_request)
         driver.on(ReplicaOpened, self._on_replica_opened)
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
@@ -403,10 +403,11 @@ class SimulatedNode:
             what=type(call).__name__,
         )
 
-    def _send_alter_partition(self, effect: SendAlterPartition) -> None:
+    def _send_controller_request(self, effect: SendControllerRequest) -> None:
         step = effect.step
-        for proposed in effect.request.partitions:
-            self._note_proposal(proposed)
+        if isinstance(effect.request, AlterPartition):
+            for proposed in effect.request.partitions:
+                self._note_proposal(proposed)
         controller = self.cluster.controller_for(self)
 
         def answered(result: Any) -> None:

@@ -1,29 +1,29 @@
-"""Driver of replication/alter_partition_manager: sends its requests to the controller."""
+"""Driver of the steps that ask the controller: alter_partition_manager and others."""
 
 from __future__ import annotations
 
 import asyncio
 
 from ...handlers.ports.context import Controller
-from ...replication.effects import SendAlterPartition
+from ...replication.effects import SendControllerRequest
 from ..loop.step_driver import StepDriver
 
 
-class AlterPartitionSender:
+class ControllerRequestSender:
     """One event loop. Each request is answered to the step, however long that takes."""
 
     def __init__(self, controller: Controller, driver: StepDriver) -> None:
         self._controller = controller
         self._driver = driver
         self._requests: set[asyncio.Task[None]] = set()
-        driver.on(SendAlterPartition, self._send)
+        driver.on(SendControllerRequest, self._send)
 
-    def _send(self, effect: SendAlterPartition) -> None:
+    def _send(self, effect: SendControllerRequest) -> None:
         task = asyncio.get_running_loop().create_task(self._request(effect))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    async def _request(self, effect: SendAlterPartition) -> None:
+    async def _request(self, effect: SendControllerRequest) -> None:
         step, driver = effect.step, self._driver
         try:
             answers = await self._controller.change(effect.request, timeout_ms=0)

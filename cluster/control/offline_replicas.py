@@ -1,0 +1,71 @@
+"""The replicas of a node in a log directory that has failed: others lead, and do not wait for them.
+
+The node stays in service with its other directories (KIP-858). A partition that nobody else can
+lead stays with it, answers KAFKA_STORAGE_ERROR, and serves again when the directory is back.
+Source: ReplicationControlManager.handleDirectoriesOffline in apache/kafka, which learns of
+directories by heartbeats and keeps the directory of every replica; here the node names partitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+from uuid import UUID
+
+from ...protocol.errors import StaleBrokerEpoch
+from ..metadata.metadata_image import NO_LEADER, MetadataImage
+from ..metadata.metadata_records import MetadataRecord
+from ..partition.partition_change import next_partition
+from .controller_request import ConfigRules, ControllerRequest
+from .partition_control import may_be_unclean, min_insync_replicas
+
+
+class OfflineReplica(NamedTuple):
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveOfflineReplicas(ControllerRequest[tuple[bool, ...]]):
+    """Take these of a node out of the ISR, and let others lead. Answered for each, in order:
+    whether it was done, or nothing was to be done; False: nobody else can lead now.
+
+    Raises StaleBrokerEpoch: the asking node has been registered again.
+    """
+
+    # Or the node would wait for a change that a deposed controller only does not know of.
+    needs_confirmation: ClassVar[bool] = True
+    node_id: int
+    broker_epoch: int
+    replicas: tuple[OfflineReplica, ...]
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[bool, ...]]:
+        node = image.nodes.get(self.node_id)
+        if node is None or node.epoch != self.broker_epoch:
+            raise StaleBrokerEpoch(f"node {self.node_id} is not in epoch {self.broker_epoch}")
+        others = {each.node_id for each in image.live_nodes()} - {self.node_id}
+        records: list[MetadataRecord] = []
+        answers = []
+        for offline in self.replicas:
+            topic = image.topic_by_id(offline.topic_id)
+            if topic is None or offline.partition >= len(topic.partitions):
+                answers.append(True)  # deleted meanwhile
+                continue
+            partition = topic.partitions[offline.partition]
+            if self.node_id not in partition.isr:  # and so it does not lead
+                answers.append(True)
+                continue
+            # As if the node were fenced, for this partition: what it has there does not grow, but
+            # it keeps what was acknowledged, so below min.insync.replicas it stays eligible.
+            changed = next_partition(
+                partition,
+                is_active=others.__contains__,
+                min_insync_replicas=min_insync_replicas(image, rules, topic),
+                is_unclean=may_be_unclean(image, rules, topic),
+            )
+            answers.append(changed.leader != NO_LEADER)
+            if changed.leader != NO_LEADER:
+                records.append(changed.to_record(offline.topic_id, offline.partition))
+        return records, tuple(answers)
