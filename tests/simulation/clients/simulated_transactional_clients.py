@@ -1,4 +1,4 @@
-"""Transactional producers and readers of committed records, as Kafka's clients are.
+"""Transactional producers, as Kafka's clients are.
 
 A producer begins with its id, writes some batches to some partitions, and commits or aborts, again
 and again; it may die in the middle, stand still and go on as a zombie, or have a twin that begins
@@ -15,13 +15,6 @@ from bradbury.cluster.metadata.metadata_image import NO_LEADER
 from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError, TransactionAbortable
-from bradbury.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
 from bradbury.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -34,17 +27,12 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from bradbury.protocol.partitioner import partition_for_group
-from bradbury.protocol.records.record_batch import walk_batches
 from bradbury.protocol.records.records import (
-    ControlType,
-    control_type,
     encode_records,
-    iterate_records,
 )
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.transactions.transaction_effects import InitializedProducer
 
-from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
 from ..world.simulated_transactions import TIMEOUT_MS
@@ -58,7 +46,6 @@ BACKOFF_MS = 20
 DELIVERY_MS = (80, 80, 1_500)
 PRODUCE_MS = (50, 250)
 """One of them is a producer's: how long it waits for an answer, and how long it tries."""
-READ_BYTES = 4_000
 MOST_BATCHES = 4
 
 _AGAIN = frozenset(
@@ -505,88 +492,6 @@ class _ProducerLife:
             self._rest()
 
         self._ask("end", request, done)
-
-
-class CommittedReader:
-    """Reads one partition with isolation.level read_committed, as Kafka's consumer does."""
-
-    def __init__(
-        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartition
-    ) -> None:
-        self.cluster = cluster
-        self.partition_id = partition_id
-        self.process = Process(cluster.clock, machine, f"c{machine}")
-        self.process.begin_life()
-        self.position = 0
-        self.values: list[bytes] = []
-        self.last_stable_offset = 0
-        self._aborted: set[int] = set()
-        self._ask()
-
-    def _ask(self) -> None:
-        node = self._find()
-        if node is None:
-            self.process.after(BACKOFF_MS, self._ask)
-            return
-        topic, partition = self.partition_id
-        asked = FetchPartition(
-            partition=partition,
-            fetch_offset=self.position,
-            partition_max_bytes=READ_BYTES,
-        )
-        request = FetchRequest(
-            max_bytes=READ_BYTES,
-            isolation_level=1,
-            topics=[FetchTopic(topic_id=self.cluster.topics()[topic], partitions=[asked])],
-        )
-        self.cluster.network.call(
-            self.process,
-            node.process,
-            lambda answer: answer_fetch(node, self.process.name, request, answer),
-            self._on_answer,
-            timeout_ms=REQUEST_MS,
-        )
-
-    def _find(self) -> Any:
-        up = [node for node in self.cluster.nodes.values() if node.process.is_up]
-        if not up:
-            return None
-        image = self.cluster.random.choice(up).image.partition(*self.partition_id)
-        leader = NO_LEADER if image is None else image.leader
-        if self.cluster.swarm.follower_reads and image is not None:
-            leader = self.cluster.random.choice(image.replicas)
-        return self.cluster.nodes.get(leader)
-
-    def _on_answer(self, result: Any) -> None:
-        if isinstance(result, FetchResponse):
-            [data] = result.responses[0].partitions
-            if not data.error_code:
-                self._take(data)
-        self.process.after(self.cluster.swarm.pace_ms, self._ask)
-
-    def _take(self, data: PartitionData) -> None:
-        """Drop what the answer says was aborted, from its first offset to its marker."""
-        self.last_stable_offset = data.last_stable_offset
-        begins = sorted(
-            (each.first_offset, each.producer_id) for each in data.aborted_transactions or ()
-        )
-        records = memoryview(bytes(data.records or b""))
-        for position, header in walk_batches(records, strict=False):
-            while begins and begins[0][0] <= header.last_offset:
-                self._aborted.add(begins.pop(0)[1])
-            batch = list(iterate_records(records[position : position + header.size]))
-            if header.is_control:
-                if batch and control_type(batch[0].key) is ControlType.ABORT:
-                    self._aborted.discard(header.producer_id)
-            elif header.producer_id not in self._aborted:
-                for record in batch:
-                    if record.offset >= self.position and record.value is not None:
-                        value = bytes(record.value)
-                        self.cluster.transaction_oracle.on_read(
-                            self.partition_id, record.offset, value
-                        )
-                        self.values.append(value)
-            self.position = max(self.position, header.next_offset)
 
 
 def _code_of(result: Any) -> ErrorCode | None:

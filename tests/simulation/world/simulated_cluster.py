@@ -40,13 +40,14 @@ from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log_config import LogConfig
 
 from ..clients.simulated_clients import Producer, Reader
+from ..clients.simulated_committed_reader import CommittedReader
 from ..clients.simulated_group_operator import GroupOperator
 from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import SHARED_PARTITIONS, Member
 from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
-from ..clients.simulated_transactional_clients import CommittedReader, TransactionalProducer
+from ..clients.simulated_transactional_clients import TransactionalProducer
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
