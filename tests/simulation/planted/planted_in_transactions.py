@@ -30,6 +30,7 @@ TRANSACTIONS = {
     "producers": 1,
     "duration_ms": 4_000,
     "transactional_ids": 2,
+    "log_errors": 0.0,
     "is_reckless": False,
 }
 MOVING = {
