@@ -490,7 +490,6 @@ def test_nothing_is_left_out_when_an_instance_and_a_broker_die(
 @pytest.mark.parametrize(
     ("call", "config", "said"),
     [
-        ("exactly_once_v2", {"processing.guarantee": "exactly_once_v2"}, "TransactionalId"),
         ("group.protocol=streams", {"group.protocol": "streams"}, "UnsupportedVersion"),
     ],
 )

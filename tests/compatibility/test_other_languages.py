@@ -1,6 +1,5 @@
 """Clients of Go and Node.js, each in a small program of its own, meet records and groups of others."""
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -428,14 +427,3 @@ def test_administration(
         with bradbury.Admin(",".join(settings["servers"])) as admin:
             assert mine["topic"] not in admin.list_topics()
             assert settings["topic"] in admin.list_topics()
-
-
-@deep
-@pytest.mark.parametrize("name", ["sarama", "kafkajs"])
-def test_transactions_are_refused(
-    program: Program, name: str, tool: Tool, settings: dict[str, Any]
-) -> None:
-    said = program.fails("transactions", **settings)
-    found = re.search(r"Transactional ID authorization failed", said, re.IGNORECASE)
-    assert found, said
-    tool.refused("transactions", found[0])

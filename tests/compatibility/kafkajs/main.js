@@ -39,7 +39,7 @@ const send = async (numbers, settings) => {
 
 const transactional = () => kafka.producer({
   idempotent: true, transactionalId: id, maxInFlightRequests: 1, transactionTimeout: 10000,
-  retry: { retries: id ? 20 : 1 },
+  retry: { retries: 20 },
 })
 
 const commands = {
@@ -134,12 +134,6 @@ const commands = {
     found.deleteTopics = (await admin.listTopics()).includes(topic)
     await admin.disconnect()
     say(found)
-  },
-
-  async transactions () {
-    const producer = transactional()
-    await producer.connect()
-    await producer.transaction()
   },
 
   // Moves records of one topic to the same partitions of another one, exactly once, until stdin ends.

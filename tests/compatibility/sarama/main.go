@@ -383,7 +383,6 @@ func copies(s settings) {
 func main() {
 	commands := map[string]func(settings){
 		"produce": produce, "read": read, "group": group, "admin": admin, "copy": copies,
-		"transactions": func(s settings) { transactions(s) },
 	}
 	var s settings
 	must(json.Unmarshal([]byte(os.Args[2]), &s))

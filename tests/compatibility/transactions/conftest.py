@@ -10,11 +10,9 @@ import pytest
 
 import bradbury
 from bradbury.benchmarks.kafka_broker import KafkaBroker
-from bradbury.handlers.server.table import APIS
 from bradbury.tests.compatibility.support.compatibility import Ran, Recorder, Tool
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 
-WRITE_TXN_MARKERS = 27
 OURS = "bradbury"
 KAFKA = "kafka"
 CONFIG = {
@@ -43,8 +41,6 @@ def servers(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         with KafkaBroker(folder, heap="384m", config=CONFIG) as broker:
             yield broker.bootstrap_servers
     else:
-        if WRITE_TXN_MARKERS not in APIS:
-            pytest.skip("transactions are not served yet")
         with bradbury.local(data_dir=str(folder), config=CONFIG) as cluster:
             yield cluster.bootstrap_servers
 

@@ -8,7 +8,7 @@ product. `planted` undoes it.
 from dataclasses import replace
 from random import Random
 
-from ..world.simulated_swarm import Swarm
+from ..world.simulated_swarm import MEMBER_KINDS, TRANSACTION_KINDS, Swarm
 from . import (
     planted_in_controllers,
     planted_in_directories,
@@ -64,4 +64,8 @@ def swarm_for(name: str, seed: int) -> Swarm:
         "racks": 0,
         "throttled": False,
     }
-    return replace(drawn, **{**calm, **FAULTS[name].seen_by})
+    swarm = replace(drawn, **{**calm, **FAULTS[name].seen_by})
+    absent = () if swarm.groups else MEMBER_KINDS
+    absent += () if swarm.transactional_ids else TRANSACTION_KINDS
+    kinds = tuple(kind for kind in swarm.kinds if kind not in absent)
+    return replace(swarm, kinds=kinds or ("kill",))

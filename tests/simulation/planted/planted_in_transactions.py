@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from bradbury.coordinators.coordinator_context import CoordinatorContext
+from bradbury.coordinators.coordinator_loader import CoordinatorLoader
 from bradbury.coordinators.rules_effects import Append
+from bradbury.groups.group_records import TransactionalOffset
+from bradbury.groups.offsets.group_offsets import GroupOffsets
 from bradbury.handlers.records import fetch_reading
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.storage.producers.producer_state import ProducerState
 from bradbury.storage.producers.verification_guard import UNVERIFIED
 from bradbury.storage.segments.transaction_index import TransactionIndex
-from bradbury.transactions import transaction_coordinator, transaction_markers
+from bradbury.transactions import transaction_coordinator
 from bradbury.transactions.add_partitions_manager import AddPartitionsManager
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_effects import SendMarkers, TransactionWritten
@@ -27,6 +30,7 @@ TRANSACTIONS = {
     "producers": 1,
     "duration_ms": 4_000,
     "transactional_ids": 2,
+    "log_errors": 0.0,
     "is_reckless": False,
 }
 MOVING = {
@@ -87,21 +91,6 @@ def the_next_coordinator_does_not_write_the_markers(patch: Patch) -> None:
     def on_loaded(coordinator: TransactionCoordinator, *, now_ms: int) -> list[Any]:
         effects = original(coordinator, now_ms=now_ms)
         return [effect for effect in effects if not isinstance(effect, SendMarkers)]
-
-    patch(TransactionCoordinator, "on_loaded", on_loaded)
-
-
-@fault(**MOVING)
-def the_next_coordinator_aborts_what_was_decided(patch: Patch) -> None:
-    """It goes by the partitions of the record, and not by the state."""
-    original = TransactionCoordinator.on_loaded
-
-    def on_loaded(coordinator: TransactionCoordinator, *, now_ms: int) -> list[Any]:
-        for transaction in coordinator._transactions.values():
-            if transaction.metadata.state is TransactionState.PREPARE_COMMIT:
-                aborted = replace(transaction.metadata, state=TransactionState.PREPARE_ABORT)
-                transaction.metadata = aborted
-        return original(coordinator, now_ms=now_ms)
 
     patch(TransactionCoordinator, "on_loaded", on_loaded)
 
@@ -186,20 +175,6 @@ def the_end_of_a_transaction_keeps_its_epoch(patch: Patch) -> None:
     patch(TransactionMetadata, "prepared", prepared)
 
 
-@fault(**{**MOVING, "kinds": ("kill", "pause"), "loss": 0.2, "pace_ms": 25})
-def markers_count_as_written_when_one_partition_has_its(patch: Patch) -> None:
-    """The others may have none, and nobody writes them any more."""
-    original = TransactionMarkerManager._end_if_done
-
-    def end_if_done(manager: TransactionMarkerManager, pending: Any) -> None:
-        if len(pending.left) < len(pending.markers.partitions):
-            pending.left.clear()
-            manager._waiting.pop(pending, None)
-        original(manager, pending)
-
-    patch(TransactionMarkerManager, "_end_if_done", end_if_done)
-
-
 # --- markers -------------------------------------------------------------------------------------
 
 
@@ -207,32 +182,6 @@ def markers_count_as_written_when_one_partition_has_its(patch: Patch) -> None:
 def a_marker_that_was_refused_is_not_written_again(patch: Patch) -> None:
     """The transaction is open in that partition forever."""
     patch(TransactionMarkerManager, "_wait", lambda manager, pending, partitions, now_ms: None)
-
-
-@fault(**MOVING)
-def who_does_not_lead_is_taken_to_have_the_marker(patch: Patch) -> None:
-    """As who holds no transactions."""
-    done = transaction_markers._IS_DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    patch(transaction_markers, "_IS_DONE", done)
-
-
-@fault(**MOVING)
-def a_partition_without_a_leader_is_taken_for_deleted(patch: Patch) -> None:
-    """It needs no marker, then."""
-    original = TransactionMarkerManager._direct
-
-    def direct(manager: TransactionMarkerManager, pending: Any, partitions: Any) -> None:
-        led = [each for each in partitions if manager._leaders.leader_of(each) is not None]
-        pending.left -= set(partitions) - set(led)
-        original(manager, pending, led)
-
-    patch(TransactionMarkerManager, "_direct", direct)
-
-
-@fault(**{**RESTLESS, "late": 0.1, "repeat": 0.1})
-def a_marker_of_any_epoch_is_taken(patch: Patch) -> None:
-    """One that comes late ends the transaction after its own."""
-    patch(ProducerState, "check_marker", lambda state, *given, **named: None)
 
 
 # --- partitions ----------------------------------------------------------------------------------
@@ -259,20 +208,6 @@ def batches_are_not_verified(patch: Patch) -> None:
 def a_batch_that_is_sent_again_is_written_again(patch: Patch) -> None:
     """Its sequence is not looked at."""
     patch(ProducerState, "check", lambda state, header, guard=None: None)
-
-
-@fault(**RESTLESS)
-def a_batch_of_a_former_epoch_is_written(patch: Patch) -> None:
-    """Into the transaction of the producer that has the id now."""
-    original = ProducerState.check
-
-    def check(state: ProducerState, header: Any, guard: Any = None) -> Any:
-        entry = state.entries.get(header.producer_id)
-        if entry is not None and header.producer_epoch < entry.epoch:
-            return None
-        return original(state, header, guard)
-
-    patch(ProducerState, "check", check)
 
 
 @fault(**TRANSACTIONS)
@@ -378,3 +313,56 @@ def followers_do_not_note_aborts(patch: Patch) -> None:
         return aborted if header.leader_epoch == 0 else None
 
     patch(ProducerState, "end_transaction", end)
+
+
+# --- the offsets of groups -----------------------------------------------------------------------
+
+WITH_OFFSETS = {**TRANSACTIONS, "offsets_in_transactions": True}
+
+
+@fault(**WITH_OFFSETS)
+def offsets_of_an_aborted_transaction_count(patch: Patch) -> None:
+    """Its output is not there, and is never made again."""
+    original = GroupOffsets.end_transaction
+
+    def end_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: bool) -> bool:
+        return original(offsets, producer_id, is_commit=True)
+
+    patch(GroupOffsets, "end_transaction", end_transaction)
+
+
+@fault(**WITH_OFFSETS)
+def offsets_of_a_committed_transaction_do_not_count(patch: Patch) -> None:
+    """Its output is made again."""
+    original = GroupOffsets.end_transaction
+
+    def end_transaction(offsets: GroupOffsets, producer_id: int, *, is_commit: bool) -> bool:
+        return original(offsets, producer_id, is_commit=False)
+
+    patch(GroupOffsets, "end_transaction", end_transaction)
+
+
+@fault(**WITH_OFFSETS)
+def offsets_count_before_their_transaction_ends(patch: Patch) -> None:
+    """As if they had been committed without one."""
+    original = GroupOffsets.apply_pending
+
+    def apply_pending(
+        offsets: GroupOffsets, producer_id: int, topic: str, partition: int, value: Any
+    ) -> None:
+        original(offsets, producer_id, topic, partition, value)
+        offsets._put(topic, partition, value, next(offsets._numbers))
+
+    patch(GroupOffsets, "apply_pending", apply_pending)
+
+
+@fault(**{**MOVING, "offsets_in_transactions": True})
+def pending_offsets_are_forgotten_by_the_next_coordinator(patch: Patch) -> None:
+    """It finds the marker, and nothing that it is about."""
+    original = CoordinatorLoader.on_read
+
+    def on_read(loader: Any, read: Any, entries: list[Any], next_offset: int) -> None:
+        kept = [entry for entry in entries if not isinstance(entry, TransactionalOffset)]
+        original(loader, read, kept, next_offset)
+
+    patch(CoordinatorLoader, "on_read", on_read)
