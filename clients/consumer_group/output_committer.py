@@ -28,8 +28,8 @@ from ...protocol.errors import (
 from ..consumer.consumer import Consumer, Wakeup
 from ..wire.cluster_client import is_retriable
 from .function import CallOutcome, portable
+from .group_output import OutcomeUnknown, Outputs, OutputWriter, outputs_of
 from .member_config import MemberConfig
-from .output import OutcomeUnknown, Outputs, OutputWriter, outputs_of
 from .uncommitted import FinishedBatch, Writable
 from .work import MemberWork
 

@@ -17,7 +17,7 @@ from ...protocol.partitioner import partition_for_group
 from ...protocol.topic_partition import TopicPartition
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .transaction_request import in_words_of, shard_of
+from .transactional_request import in_words_of, shard_of
 
 FIRST_WITH_FENCED = 2
 

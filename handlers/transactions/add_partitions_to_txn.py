@@ -24,7 +24,7 @@ from ...protocol.messages.add_partitions_to_txn import (
 from ...protocol.topic_partition import TopicPartition
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .transaction_request import in_words_of, shard_of
+from .transactional_request import in_words_of, shard_of
 
 FIRST_WITH_FENCED = 2
 FIRST_OF_BROKERS = 4

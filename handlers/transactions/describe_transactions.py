@@ -12,7 +12,7 @@ from ...protocol.messages.describe_transactions import (
 )
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
-from .transaction_request import shard_of
+from .transactional_request import shard_of
 
 
 def handle(

@@ -14,7 +14,7 @@ from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ...transactions.transaction_effects import InitializedProducer
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .transaction_request import in_words_of, shard_of
+from .transactional_request import in_words_of, shard_of
 
 FIRST_WITH_FENCED = 2
 FIRST_WITH_EPOCH_BUMP = 5

@@ -18,7 +18,7 @@ from ...transactions.transaction_metadata import NO_EPOCH, NO_PRODUCER_ID
 from ..groups.group_request import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .transaction_request import in_words_of, shard_of
+from .transactional_request import in_words_of, shard_of
 
 FIRST_WITH_FENCED = 4
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from bradbury.clients.consumer_group.batch import Batch, BatchMaker, Order
 from bradbury.clients.consumer_group.function import CallOutcome
+from bradbury.clients.consumer_group.group_output import outputs_of
 from bradbury.clients.consumer_group.group_progress import Progress
-from bradbury.clients.consumer_group.output import outputs_of
 from bradbury.clients.consumer_group.uncommitted import BatchEvents, Uncommitted
 from bradbury.clients.wire.interceptors import ProducerRecord
 from bradbury.clients.wire.record_metadata import TopicPartition
