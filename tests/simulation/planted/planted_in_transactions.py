@@ -81,6 +81,13 @@ def _answered_at_once(patch: Patch, chosen: Callable[[TransactionState], bool]) 
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
     patch(CoordinatorContext, "_append", append)
+    refused = CoordinatorContext.on_append_refused
+
+    def on_refused(context: CoordinatorContext, pending: Any, error: Any, **now: int) -> None:
+        if pending in context._pending:  # else it was taken for committed
+            refused(context, pending, error, **now)
+
+    patch(CoordinatorContext, "on_append_refused", on_refused)
 
 
 @fault(**MOVING)
