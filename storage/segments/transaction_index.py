@@ -7,9 +7,9 @@
 An entry is in the segment that holds the marker; the transaction may begin in an earlier one. So
 entries ascend by last_offset, and by last_stable_offset, too. There is no file without entries.
 
-Unlike the other indexes an entry is no hint: a reader would take records that were aborted for
-committed ones. So it is flushed with the records, and made again from the log with each segment that
-a start scans.
+Unlike in the other indexes an entry is no hint: a reader would take records that were aborted for
+committed ones. So it is flushed with the records, and made again with each segment that a start
+scans.
 Source: apache/kafka storage/.../internals/log/AbortedTxn.java, TransactionIndex.java.
 
 Not here: what an abort is (producers/producer_state), recovery (producers/producer_recovery).
