@@ -111,6 +111,7 @@ class LogFlushing:
         try:
             for segment in segments.from_offset(self.recovery_point):
                 files.append(segment.file)
+                files += self._unsynced_transactions(segment)
                 if segment is not segments.active:
                     files += self._closing_files(segment)
             if local.is_directory_dirty:
@@ -130,13 +131,22 @@ class LogFlushing:
         """
         file_system = self._local.file_system
         snapshot = snapshot_path(self._local.directory, segment.next_offset)
-        paths = (
-            segment.offset_index.path,
-            segment.time_index.path,
-            segment.transaction_index.path,
-            snapshot,
-        )
+        paths = (segment.offset_index.path, segment.time_index.path, snapshot)
         return [file_system.open(path) for path in paths if file_system.exists(path)]
+
+    def _unsynced_transactions(self, segment: LogSegment) -> list[File]:
+        """The index of aborted transactions, also of the active segment: when that is closed, and
+        the recovery point is where it ends, no later flush and no start looks at it again.
+        """
+        index = segment.transaction_index
+        if not index.is_unsynced:
+            return []
+        index.write_out()
+        index.is_unsynced = False
+        if not self._local.file_system.exists(index.path):
+            return []
+        self._local.is_directory_dirty = True
+        return [self._local.file_system.open(index.path)]
 
     def complete_flush(self, work: FlushWork) -> None:
         """Move the recovery point, after work.run() has returned without an error."""

@@ -7,9 +7,9 @@
 An entry is in the segment that holds the marker; the transaction may begin in an earlier one. So
 entries ascend by last_offset, and by last_stable_offset, too. There is no file without entries.
 
-Unlike the other indexes an entry is no hint: a reader would take records that were aborted for
-committed ones. So the file is as durable as the segment once that is closed, and is made again from
-the log when a start scans the segment.
+Unlike in the other indexes an entry is no hint: a reader would take records that were aborted for
+committed ones. So it is flushed with the records, and made again with each segment that a start
+scans.
 Source: apache/kafka storage/.../internals/log/AbortedTxn.java, TransactionIndex.java.
 
 Not here: what an abort is (producers/producer_state), recovery (producers/producer_recovery).
@@ -45,13 +45,16 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex(IndexFile):
     """Methods raise OSError."""
 
-    __slots__ = ()
+    __slots__ = ("is_unsynced",)
 
     def __init__(self, file_system: FileSystem, path: str, *, stored: int) -> None:
         super().__init__(file_system, path, ENTRY, capacity=MOST_ENTRIES, stored=stored)
+        self.is_unsynced = False
+        """It has changed since it was synced; whoever does that takes this back."""
 
     def add(self, transaction: AbortedTransaction) -> None:
         """Its marker is the last one so far."""
+        self.is_unsynced = True
         self.append(ENTRY.pack(VERSION, *transaction))
 
     def transaction(self, number: int) -> AbortedTransaction:
@@ -105,6 +108,7 @@ class TransactionIndex(IndexFile):
             super().write_out()
             self._file_system.open(self.path).sync()
             self._file_system.rename(self.path, path)
+            self.is_unsynced = False
         finally:
             self.path = path
 
@@ -115,6 +119,7 @@ class TransactionIndex(IndexFile):
 
     def truncate(self, count: int) -> None:
         if count < len(self):
+            self.is_unsynced = True
             super().truncate(count)
 
     def truncate_to(self, offset: int) -> None:
