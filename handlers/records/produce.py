@@ -288,22 +288,24 @@ def _fill(answer: PartitionProduceResponse, appended: Appended) -> None:
     answer.log_start_offset = appended.log_start_offset
 
 
+class _NoBatch(InvalidRecord):
+    """It is refused before the log sees it: the answer does not say where that begins."""
+
+
 def _one_batch(records: Buffer | None, version: int) -> memoryview:
     """Exactly one batch of magic 2; bytes after it are a torn next one in Kafka's eyes, trimmed."""
     if records is None or len(records) == 0:
-        raise InvalidRecord(
-            "a produce request has exactly one record batch per partition, not none"
-        )
+        raise _NoBatch("a produce request has exactly one record batch per partition, not none")
     if len(records) < HEADER_SIZE:
-        raise InvalidRecord(f"{len(records)} bytes are not a record batch")
+        raise _NoBatch(f"{len(records)} bytes are not a record batch")
     batch = memoryview(records)
     if batch[16] != MAGIC:
-        raise InvalidRecord(f"record batch of magic {batch[16]}; this version carries magic 2")
+        raise _NoBatch(f"record batch of magic {batch[16]}; this version carries magic 2")
     _, size = read_size(batch)
     if size < HEADER_SIZE or size > len(batch):
-        raise InvalidRecord(f"a batch of {size} bytes in {len(batch)}")
+        raise _NoBatch(f"a batch of {size} bytes in {len(batch)}")
     if len(batch) - size >= HEADER_SIZE:
-        raise InvalidRecord("a produce request has exactly one record batch per partition")
+        raise _NoBatch("a produce request has exactly one record batch per partition")
     if version < 7 and batch[ATTRIBUTES_POSITION] & 0x07 == ZSTD:
         raise UnsupportedCompressionType("zstd needs Produce version 7 or newer")
     return batch[:size]
@@ -326,7 +328,7 @@ def _describe(
     ]
     if topic is None:
         return
-    if error.code in REFUSED_BY_THE_LOG:
+    if error.code in REFUSED_BY_THE_LOG and not isinstance(error, _NoBatch):
         with suppress(KafkaError):  # it may have moved away meanwhile
             replica = context.node.partitions.leader_of(topic, answer.index)
             answer.log_start_offset = replica.log.log_start_offset

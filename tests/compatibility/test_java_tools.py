@@ -420,7 +420,6 @@ def test_a_broker_in_service_is_not_unregistered(
 @pytest.mark.parametrize(
     ("name", "tool", "arguments"),
     [
-        ("kafka-transactions list", "TransactionsCommand", ("list",)),
         ("kafka-delegation-tokens --describe", "DelegationTokenCommand", ("--describe",)),
     ],
 )

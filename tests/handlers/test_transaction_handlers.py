@@ -7,6 +7,7 @@ ones, over a log in memory; each record is committed at once unless a test says 
 import asyncio
 import inspect
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -41,6 +42,10 @@ from bradbury.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
 )
 from bradbury.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from bradbury.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from bradbury.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -75,6 +80,7 @@ MESSAGES: dict[type[Message], type[Message]] = {
     EndTxnRequest: EndTxnResponse,
     DescribeTransactionsRequest: DescribeTransactionsResponse,
     ListTransactionsRequest: ListTransactionsResponse,
+    FindCoordinatorRequest: FindCoordinatorResponse,
 }
 
 
@@ -548,3 +554,42 @@ def test_a_state_that_is_none_is_named_and_nothing_has_it(broker: Broker) -> Non
 def test_a_pattern_that_is_none_is_refused(broker: Broker) -> None:
     answer = broker.ask(ListTransactionsRequest(transactional_id_pattern="(a"), 2)
     assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+# --- FindCoordinator -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("machines", "min_isr"), [(1, "1"), (2, "2"), (4, "2")])
+@pytest.mark.parametrize("version", [1, 4, 6])
+def test_the_topic_is_made_when_the_first_id_is_looked_for(
+    broker: Broker, version: int, machines: int, min_isr: str
+) -> None:
+    asked: list[Any] = []
+
+    async def change(request: Any, *, timeout_ms: int) -> Any:
+        asked.append(request)
+        broker.node.image = replace(IMAGE, nodes=broker.node.image.nodes)
+        return [SimpleNamespace(outcome=SimpleNamespace(code=E.NONE, message=""))]
+
+    topics = {name: each for name, each in IMAGE.topics.items() if name != "__transaction_state"}
+    nodes = {
+        number: replace(NODE, node_id=number, machine=f"machine-{number}", rack=f"{number}")
+        for number in range(1, machines + 1)
+    }
+    broker.node.image = MetadataImage(nodes=nodes, topics=topics)
+    broker.node.new_id = lambda: UUID(int=99)
+    broker.node.controller = SimpleNamespace(change=change)
+    request = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])
+    for _ in range(2):
+        answer = broker.ask(request, version)
+        found = answer.coordinators[0] if version >= 4 else answer
+        assert (found.error_code, found.node_id) == (E.NONE, 1)
+    ((topic,),) = (each.topics for each in asked)
+    assert (topic.name, topic.partitions) == ("__transaction_state", 50)
+    assert topic.replication_factor == min(machines, 3)
+    assert topic.configs == {
+        "cleanup.policy": "compact",
+        "flush.messages": "1",
+        "segment.bytes": str(100 * 1024**2),
+        "min.insync.replicas": min_isr,
+    }
