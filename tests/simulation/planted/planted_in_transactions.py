@@ -30,7 +30,6 @@ TRANSACTIONS = {
     "producers": 1,
     "duration_ms": 4_000,
     "transactional_ids": 2,
-    "log_errors": 0.0,
     "is_reckless": False,
 }
 MOVING = {
@@ -81,6 +80,15 @@ def _answered_at_once(patch: Patch, chosen: Callable[[TransactionState], bool]) 
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
     patch(CoordinatorContext, "_append", append)
+    refused = CoordinatorContext.on_append_refused
+
+    def on_append_refused(
+        context: CoordinatorContext, pending: Any, *rest: Any, **now: int
+    ) -> None:
+        if pending in context._pending:  # else it was answered
+            refused(context, pending, *rest, **now)
+
+    patch(CoordinatorContext, "on_append_refused", on_append_refused)
 
 
 @fault(**MOVING)
