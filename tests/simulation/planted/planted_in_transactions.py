@@ -30,7 +30,6 @@ TRANSACTIONS = {
     "producers": 1,
     "duration_ms": 4_000,
     "transactional_ids": 2,
-    "log_errors": 0.0,
     "is_reckless": False,
 }
 MOVING = {
@@ -83,11 +82,13 @@ def _answered_at_once(patch: Patch, chosen: Callable[[TransactionState], bool]) 
     patch(CoordinatorContext, "_append", append)
     refused = CoordinatorContext.on_append_refused
 
-    def on_refused(context: CoordinatorContext, pending: Any, error: Any, **now: int) -> None:
-        if pending in context._pending:  # else it was taken for committed
-            refused(context, pending, error, **now)
+    def on_append_refused(
+        context: CoordinatorContext, pending: Any, *rest: Any, **now: int
+    ) -> None:
+        if pending in context._pending:  # else it was answered
+            refused(context, pending, *rest, **now)
 
-    patch(CoordinatorContext, "on_append_refused", on_refused)
+    patch(CoordinatorContext, "on_append_refused", on_append_refused)
 
 
 @fault(**MOVING)
