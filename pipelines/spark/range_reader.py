@@ -29,7 +29,7 @@ from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
 from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
 from ...clients.wire.io_thread import Steps, wait
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
-from ...protocol.columns.columns import DecodedBatches, decode_batches
+from ...protocol.columns.columns import AbortedProducers, DecodedBatches, decode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     KafkaError,
@@ -55,7 +55,8 @@ class _Answer(NamedTuple):
     source: PartitionRange
     position: int
     records: memoryview
-    aborted: list[tuple[int, int]] | None
+    aborted: AbortedProducers | None
+    """Of the whole answer: decoding it may take several calls."""
 
 
 class RangeReader:
@@ -176,10 +177,12 @@ class RangeReader:
                     continue
                 aborted = None
                 if self._options.fetch.isolation_level:
-                    aborted = [
-                        (one.producer_id, one.first_offset)
-                        for one in data.aborted_transactions or ()
-                    ]
+                    aborted = AbortedProducers(
+                        [
+                            (one.producer_id, one.first_offset)
+                            for one in data.aborted_transactions or ()
+                        ]
+                    )
                 self._buffered += len(records)
                 self._answers.put(_Answer(source, position, records, aborted))
                 position = max(position, next_offset)

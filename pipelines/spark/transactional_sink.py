@@ -67,6 +67,8 @@ from .worker import KeptProducer
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 60_000
+RETRY_BACKOFF_MS: Final = 20
+"""Less than the 100 of producers: who takes over mostly waits for markers of a commit just made."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kep
     transactional_id = batch.task_id(task.partition)
     producer = Producer(
         options.bootstrap,
-        **options.producer,
+        **{"retry_backoff_ms": RETRY_BACKOFF_MS, **options.producer},
         transactional_id=transactional_id,
         transaction_timeout_ms=options.transaction_timeout_ms,
     )

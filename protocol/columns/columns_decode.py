@@ -113,7 +113,7 @@ def decode_batches(
     partition: int,
     fetch_offset: int,
     end_offset: int | None = None,
-    aborted: Sequence[tuple[int, int]] | None = None,
+    aborted: Sequence[tuple[int, int]] | AbortedProducers | None = None,
     check_crc: bool = True,
     decompress_limit: int = DECOMPRESS_LIMIT,
 ) -> DecodedBatches:
@@ -124,7 +124,9 @@ def decode_batches(
         fetch_offset: records below are skipped (a batch is served whole, KIP-74).
         end_offset: records at or above are omitted. None: all are taken.
         aborted: the response's aborted transactions as (producer id, first offset), for a
-            read_committed consumer; their records are skipped. None: read_uncommitted.
+            read_committed consumer; their records are skipped. None: read_uncommitted. Of an
+            answer that takes several calls, the same AbortedProducers for all of them: the list
+            holds from its first batch on.
         check_crc: `check.crcs` of a consumer.
         decompress_limit: most bytes that come out of compressed batches, below 2 GiB. A batch that
             alone exceeds it is refused; further ones are left for the next call.
@@ -169,7 +171,7 @@ class _Scan:
         self,
         fetch_offset: int,
         end_offset: int | None,
-        aborted: Sequence[tuple[int, int]] | None,
+        aborted: Sequence[tuple[int, int]] | AbortedProducers | None,
         check_crc: bool,
         limit: int,
     ) -> None:
@@ -179,7 +181,11 @@ class _Scan:
         self.limit = limit
         self.next_offset = fetch_offset
         self.timestamp_types: list[int] = []
-        self._aborted = None if aborted is None else AbortedProducers(aborted)
+        self._aborted = (
+            aborted
+            if aborted is None or isinstance(aborted, AbortedProducers)
+            else AbortedProducers(aborted)
+        )
         self._batches: list[tuple[int, ...]] = []
         self._blocks: list[Buffer] = []
         self._record_bytes = 0

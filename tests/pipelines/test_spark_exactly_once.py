@@ -19,6 +19,7 @@ from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+QUERY_SECONDS = 400  # so that one that hangs ends as a failure
 NewTopic = Callable[..., str]
 
 
@@ -110,11 +111,11 @@ def test_a_batch_that_is_run_again_after_the_drivers_death_is_there_once(
     topic, into = new_topic(2, range(100)), new_topic(3)
     frame = source(spark, topic, maxOffsetsPerTrigger=60, minPartitions=2)
     query = copy(frame, into, tmp_path)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(QUERY_SECONDS)
     assert len(query.recentProgress) == 2
     forget_last_batch(tmp_path)
     query = copy(frame, into, tmp_path)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(QUERY_SECONDS)
     assert [one["batchId"] for one in query.recentProgress] == [1]
     assert numbers(spark, into, "read_uncommitted") == list(range(100))
 
@@ -129,7 +130,7 @@ def test_a_task_that_fails_after_many_rows_leaves_none_and_is_run_again(
         passed(f.col("value")).alias("value")
     )
     query = copy(frame, into, tmp_path / "checkpoint", **{"kafka.linger.ms": 0})
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(QUERY_SECONDS)
     assert (tmp_path / "failed").exists()
     assert numbers(spark, into) == list(range(300))
 
@@ -159,7 +160,7 @@ def test_a_worker_that_is_killed_leaves_nothing_and_its_task_is_run_again(
             yield batch
 
     frame = source(spark, topic, batchRows=10).select("value").mapInArrow(kill_once, "value binary")
-    assert copy(frame, into, tmp_path / "checkpoint").awaitTermination(120)
+    assert copy(frame, into, tmp_path / "checkpoint").awaitTermination(QUERY_SECONDS)
     assert os.path.exists(mark)
     assert numbers(spark, into) == list(range(100))
 
@@ -169,14 +170,14 @@ def test_a_changed_number_of_tasks_is_refused_for_a_batch_that_comes_again(
 ) -> None:
     topic, into = new_topic(1, range(100)), new_topic()
     frame = source(spark, topic, minPartitions=2)
-    assert copy(frame, into, tmp_path).awaitTermination(120)
+    assert copy(frame, into, tmp_path).awaitTermination(QUERY_SECONDS)
     forget_last_batch(tmp_path)
     for tasks in (1, 4):
         query = copy(source(spark, topic, minPartitions=tasks), into, tmp_path)
         with pytest.raises(Exception, match="Run the query as it ran before") as refused:
-            query.awaitTermination(120)
+            query.awaitTermination(QUERY_SECONDS)
         assert "Traceback" not in str(refused.value)
-    assert copy(frame, into, tmp_path).awaitTermination(120)
+    assert copy(frame, into, tmp_path).awaitTermination(QUERY_SECONDS)
     assert numbers(spark, into, "read_uncommitted") == list(range(100))
 
 
@@ -203,16 +204,16 @@ def test_two_writers_of_foreach_batch_write_each_batch_once(
         return writer.option("checkpointLocation", str(tmp_path)).start()
 
     with pytest.raises(Exception, match="between the two writers"):
-        start(process).awaitTermination(120)
-    assert start(process).awaitTermination(120)
+        start(process).awaitTermination(QUERY_SECONDS)
+    assert start(process).awaitTermination(QUERY_SECONDS)
     forget_last_batch(tmp_path)
-    assert start(process).awaitTermination(120)
+    assert start(process).awaitTermination(QUERY_SECONDS)
     assert numbers(spark, even, "read_uncommitted") == list(range(0, 60, 2))
     assert numbers(spark, all_rows, "read_uncommitted") == list(range(60))
 
     forget_last_batch(tmp_path)
     with pytest.raises(Exception, match="needs the option sinkId"):
-        start(lambda frame, _: write(frame, even)).awaitTermination(120)
+        start(lambda frame, _: write(frame, even)).awaitTermination(QUERY_SECONDS)
 
 
 def test_a_stream_that_reads_what_is_committed_sees_nothing_else(
@@ -223,7 +224,7 @@ def test_a_stream_that_reads_what_is_committed_sees_nothing_else(
 
     def copied() -> list[int]:
         frame = source(spark, topic, maxOffsetsPerTrigger=7, **level)
-        assert copy(frame, into, tmp_path).awaitTermination(120)
+        assert copy(frame, into, tmp_path).awaitTermination(QUERY_SECONDS)
         return numbers(spark, into)
 
     with bradbury.Producer(servers, transactional_id=topic) as producer:

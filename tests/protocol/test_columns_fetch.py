@@ -15,7 +15,12 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns_compiled, columns_loops, columns_plain
-from bradbury.protocol.columns.columns import DecodedBatches, decode_batches, warm_up
+from bradbury.protocol.columns.columns import (
+    AbortedProducers,
+    DecodedBatches,
+    decode_batches,
+    warm_up,
+)
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from bradbury.protocol.records.compression import CompressionType, compress
 from bradbury.protocol.records.record_batch import (
@@ -196,6 +201,17 @@ def test_read_committed_sees_no_aborted_record(loops: str, transactions: bytes) 
     assert decoded.values.to_pylist() == [b"two", b"plain", b"one"]
     assert decoded.offsets.tolist() == [2, 3, 5]
     assert decoded.next_offset == 8
+
+
+def test_an_answer_that_takes_several_calls_forgets_no_marker(loops: str) -> None:
+    parts = [
+        transactional(1, b"aborted", base_offset=0),
+        marker(ControlType.ABORT, 1, 1),
+        transactional(1, b"kept", base_offset=2),
+    ]
+    aborted = AbortedProducers([(1, 0)])
+    assert decode(b"".join(parts[:2]), aborted=aborted).values.to_pylist() == []
+    assert decode(parts[2], aborted=aborted).values.to_pylist() == [b"kept"]
 
 
 def test_an_aborted_transaction_that_begins_later_hides_nothing_earlier(loops: str) -> None:
