@@ -2,9 +2,9 @@
 
     python examples/exactly_once_topics.py
 
-Readings come in, copies and alarms go out, to two topics. Now and then a consumer actor dies by kill
--9, between two batches or while it writes. In the end each reading is there once for whoever reads
-committed records only; whoever reads all of them sees also what the dead have left. Starts a
+Readings come in, copies and alarms go out, to two topics. Now and then a consumer actor dies by
+kill -9, between two batches or while it writes. In the end each reading is there once for whoever
+reads committed records only; whoever reads all of them sees what the dead have left, too. Starts a
 small embedded Ray and ends it again.
 """
 
