@@ -60,7 +60,7 @@ class OutputCommitter:
             f"{config.group}.{config.instance_id}", {**config.producer_options, **options}
         )
         self._doubtful: Writable | None = None
-        self._few = False
+        self._suspects = 0
 
     def open(self, stopping: threading.Event) -> bool:
         """Whether it is open, before `stopping`. A former process of this member is fenced then.
@@ -90,22 +90,26 @@ class OutputCommitter:
             KafkaError: the brokers refuse for good.
         """
         try:
-            self._commit(consumer)
+            while self._commit(consumer) and self._suspects:
+                pass
         except (KafkaError, ConnectionFailed) as error:
             if isinstance(error, FencedInstanceId) or not is_retriable(error):
                 raise
             logger.warning("member %s: %s; trying again", self._config.instance_id, error)
 
-    def _commit(self, consumer: Consumer) -> None:
+    def _commit(self, consumer: Consumer) -> bool:
+        """Whether something was written."""
         self._settle(consumer)
-        writable = self._work.uncommitted.writable(few=self._few)
+        writable = self._work.uncommitted.writable(few=self._suspects > 0)
         if not writable.offsets:
-            return
+            return False
         outputs: list[Outputs] = []
         for one in writable.batches:
             found = self._outputs(one)
             if found is None:
-                return  # one of them is processed again, or has failed: another choice next time
+                return (
+                    False  # one of them is processed again, or has failed: another choice next time
+                )
             outputs.append(found)
         try:
             self._writer.write(outputs, writable.offsets, consumer.group_metadata())
@@ -117,6 +121,8 @@ class OutputCommitter:
             self._on_error(writable, error)
         else:
             self._on_written(writable)
+            return True
+        return False
 
     def _settle(self, consumer: Consumer) -> None:
         """Of a transaction in doubt, what is stored says how it ended: its offsets, or none."""
@@ -130,7 +136,7 @@ class OutputCommitter:
             self._on_written(doubtful)
 
     def _on_written(self, writable: Writable) -> None:
-        self._few = False
+        self._suspects = max(0, self._suspects - len(writable.batches))
         self._work.uncommitted.on_written(writable)
         self._work.on_committed(writable.offsets)
 
@@ -143,12 +149,13 @@ class OutputCommitter:
             return  # the next poll joins again; the partitions come back, or are another's
         if reason is None or is_retriable(reason):
             raise ConnectionFailed(str(error)) from error
-        if len(writable.batches) > 1 and not self._few:
-            self._few = True  # one after another, until the one that cannot be written shows
+        if len(writable.batches) > 1 and not self._suspects:
+            # One after another from here on, until the one that cannot be written shows.
+            self._suspects = len(writable.batches)
             return
         if not writable.batches:
             raise reason
-        self._few = False
+        self._suspects = 0
         for one in writable.batches:
             self._work.uncommitted.on_refused(one, CallOutcome(portable(reason)))
 

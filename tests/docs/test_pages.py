@@ -25,6 +25,7 @@ PAGES = (
     "docs/clients.md",
     "docs/consumer-groups.md",
     "docs/delivery-guarantees.md",
+    "docs/exactly-once.md",
     "docs/classic.md",
     "docs/tools.md",
     "docs/spark.md",

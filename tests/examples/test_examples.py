@@ -192,3 +192,12 @@ def test_one_member_feeds_more_workers_than_there_are_partitions(
     output = outputs["consumer_group.py"]
     assert "sensors: 50" in output
     assert "records: 100,000, lag: 0" in output
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_from_topic_to_topic_everything_is_there_once(environment: dict[str, str]) -> None:
+    output = output_of("exactly_once_topics.py", environment)
+    assert "actors killed: 4" in output
+    assert "missing: 0, twice: 0" in output
+    assert "alarms: 1,000" in output
