@@ -110,7 +110,7 @@ def shrinks_before_the_controller_agrees(patch: Patch) -> None:
     fault_every_ms=150,
 )
 def a_lost_answer_counts_as_no(patch: Patch) -> None:
-    """A proposal of which nothing was heard is forgotten, though it may have been accepted."""
+    """A proposal without an answer is forgotten, though it may have been accepted."""
     original = AlterPartitionManager.on_failed
 
     def on_failed(manager: AlterPartitionManager, error: Exception, now_ms: int) -> None:
@@ -533,7 +533,7 @@ def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     fault_every_ms=150,
 )
 def an_old_broker_epoch_may_fetch(patch: Patch) -> None:
-    """A fetch from before the node was registered anew counts."""
+    """A fetch from before the node was registered again counts."""
     patch(fetch_reading, "_check_broker_epoch", lambda node_id, broker_epoch, context: None)
 
 

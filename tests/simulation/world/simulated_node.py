@@ -135,7 +135,7 @@ class SimulatedNode:
 
     @property
     def has_all_data(self) -> bool:
-        """Whether nothing was lost that the controller has not heard of."""
+        """Whether nothing was lost that the controller does not know of."""
         is_told = self.is_registered or self.logs.lifecycle.has_all_data
         return is_told and not self.disk.failing
 
