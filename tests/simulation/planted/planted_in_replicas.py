@@ -13,7 +13,7 @@ from bradbury.cluster.partition import partition_change
 from bradbury.cluster.partition.follower_state import Truncate
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.handlers.records import fetch_reading
-from bradbury.replication import replica_fetcher, replica_manager
+from bradbury.replication import replica_fetcher, replica_manager, served_replicas
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.replication.effects import RunWork
 from bradbury.replication.replica import Replica
@@ -521,7 +521,7 @@ def a_parted_log_counts_as_having_all(patch: Patch) -> None:
 @fault(late=0.03, ordered=False, kinds=("kill", "pause", "cut"))
 def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     """A fetch of a former epoch is not refused (KIP-320)."""
-    patch(replica_manager, "_check_leader_epoch", lambda epoch, reported: None)
+    patch(served_replicas, "_check_leader_epoch", lambda epoch, reported: None)
 
 
 @fault(
