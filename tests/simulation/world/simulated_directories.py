@@ -159,7 +159,7 @@ class SimulatedDirectories:
                 then(error)
                 return
             try:
-                step = node.steps.leader_of(*partition_id)
+                step = node.steps.serving.leader_of(*partition_id)
             except KafkaError as refused:
                 then(refused)
                 return
