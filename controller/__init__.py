@@ -7,8 +7,8 @@ voter_directory, replicated_log    its files
 quorum_controller                  the active controller: changes, calls, sessions, snapshots
 controller_election, voter_survey  how it becomes that
 metadata_leader                    the log that it leads, brought to each voter
-metadata_publisher                 who waits for news, and for others to have heard of them
+metadata_publisher                 who waits for news, and for others to have them
 voter_changes                      one voter more, or one less
-standby_controller                 when a broker stands in for a controller that is not heard
-node_lifecycle                     a node's side: it registers, follows, is heard of
+standby_controller                 when a broker starts a standby for a silent controller
+node_lifecycle                     a node's side: it registers, follows, sends heartbeats
 """

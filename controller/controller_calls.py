@@ -86,7 +86,7 @@ class Suspect(ControllerCall[None]):
     """Another node cannot reach this one. If nobody listens on its port its process is dead:
     then others lead at once, and not after broker.session.timeout.ms.
 
-    No more than a hint: a node that is fenced by mistake is heard of again, and serves on.
+    No more than a hint: a node that is fenced by mistake asks for news again, and serves on.
     """
 
     node_id: int

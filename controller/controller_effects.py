@@ -95,7 +95,7 @@ class Fenced(NamedTuple):
 
 
 class StandIn(NamedTuple):
-    """Make a controller in this process; `then` is told its image, or why it is not active."""
+    """Make a controller in this process; `then` gets its image, or why it is not active."""
 
     timeout_ms: int
     then: Then
@@ -115,4 +115,4 @@ class EndStandby(NamedTuple):
 
 
 class VoteGranted(NamedTuple):
-    """The node's voter has voted anew: whoever waits for the former controller asks the next."""
+    """The node's voter has voted again: whoever waits for the former controller asks the next."""

@@ -2,7 +2,7 @@
 
     survey    all brokers; the newest copy of the metadata says who votes (voter_survey)
     format    those of a new cluster that are to vote and have no log yet, in order of name
-    epoch     one more than any that a voter has seen, asked anew, as the survey may be old
+    epoch     one more than any that a voter has seen, asked again, as the survey may be old
     lead      votes, and the best log (metadata_leader)
     image     what that log says, read in a thread
 

@@ -7,7 +7,7 @@
              brought it, one after the other
 
 Each voter is brought what it has not, one request at a time: a snapshot if what it lacks is no more
-in the log. One that cannot be reached is tried again for ever, and looked up anew, as its process
+in the log. One that cannot be reached is tried again for ever, and looked up again, as its process
 may be another one by then. Whoever is to vote next is brought the log before it counts, and who is
 to be none until that is committed. Whoever refuses has voted in a newer epoch: then it is over.
 
@@ -72,7 +72,7 @@ class AdoptedLog(NamedTuple):
 
 
 class Superseded(Exception):
-    """A newer controller has the votes, or no majority answers: begin anew or end."""
+    """A newer controller has the votes, or no majority answers: begin again or end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -244,7 +244,7 @@ class MetadataLeader:
         self._batches.append(batch)
         end_offset = self.quorum.append(count)
         self._commits_at = end_offset, now.now_ms + self._times.commit_ms
-        # Until it is committed a voter that goes is told of it, too.
+        # Until it is committed a voter that goes gets it, too.
         self._leaving = before - self.quorum.voters
         self._drive_all(now)
         return end_offset

@@ -1,4 +1,4 @@
-"""Who waits for news of the metadata, and for others to have heard of it.
+"""Who waits for news of the metadata, and for others to have them.
 
 Nodes learn of changes by asking (Poll): a question is parked until there is news, or for a while.
 It says how far its node has applied; whoever changed something waits for the nodes concerned.

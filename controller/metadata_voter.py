@@ -164,7 +164,7 @@ class MetadataVoter:
                 return
             except StopIteration as end:
                 self._effects.append(Reply(ticket, end.value))
-            except Exception as error:  # noqa: BLE001 -- whoever asked is told
+            except Exception as error:  # noqa: BLE001 -- it is the answer
                 self._effects.append(Refuse(ticket, error))
             self._job = self._waiting.popleft() if self._waiting else None
             advance = next

@@ -1,4 +1,4 @@
-"""A node's life with the controller: it registers, follows the metadata, and is heard of meanwhile.
+"""A node's life with the controller: it registers, follows the metadata, and sends heartbeats.
 
     register  until a controller answers; whose node it is is on the disk before anything is served
     follow    ask for news, apply them, ask again; the question is the heartbeat, too
@@ -50,7 +50,7 @@ class NodeLifecycle:
         self._retry_ms = retry_ms
         self.node_id = -1
         self.controller_epoch = -1
-        """Epoch of the newest controller that was heard of."""
+        """Epoch of the newest controller that has answered."""
         self.image = MetadataImage()
         """What was applied last."""
         self._registration: NodeRegistration | None = None
@@ -73,7 +73,7 @@ class NodeLifecycle:
         self._ask()
 
     def stop(self) -> None:
-        """It is not heard of any more."""
+        """It sends nothing any more."""
         self._is_over = True
         self._asks_at_ms = self._heartbeat_at_ms = None
 

@@ -167,16 +167,16 @@ class QuorumController:
     def start(self, ticket: Any, now: Instant) -> None:
         """Answered when active. Retries for ever what can come right by itself: absent voters.
 
-        May be called again once superseded: it begins anew, in a newer epoch. Refuses Superseded.
+        May be called again once superseded: it begins again, in a newer epoch. Refuses Superseded.
         """
         del now
-        self.stop("it begins anew")
+        self.stop("it begins again")
         self._starting = ticket
         self._sessions = Sessions(self._config.broker_session_timeout_ms)
         self._election = ControllerElection(self._name, self._effects, self._times)
 
     def stop(self, reason: str) -> None:
-        """Nothing is changed, sent or listened to any more; whoever waits is told."""
+        """Nothing is changed, sent or listened to any more; whoever waits is refused."""
         self._is_active = False
         self.waiting_for = "its successor"
         self._tick_at_ms = None
@@ -289,7 +289,7 @@ class QuorumController:
             if not self._is_active:
                 raise NotController(f"the controller is waiting for {self.waiting_for}")
             self._handle(ticket, call, now)
-        except Exception as error:  # noqa: BLE001 -- whoever asked is told
+        except Exception as error:  # noqa: BLE001 -- it is the answer
             self._effects.append(Refuse(ticket, error))
         self._advance(now)
 
@@ -337,7 +337,7 @@ class QuorumController:
     def submit(self, decide: Decide, then: Then, now: Instant) -> None:
         """What `decide` answers, once its records are durable, applied and published.
 
-        `then` is told that, or what it raised, or NotController.
+        `then` gets that, or what it raised, or NotController.
         """
         if not self._is_active:
             then(NotController(f"the controller is waiting for {self.waiting_for}"), now)
@@ -356,7 +356,7 @@ class QuorumController:
                 if records:
                     self._begin(records, answer, change.then, now)
                     return
-            except Exception as error:  # noqa: BLE001 -- whoever asked is told
+            except Exception as error:  # noqa: BLE001 -- it is the answer
                 answer = error
             change.then(answer, now)
 

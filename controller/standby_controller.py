@@ -1,4 +1,4 @@
-"""Whether a broker stands in for a controller that is not heard, and when it stops that.
+"""Whether a broker starts a standby for a controller that does not answer, and when it ends it.
 
 It does so until a newer controller has the vote of this node's voter; the one that Ray starts
 takes over that way. Made in a running process, a controller is active in a fraction of a second,
@@ -114,7 +114,7 @@ class StandbyController:
 
     def _maybe_stand(self, seen: Seen, now: Instant) -> None:
         if self._is_due(sum(self._alive), now) and seen.directory_id in seen.image.voters:
-            logger.warning("the controller is not heard: standing in for it")
+            logger.warning("the controller does not answer: starting a standby here")
             self._is_busy = True
             self._effects.append(StandIn(self._times.start_ms, self._on_started))
 

@@ -134,7 +134,7 @@ class VoterChanging:
             if self._name not in self._changes.image.voters:
                 self._leader.forget(self._name)
             self._refuse(error)
-        except Exception as error:  # noqa: BLE001 -- whoever asked is told
+        except Exception as error:  # noqa: BLE001 -- it is the answer
             self._refuse(error)
         else:
             self._changes.submit(self._decide, self._on_changed, now)

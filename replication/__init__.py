@@ -1,6 +1,7 @@
 """Replication of one node's partitions, as step objects; see docs/design/steps.md.
 
 replica                                  one partition: append, fsync, acknowledge; its followers
+served_replicas, topic_log_configs       who is asked for a partition; the settings of its log
 replica_manager, log_manager             which partitions the node has, and their logs' life
 replica_fetcher, replica_fetcher_manager  followers: fetch, truncate, append; one for each leader
 alter_partition_manager                  ISR changes on their way to the controller

@@ -9,9 +9,9 @@ are answered KAFKA_STORAGE_ERROR until others lead them (offline_replicas_manage
 directories serve on; with the last one the node ends. A partition whose directory was missing at
 the start is offline in the same way.
 
-Not here: the logs on the disk (log_manager), how followers fetch (replica_fetcher), what runs
-beside the requests (log_maintenance), moves to other directories
-(alter_log_dirs_manager).
+Not here: who is asked for a partition (served_replicas), the logs on the disk (log_manager), how
+followers fetch (replica_fetcher), what runs beside the requests (log_maintenance), moves to other
+directories (alter_log_dirs_manager).
 """
 
 from __future__ import annotations
@@ -22,15 +22,7 @@ from typing import Any, Protocol
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
-from ..protocol.errors import (
-    FencedLeaderEpoch,
-    InvalidConfig,
-    KafkaStorageError,
-    NotLeaderOrFollower,
-    PolicyViolation,
-    UnknownLeaderEpoch,
-    UnknownTopicOrPartition,
-)
+from ..protocol.errors import KafkaStorageError
 from ..protocol.topic_partition import TopicPartition
 from ..steps.replies import ended
 from ..storage.directories.log_directories import LogDirectories
@@ -55,6 +47,8 @@ from .procedure import Procedure, Sequel, Turn
 from .replica import Replica
 from .replica_fetcher import FollowedPartition, FollowerThrottle
 from .replica_fetcher_manager import ReplicaFetcherManager
+from .served_replicas import ServedReplicas
+from .topic_log_configs import TopicLogConfigs
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +86,8 @@ class ReplicaManager:
         self._applying: Procedure | None = None
         self._wall_ms = 0
         self.alter_partition = AlterPartitionManager(self, effects)
+        self.serving = ServedReplicas(self, self._offline)
+        self.log_configs = TopicLogConfigs(node, self)
         self._offline_replicas = OfflineReplicasManager(self, self._offline, effects)
         self.fetchers = ReplicaFetcherManager(self)
 
@@ -130,44 +126,6 @@ class ReplicaManager:
     def logs(self) -> LogManager:
         assert self._logs is not None, "start() comes first"
         return self._logs
-
-    # --- what is asked of it ---------------------------------------------------------------------
-
-    def leader_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> Replica:
-        """See handlers.replica_port.Partitions."""
-        replica = self.by_partition.get((topic, partition))
-        if replica is None or replica.leader is None:
-            if (topic, partition) in self._offline:
-                raise KafkaStorageError(self._offline[topic, partition])
-            if self.image.partition(topic, partition) is None:
-                raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
-            raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
-        if current_leader_epoch != -1:
-            _check_leader_epoch(replica.leader.leader_epoch, current_leader_epoch)
-        return replica
-
-    def follower_of(
-        self, topic: str, partition: int, *, current_leader_epoch: int = -1
-    ) -> Replica | None:
-        """See handlers.replica_port.Partitions."""
-        replica = self.by_partition.get((topic, partition))
-        state = self.image.partition(topic, partition)
-        if replica is None or replica.leader is not None or state is None:
-            return None
-        if current_leader_epoch not in (-1, state.leader_epoch):
-            return None
-        return replica
-
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """See handlers.replica_port.Partitions."""
-        replica = self.leader_of(topic, partition)
-        log = replica.log
-        if "delete" not in log.config.cleanup_policies:
-            raise PolicyViolation(
-                f"{replica} has cleanup.policy={log.config.cleanup_policy!r} without "
-                "delete: its records are not deleted by offset"
-            )
-        return replica.delete_records(log.high_watermark if before_offset == -1 else before_offset)
 
     # --- following the metadata ------------------------------------------------------------------
 
@@ -286,7 +244,7 @@ class ReplicaManager:
         if replica is None:  # offline
             self._offline_replicas.look()
             return
-        config = self.log_config(topic)
+        config = self.log_configs.of(topic)
         if config != replica.log.config:
             replica.reconfigure(config)
         if not is_led_here:
@@ -301,28 +259,6 @@ class ReplicaManager:
         replica.become_leader(state, self._applying.now_ms)
         if begins:
             self.effects.append(LeaderElected(replica, state))
-
-    # --- configs ---------------------------------------------------------------------------------
-
-    def on_log_defaults(self) -> None:
-        """Logs that take a default from the node's settings follow at once."""
-        for (name, _), replica in self.by_partition.items():
-            topic = self.image.topics.get(name)
-            if topic is not None:
-                replica.reconfigure(self.log_config(topic))
-
-    def log_config(self, topic: TopicImage) -> LogConfig:
-        """The topic's settings. What contradicts itself must not stop the node, nor lose records.
-
-        Changes are checked before they are stored, but the settings a node is started with may be
-        other ones by now.
-        """
-        for defaults in (self._node.log_defaults, LogConfig()):
-            try:
-                return LogConfig.from_kafka(topic.configs, defaults=defaults)
-            except InvalidConfig as error:
-                logger.warning("topic %s: %s", topic.name, error)
-        return LogConfig(retention_ms=-1)
 
     # --- replicas --------------------------------------------------------------------------------
 
@@ -429,14 +365,6 @@ class ReplicaManager:
         """See replica_fetcher.FollowingNode."""
         directory = self.logs.directories.of(replica.log)
         directory.truncate_log(replica.topic, replica.partition, offset)
-
-
-def _check_leader_epoch(epoch: int, told: int) -> None:
-    """Raises FencedLeaderEpoch, UnknownLeaderEpoch: whoever asks knows of another leader."""
-    if told < epoch:
-        raise FencedLeaderEpoch(f"leader epoch {told} is over")
-    if told > epoch:
-        raise UnknownLeaderEpoch(f"leader epoch {told} is news here")
 
 
 class CloseDirectories:

@@ -1,1 +1,1 @@
-"""Drivers of controller/: the controller, the stand-in, voters, and handles on them."""
+"""Drivers of controller/: the controller, its standby, voters, and handles on them."""

@@ -91,7 +91,7 @@ class Controller(ControllerPort):
     async def start(self) -> None:
         """Return when active. Retries for ever what can come right by itself: absent voters.
 
-        May be called again once it was superseded; it then begins anew, in a newer epoch.
+        May be called again once it was superseded; it then begins again, in a newer epoch.
 
         Raises:
             Superseded: a newer controller was faster.

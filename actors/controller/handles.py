@@ -1,7 +1,7 @@
 """The controller and the voters as other Ray actors reach them: handles behind plain ports.
 
 A call that Ray could not deliver becomes ConnectionFailed (try again, perhaps after looking the
-actor up anew); an error that the other side raised becomes itself again, without Ray's traceback.
+actor up again); an error that the other side raised becomes itself again, without Ray's traceback.
 No method here is called per record or per batch.
 """
 
@@ -84,7 +84,7 @@ class _Target:
 class ControllerHandle(Controller):
     """The controller as a node reaches it.
 
-    It is the actor of that name; when that is not heard, the one whom the voters have
+    It is the actor of that name; when that does not answer, the one whom the voters have
     voted for, who may be a broker that stands in for it (see standby).
     """
 

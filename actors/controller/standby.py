@@ -1,4 +1,4 @@
-"""A broker's stand-in for a controller that is not heard: drives controller/standby_controller."""
+"""Driver of controller/standby_controller: a broker's standby for a controller that is silent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Standby:
         on_vote_granted: Callable[[], None] = lambda: None,
         times: StandbyTimes | None = None,
     ) -> None:
-        """`on_vote_granted`: told when there is somebody else who may be the controller."""
+        """`on_vote_granted`: called when there is somebody else who may be the controller."""
         self._make = make
         self._voter = voter
         self._image = image

@@ -1,4 +1,4 @@
-"""Driver of one step of controller/: such a step is told the time of two clocks.
+"""Driver of one step of controller/: such a step takes the time of two clocks.
 
 It is step_driver with that: `then` of an effect, and `on_tick`, get an Instant.
 """
@@ -34,7 +34,7 @@ class TwoClockDriver:
     def __init__(
         self, wall_ms: Callable[[], int], on_fault: Callable[[Exception], None] | None = None
     ) -> None:
-        """`on_fault`: told what an input has raised, a fault; None: it is logged."""
+        """`on_fault`: called with what an input has raised, a fault; None: it is logged."""
         self._driver = StepDriver()
         self._wall_ms = wall_ms
         self._on_fault = on_fault
@@ -46,12 +46,12 @@ class TwoClockDriver:
         self.give_up = self._driver.give_up
 
     def drive(self, step: TwoClockStep) -> None:
-        """From now on it is told the time, and what has come of its effects."""
+        """From now on it gets the time, and what has come of its effects."""
         self._step = step
         self._driver.watch(self)
 
     def on_awaited(self, kind: type[E], carry_out: Callable[[E], Awaitable[Any]]) -> None:
-        """An effect of this kind takes a while; its `then`, if any, is told what came of it."""
+        """An effect of this kind takes a while; its `then`, if any, gets what came of it."""
         self._driver.on_awaited(kind, carry_out, self._on_done)
 
     def now(self) -> Instant:

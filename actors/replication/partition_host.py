@@ -160,7 +160,7 @@ class PartitionHost:
         self.logs.begin()
         log_manager = LogManager(
             self.directories,
-            config_of=self.steps.log_config,
+            config_of=self.steps.log_configs.of,
             new_id=uuid4,
             on_storage_failure=self.steps.on_storage_failure,
         )
@@ -243,19 +243,23 @@ class PartitionHost:
     ) -> HostedReplica:
         """See handlers.replica_port.Partitions."""
         return self._hosted[
-            self.steps.leader_of(topic, partition, current_leader_epoch=current_leader_epoch)
+            self.steps.serving.leader_of(
+                topic, partition, current_leader_epoch=current_leader_epoch
+            )
         ]
 
     def follower_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> HostedReplica | None:
         """See handlers.replica_port.Partitions."""
-        step = self.steps.follower_of(topic, partition, current_leader_epoch=current_leader_epoch)
+        step = self.steps.serving.follower_of(
+            topic, partition, current_leader_epoch=current_leader_epoch
+        )
         return None if step is None else self._hosted[step]
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See handlers.replica_port.Partitions."""
-        return self.steps.delete_records(topic, partition, before_offset)
+        return self.steps.serving.delete_records(topic, partition, before_offset)
 
     async def keep_log_starts(self) -> None:
         """See handlers.replica_port.Partitions."""
@@ -278,7 +282,7 @@ class PartitionHost:
         """Use these settings from now on; logs that take a default from them follow at once."""
         before, self._server = self._server, server
         if server.log_defaults != before.log_defaults:
-            self.steps.on_log_defaults()
+            self.steps.log_configs.on_defaults()
         if self.cleaner is not None and server.broker != before.broker:
             self.cleaner.configure(server.broker)
 

@@ -244,9 +244,10 @@ class Sessions:
     def expired(self, image: MetadataImage, *, now_ms: int) -> list[int]:
         """Unfenced nodes silent for a full session.
 
-        A node not heard of yet begins its session now: a fresh controller must not fence everybody.
-        Nor must one whose process stood still (a suspended machine): what nodes said meanwhile is
-        not read yet. It looks several times a second, so time without a look counts for nobody.
+        A node that has not asked yet begins its session now: a fresh controller must not fence
+        everybody. Nor must one whose process stood still (a suspended machine): what nodes said
+        meanwhile is not read yet. It looks several times a second, so time without a look counts
+        for nobody.
         """
         if self._looked_at is None:
             self._last_contact = dict.fromkeys(self._last_contact, now_ms)

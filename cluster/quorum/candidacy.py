@@ -1,4 +1,4 @@
-"""When a node that holds a voter stands for controller, because the one there was is not heard.
+"""When a node that holds a voter stands for controller, because the one there was does not answer.
 
 Ray starts the controller again wherever its process or node has died, but it takes its time to see
 that a node is dead. Who stands takes a new epoch with a majority's votes like any controller, so

@@ -97,7 +97,7 @@ class InstallPlan(NamedTuple):
     is_newer: bool
     """False: the voter has this one or a newer one already."""
     keeps_log: bool
-    """The log goes on behind the snapshot; otherwise it begins anew there, empty."""
+    """The log goes on behind the snapshot; otherwise it begins there, empty."""
 
 
 class CommittedEntryLost(Exception):

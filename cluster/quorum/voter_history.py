@@ -43,7 +43,7 @@ class VoterHistory:
         self._changes = [each for each in self._changes if each[0] >= offset]
 
     def restart(self, voters: tuple[str, ...]) -> None:
-        """The log begins anew, empty, where these vote."""
+        """The log begins again, empty, where these vote."""
         self._before, self._changes = voters, []
 
     def _voters_at(self, offset: int) -> tuple[str, ...]:

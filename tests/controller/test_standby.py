@@ -1,4 +1,4 @@
-"""Does a broker stand in for a controller that is not heard, and step down for the next one?"""
+"""Does a broker start a standby for a controller that does not answer, and end it for the next one?"""
 
 from __future__ import annotations
 

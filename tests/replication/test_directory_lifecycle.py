@@ -122,7 +122,7 @@ def test_damage_is_told_by_every_life_until_the_node_is_registered() -> None:
     killed(disk)
     second = opened(disk, memory)
     assert not any(log.recovery.is_damaged for log in second.directories.all[0].logs.values())
-    assert not second.has_all_data, "the controller has not heard of it"
+    assert not second.has_all_data, "the controller does not know of it"
     registered(second)
     killed(disk)
     assert opened(disk, memory).has_all_data

@@ -21,8 +21,8 @@ from .fault_registry import FAULTS, planted
 
 __all__ = [
     "FAULTS",
+    "KNOWN_HISTORIES",
     "MASKED",
-    "TOLD",
     "planted",
     "planted_in_controllers",
     "planted_in_directories",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # Chance does not find these; tests/simulation/test_known_histories.py does, with the fault planted.
-TOLD = {
+KNOWN_HISTORIES = {
     "an old broker epoch may fetch": (
         "a fetch must arrive a whole restart late, and just while its node is let in again"
     ),

@@ -136,7 +136,7 @@ def another_leader_in_the_same_epoch(patch: Patch) -> None:
 
 @fault(kinds=("kill", "pause"))
 def the_partition_epoch_stands_still(patch: Patch) -> None:
-    """Two states of a partition cannot be told apart."""
+    """Two states of a partition look the same."""
 
     def decide(partition: PartitionImage, **rest: Any) -> PartitionImage:
         changed = next_partition(partition, **rest)

@@ -65,9 +65,9 @@ def a_damaged_log_counts_as_whole(patch: Patch) -> None:
     checkpoint_ms=900,
     flushes=False,
 )
-def damage_is_told_by_one_life_only(patch: Patch) -> None:
-    """As this cluster once did: the damage is cut off, and if this life ends before it has told the
-    controller, the next one finds nothing wrong.
+def damage_is_reported_by_one_life_only(patch: Patch) -> None:
+    """As this cluster once did: the damage is cut off, and if this life ends before it has reported
+    it, the next one finds nothing wrong.
     """
     original = DirectoryLifecycle.open
 
@@ -99,7 +99,7 @@ def the_token_goes_before_the_clean_mark_is_there(patch: Patch) -> None:
 
 
 @fault(**FAILING, directories=2)
-def a_missing_directorys_partitions_are_made_anew(patch: Patch) -> None:
+def a_missing_directorys_partitions_are_created_again(patch: Patch) -> None:
     """Empty, in the directory that is left, where they were acknowledged in the other one."""
 
     def place(placements: ReplicaPlacements, replicas: Any) -> Any:
@@ -152,7 +152,7 @@ def retention_does_not_stop_at_the_high_watermark(patch: Patch) -> None:
 
 @fault(kinds=("kill", "pause"), retention_ms=500, segment_bytes=400, outage_ms=2_000)
 def epochs_of_deleted_records_stay(patch: Patch) -> None:
-    """As this log once did: a follower that begins anew further on keeps its former epochs."""
+    """As this log once did: a follower that begins again further on keeps its former epochs."""
     original = PartitionLog.truncate_fully_and_start_at
 
     def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:

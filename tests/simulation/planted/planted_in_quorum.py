@@ -56,7 +56,7 @@ def a_snapshot_of_the_whole_log(patch: Patch) -> None:
 
 @fault(QUORUM_FAULTS, snapshots=1, changes=0)
 def a_log_is_kept_behind_another_ones_snapshot(patch: Patch) -> None:
-    """A voter does not begin its log anew when it is not what the snapshot stands for."""
+    """A voter does not begin its log again when it is not what the snapshot stands for."""
     original = metadata_voter.on_snapshot
     patch(
         metadata_voter,

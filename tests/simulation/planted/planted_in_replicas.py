@@ -13,7 +13,7 @@ from bradbury.cluster.partition import partition_change
 from bradbury.cluster.partition.follower_state import Truncate
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.handlers.records import fetch_reading
-from bradbury.replication import replica_fetcher, replica_manager
+from bradbury.replication import replica_fetcher, replica_manager, served_replicas
 from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.replication.effects import RunWork
 from bradbury.replication.replica import Replica
@@ -110,7 +110,7 @@ def shrinks_before_the_controller_agrees(patch: Patch) -> None:
     fault_every_ms=150,
 )
 def a_lost_answer_counts_as_no(patch: Patch) -> None:
-    """A proposal of which nothing was heard is forgotten, though it may have been accepted."""
+    """A proposal without an answer is forgotten, though it may have been accepted."""
     original = AlterPartitionManager.on_failed
 
     def on_failed(manager: AlterPartitionManager, error: Exception, now_ms: int) -> None:
@@ -521,7 +521,7 @@ def a_parted_log_counts_as_having_all(patch: Patch) -> None:
 @fault(late=0.03, ordered=False, kinds=("kill", "pause", "cut"))
 def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     """A fetch of a former epoch is not refused (KIP-320)."""
-    patch(replica_manager, "_check_leader_epoch", lambda epoch, reported: None)
+    patch(served_replicas, "_check_leader_epoch", lambda epoch, reported: None)
 
 
 @fault(
@@ -533,7 +533,7 @@ def an_old_leader_epoch_may_fetch(patch: Patch) -> None:
     fault_every_ms=150,
 )
 def an_old_broker_epoch_may_fetch(patch: Patch) -> None:
-    """A fetch from before the node was registered anew counts."""
+    """A fetch from before the node was registered again counts."""
     patch(fetch_reading, "_check_broker_epoch", lambda node_id, broker_epoch, context: None)
 
 

@@ -427,7 +427,7 @@ class SimulatedCluster:
         self.settings = self.broker_config
         for node in self.nodes.values():
             if node.process.is_up:
-                node.steps.on_log_defaults()
+                node.steps.log_configs.on_defaults()
         self.oracle.note(None, "calm")
         self.faults.heal()
         for producer in (*self.producers, *self.transactional_producers):

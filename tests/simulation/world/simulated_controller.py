@@ -77,7 +77,7 @@ def config_of(swarm: Swarm) -> BrokerConfig:
 
 
 class SimulatedController:
-    """One process. It begins anew until it is active; when it is superseded then, it is over."""
+    """One process. It begins again until it is active; when it is superseded then, it is over."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ class SimulatedDirectories:
         steps, driver = node.steps, node.driver
         self.log_manager = LogManager(
             directories,
-            config_of=steps.log_config,
+            config_of=steps.log_configs.of,
             new_id=self._new_id,
             on_storage_failure=steps.on_storage_failure,
         )
@@ -148,7 +148,7 @@ class SimulatedDirectories:
         """
         node = self._node
         try:
-            start = node.steps.delete_records(*partition_id, offset)
+            start = node.steps.serving.delete_records(*partition_id, offset)
         except KafkaError as error:
             then(error)
             return
@@ -159,7 +159,7 @@ class SimulatedDirectories:
                 then(error)
                 return
             try:
-                step = node.steps.leader_of(*partition_id)
+                step = node.steps.serving.leader_of(*partition_id)
             except KafkaError as refused:
                 then(refused)
                 return

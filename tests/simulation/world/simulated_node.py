@@ -135,7 +135,7 @@ class SimulatedNode:
 
     @property
     def has_all_data(self) -> bool:
-        """Whether nothing was lost that the controller has not heard of."""
+        """Whether nothing was lost that the controller does not know of."""
         is_told = self.is_registered or self.logs.lifecycle.has_all_data
         return is_told and not self.disk.failing
 
@@ -526,13 +526,17 @@ class SimulatedNode:
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> HostedReplica:
-        step = self.steps.leader_of(topic, partition, current_leader_epoch=current_leader_epoch)
+        step = self.steps.serving.leader_of(
+            topic, partition, current_leader_epoch=current_leader_epoch
+        )
         return self.replicas[step.topic, step.partition].hosted
 
     def follower_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> HostedReplica | None:
-        step = self.steps.follower_of(topic, partition, current_leader_epoch=current_leader_epoch)
+        step = self.steps.serving.follower_of(
+            topic, partition, current_leader_epoch=current_leader_epoch
+        )
         return None if step is None else self.replicas[step.topic, step.partition].hosted
 
     def follower_asks(self, node_id: int, peer: str) -> None:
