@@ -24,6 +24,7 @@ from ...protocol.errors import (
     FencedInstanceId,
     KafkaError,
     TransactionAbortable,
+    UnknownTopicOrPartition,
 )
 from ..consumer.consumer import Consumer, Wakeup
 from ..wire.cluster_client import is_retriable
@@ -147,7 +148,9 @@ class OutputCommitter:
         logger.info("member %s: not committed: %s", self._config.instance_id, error)
         if isinstance(reason, KafkaError) and reason.code in _GROUP_WENT_ON:
             return  # the next poll joins again; the partitions come back, or are another's
-        if reason is None or is_retriable(reason):
+        # A topic that is still not there when the producer gives up looking is a misspelt one.
+        is_unknown = isinstance(reason, UnknownTopicOrPartition)
+        if reason is None or (is_retriable(reason) and not is_unknown):
             raise ConnectionFailed(str(error)) from error
         if len(writable.batches) > 1 and not self._suspects:
             # One after another from here on, until the one that cannot be written shows.
