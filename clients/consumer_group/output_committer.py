@@ -49,6 +49,19 @@ _GROUP_WENT_ON: Final = frozenset(
 )
 
 
+_TRANSACTION_ENDED: Final = frozenset(
+    {
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
+"""The transaction's state was to blame, and not what was in it: the next one may succeed."""
+
+
 class OutputCommitter:
     """transactional id: the group and the member's name, so that it is the same after a restart."""
 
@@ -148,6 +161,8 @@ class OutputCommitter:
         logger.info("member %s: not committed: %s", self._config.instance_id, error)
         if isinstance(reason, KafkaError) and reason.code in _GROUP_WENT_ON:
             return  # the next poll joins again; the partitions come back, or are another's
+        if isinstance(reason, KafkaError) and reason.code in _TRANSACTION_ENDED:
+            return
         # A topic that is still not there when the producer gives up looking is a misspelt one.
         is_unknown = isinstance(reason, UnknownTopicOrPartition)
         if reason is None or (is_retriable(reason) and not is_unknown):
