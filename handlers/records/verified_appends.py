@@ -19,7 +19,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import KafkaError, NotEnoughReplicas, error_for
+from ...protocol.errors import InvalidTxnState, KafkaError, NotEnoughReplicas, error_for
 from ...protocol.records.record_batch import read_header
 from ...protocol.topic_partition import TopicPartition
 from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
@@ -98,10 +98,17 @@ class VerifiedAppends:
         for partition, waiting in self._waiting.items():
             waiting.guard.waiting -= 1
             code = codes.get(partition, ErrorCode.NETWORK_EXCEPTION)
+            if code:
+                _refuse(waiting.answer, self._error(code))
+                continue
             try:
-                if code:
-                    raise self._error(code)
                 appended = self._produce(waiting.replica, memoryview(waiting.batch), waiting.guard)
+            except InvalidTxnState as error:
+                # A marker came after the question. Where the leader adds the partition it may be
+                # that of the transaction before, which the question had to wait for: asked again,
+                # as Kafka does at once and here the client, the coordinator has the new one.
+                again = NotEnoughReplicas("the transaction before has just ended")
+                _refuse(waiting.answer, again if self._adds else error)
             except KafkaError as error:
                 _refuse(waiting.answer, error)
             else:
