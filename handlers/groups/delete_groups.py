@@ -11,10 +11,11 @@ from ...protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.group_port import GroupShard
-from .group_request import answer_or, shard_of
+from .group_request import shard_of
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

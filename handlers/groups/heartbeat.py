@@ -11,9 +11,10 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import CoordinatorLoadInProgress, KafkaError
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .group_request import answer_or, shard_of
+from .group_request import shard_of
 
 
 def handle(

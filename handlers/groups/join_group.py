@@ -10,9 +10,10 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .group_request import answer_or, client_host, shard_of
+from .group_request import client_host, shard_of
 
 FIRST_WITH_NULLABLE_PROTOCOL = 7
 

@@ -14,9 +14,10 @@ from ...protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
+from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .group_request import answer_or, shard_of
+from .group_request import shard_of
 
 FIRST_WITH_MEMBERS = 3
 

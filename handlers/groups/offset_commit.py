@@ -18,9 +18,10 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..ports.answer_or import answer_or
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
-from .group_request import answer_or, shard_of
+from .group_request import shard_of
 
 
 def handle(

@@ -10,9 +10,10 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
-from .group_request import answer_or, shard_of
+from .group_request import shard_of
 
 
 def handle(

@@ -28,9 +28,10 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
+from ..ports.answer_or import answer_or
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
-from .group_request import answer_or, partition_of, shard_of
+from .group_request import partition_of, shard_of
 
 FIRST_THAT_ADDS = 5
 FIRST_WITH_ABORTABLE = 4

@@ -15,7 +15,7 @@ from ...protocol.errors import InvalidTransactionTimeout, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ...transactions.transaction_effects import InitializedProducer
 from ...transactions.transaction_metadata import NO_EPOCH, NO_PRODUCER_ID
-from ..groups.group_request import answer_or
+from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .transactional_request import in_words_of, shard_of

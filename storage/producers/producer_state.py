@@ -359,7 +359,9 @@ class ProducerState:
         if marker is None:
             return None
         entry.coordinator_epoch = marker.coordinator_epoch
-        self._verifications.pop(producer_id, None)
+        guard = self._verifications.get(producer_id)
+        if guard is not None and not guard.is_of_later_than(header.producer_epoch):
+            del self._verifications[producer_id]
         self._answered.pop(producer_id, None)
         first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is None:

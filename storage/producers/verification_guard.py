@@ -4,6 +4,10 @@ Before the first batch of a transaction the leader asks the coordinator whether 
 (KIP-890). Meanwhile a marker may be written, and what the coordinator then says is of the
 transaction before: so a marker ends the question, and a batch is appended only with the guard of
 the one that is open. The guard is that question, compared by identity.
+
+But for transaction.version 2: there each end raises the epoch, so a marker of the epoch that was
+asked about ends the transaction before, whose producer may go on before that marker is here. Its
+question stays. Kafka ends it, and begins another one.
 Source: apache/kafka storage/.../internals/log/VerificationGuard.java, VerificationStateEntry.java.
 """
 
@@ -27,6 +31,10 @@ class VerificationGuard:
         """Batches that wait for an answer. Whoever asks counts: those that come while others wait
         ask, too, even if the transaction is open by then, and so keep their order.
         """
+
+    def is_of_later_than(self, marker_epoch: int) -> bool:
+        """Whether the question is about a transaction after the one that this marker ends."""
+        return self.supports_epoch_bump and self.producer_epoch >= marker_epoch
 
     def lower(self, sequence: int, producer_epoch: int) -> None:
         """Another batch waits for the same answer."""

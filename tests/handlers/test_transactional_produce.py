@@ -148,18 +148,23 @@ def test_a_refusal_of_the_coordinator_is_put_as_the_client_understands_it(
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [(11, ErrorCode.INVALID_TXN_STATE), (12, ErrorCode.NOT_ENOUGH_REPLICAS)]
+    ("version", "epoch", "answered"),
+    [
+        (11, 0, (ErrorCode.INVALID_TXN_STATE, -1)),
+        (12, 1, (ErrorCode.NOT_ENOUGH_REPLICAS, -1)),
+        (12, 0, (ErrorCode.NONE, 1)),
+    ],
 )
 def test_a_marker_in_between_makes_the_answer_worthless(
-    tmp_path: Path, version: int, told: ErrorCode
+    tmp_path: Path, version: int, epoch: int, answered: tuple[ErrorCode, int]
 ) -> None:
-    """Of version 12 it may be that of the transaction before, which has just ended: try again."""
+    """But in version 12 that of the batch's own epoch, which ends the transaction before."""
 
     async def scenario(node: LedPartition) -> None:
         answer = send(node, transactional_batch(), version=version)
-        end(node, is_commit=False)
+        end(node, epoch=epoch, is_commit=False)
         node.answer()
-        assert await codes(answer) == [(told, -1)]
+        assert await codes(answer) == [answered]
 
     run(tmp_path, scenario)
 

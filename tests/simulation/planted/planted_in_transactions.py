@@ -316,8 +316,8 @@ def followers_do_not_note_aborts(patch: Patch) -> None:
     """Whoever leads next does not know what was aborted."""
     original = ProducerState.end_transaction
 
-    def end(state: Any, header: Any, marker: Any, offset: int) -> Any:
-        aborted = original(state, header, marker, offset)
+    def end(state: Any, header: Any, *rest: Any) -> Any:
+        aborted = original(state, header, *rest)
         return aborted if header.leader_epoch == 0 else None
 
     patch(ProducerState, "end_transaction", end)

@@ -168,6 +168,24 @@ def test_a_batch_of_no_transaction_is_refused_while_its_producer_has_one_open(
     assert log.append_as_leader(plain, leader_epoch=0, now_ms=1000).base_offset == 2
 
 
+def test_the_marker_of_the_transaction_before_leaves_a_question_about_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """From transaction.version 2 on: the producer goes on when the end is decided, and the marker,
+    which has the next epoch, may come after its next batch."""
+    log = open_log(tmp_path)
+    send(log, 0)
+    producers = log.local.producers
+    guard = producers.begin_verification(7, 1, 0, supports_epoch_bump=True, now_ms=0)
+    end(log, is_commit=True, epoch=1, version=2)
+    assert send(log, 0, epoch=1, guard=guard).base_offset == 2
+    end(log, is_commit=False, epoch=2, version=2)
+    late = producers.begin_verification(7, 2, 0, supports_epoch_bump=True, now_ms=0)
+    end(log, is_commit=False, epoch=3, version=2)  # it has timed out meanwhile
+    with pytest.raises(InvalidTxnState):
+        send(log, 0, epoch=2, guard=late)
+
+
 def test_a_higher_sequence_waits_for_the_lowest_that_is_verified(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     producers = log.local.producers

@@ -1,0 +1,41 @@
+"""An answer of a port that is there now, or later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ...protocol.errors import KafkaError
+
+T = TypeVar("T")
+
+
+def answer_or(
+    ask: Callable[[], Awaitable[T]],
+    refuse: Callable[[KafkaError], T],
+    finish: Callable[[T], T] | None = None,
+) -> T | Awaitable[T]:
+    """`finish` of the answer of `ask()`, or of `refuse(error)` if that raises, at once or later.
+
+    An answer that is there already costs no task: most heartbeats.
+    """
+    try:
+        answer = ask()
+    except KafkaError as error:
+        refused = refuse(error)
+        return refused if finish is None else finish(refused)
+    if isinstance(answer, asyncio.Future) and answer.done() and answer.exception() is None:
+        response: T = answer.result()
+        return response if finish is None else finish(response)
+    return _later(answer, refuse, finish)
+
+
+async def _later(
+    answer: Awaitable[T], refuse: Callable[[KafkaError], T], finish: Callable[[T], T] | None
+) -> T:
+    try:
+        response = await answer
+    except KafkaError as error:
+        response = refuse(error)
+    return response if finish is None else finish(response)
