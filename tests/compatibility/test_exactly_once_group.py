@@ -21,7 +21,11 @@ SECONDS = 240.0
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param("kafka", marks=pytest.mark.java), pytest.param("ours")]
+    scope="module",
+    params=[
+        pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.deep]),
+        pytest.param("ours"),
+    ],
 )
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ray_cluster: str
@@ -81,8 +85,15 @@ class Copy:
         return {f"{self.topic}-out": table.select(["key", "value"])}
 
 
-@pytest.mark.parametrize(("workers", "order"), [(0, None), (3, None), (3, "key")])
-def test_each_record_comes_out_once_while_members_are_killed_and_shared_anew(
+@pytest.mark.parametrize(
+    ("workers", "order"),
+    [
+        (0, None),
+        pytest.param(3, None, marks=pytest.mark.deep),
+        pytest.param(3, "key", marks=pytest.mark.deep),
+    ],
+)
+def test_each_record_comes_out_once_while_members_are_killed_and_shared_again(
     servers: str, topic: str, workers: int, order: str | None
 ) -> None:
     fill(servers, topic, 6_000)

@@ -35,8 +35,10 @@ _numbers = itertools.count()
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(2, id="kafka", marks=pytest.mark.java),
-        pytest.param(1, id="kafka-transaction.version-1", marks=pytest.mark.java),
+        pytest.param(2, id="kafka", marks=[pytest.mark.java, pytest.mark.deep]),
+        pytest.param(
+            1, id="kafka-transaction.version-1", marks=[pytest.mark.java, pytest.mark.deep]
+        ),
         pytest.param(None, id="ours"),
     ],
 )

@@ -23,7 +23,10 @@ TOOL = "org.apache.kafka.tools.TransactionsCommand"
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
-@pytest.fixture(scope="module", params=["kafka", "ours"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.deep]), "ours"],
+)
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

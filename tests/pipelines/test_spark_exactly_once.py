@@ -23,7 +23,10 @@ QUERY_SECONDS = 400  # so that one that hangs ends as a failure
 NewTopic = Callable[..., str]
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(
+    scope="module",
+    params=["ours", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.deep])],
+)
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

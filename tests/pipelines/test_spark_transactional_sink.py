@@ -39,7 +39,7 @@ END_OF_STREAM = b"\xff\xff\xff\xfc"
 
 @pytest.fixture(
     scope="module",
-    params=["ours", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.slow])],
+    params=["ours", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.deep])],
 )
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
