@@ -231,8 +231,9 @@ def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
     """Give Spark `source` for what it would find by itself, so that it does not search: 2-3 s.
 
     It would start three Python processes to import every `pyspark_*` package there is. It keeps
-    what it has found for all sessions of a JVM; `newSession()` has the format by that. A Spark
-    that has no such place searches, as without this.
+    what it has found for all sessions of a JVM; `newSession()` has the format by that. The last
+    session that was made says where the cluster is. A Spark that has no such place searches, as
+    without this.
     """
     from py4j.protocol import Py4JError
     from pyspark.sql.udf import _wrap_function
@@ -240,8 +241,6 @@ def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
     jvm: Any = session._jvm
     try:
         manager = getattr(getattr(jvm, f"{_SOURCE_MANAGER}$"), "MODULE$")
-        if manager.dataSourceBuilders().isDefined():
-            return
         function = _wrap_function(session.sparkContext, source)
         found = jvm.java.util.HashMap()
         found.put(source.name(), getattr(jvm, _PYTHON_SOURCE)(function))
