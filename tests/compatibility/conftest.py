@@ -66,7 +66,9 @@ def topic(servers: str, new_name: str) -> str:
 
 @pytest.fixture
 def filled(servers: str, topic: str) -> str:
-    """A topic with ten records in partition 0, at 1,000, 2,000 ... 10,000 ms."""
+    """A topic with ten records in partition 0, at 1,000, 2,000 ... 10,000 ms; kept, old as they are."""
+    with bradbury.Admin(servers) as admin:
+        admin.alter_configs(topic, {"retention.ms": "-1"})
     with bradbury.Producer(servers) as producer:
         for number in range(1, 11):
             producer.send(
