@@ -31,7 +31,6 @@ from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
-from ..cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..controller.controller_calls import Leave, Suspect
 from ..controller.controller_effects import (
     ApplyMetadata,
@@ -54,6 +53,7 @@ from ..protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
+from ..protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..replication.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory

@@ -83,8 +83,16 @@ def turn(path: str) -> int:
     return next(longest, len(LONGEST))
 
 
+WHAT_RAN = "tests/compatibility/test_table.py"
+"""What compares a document with the other tests of its place, and comes behind them."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: turn(item.nodeid.split("::")[0]))
+    def order(item: pytest.Item) -> tuple[int, bool]:
+        path = item.nodeid.split("::")[0]
+        return turn(path), path == WHAT_RAN
+
+    items.sort(key=order)
 
 
 class Together(LoadScopeScheduling):

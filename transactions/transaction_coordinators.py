@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from ..coordinators.coordinator_context import CoordinatorContext
 from ..coordinators.coordinator_rules import CoordinatorKind
+from ..protocol.internal_topics import TRANSACTIONS_TOPIC
 from .transaction_config import TransactionConfig
 from .transaction_coordinator import TakeProducerId, TransactionCoordinator
 from .transaction_records import encode_transaction_record, transactions_in
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 APPEND_TIMEOUT_MS = 5_000
 """Kafka waits for transaction.timeout.ms; a client that is answered earlier tries again."""
 

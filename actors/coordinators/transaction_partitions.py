@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...cluster.topic_name import TRANSACTIONS_TOPIC
 from ...handlers.ports.context import Node
 from ...protocol.error_code import ErrorCode
+from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ...protocol.partitioner import partition_for_group
 from ...protocol.topic_partition import TopicPartition

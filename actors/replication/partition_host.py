@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeadershipListener(Protocol):
-    """Told of the internal topic's partitions: the group coordinator."""
+    """The coordinators of one internal topic: where its partitions are led, so are they."""
 
     def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None: ...
     def on_resigned(self, partition: int) -> None: ...

@@ -45,7 +45,7 @@ PRODUCER_COLUMNS = (
     "last record",
     "open from",
 )
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")]
 Partition = Annotated[int, typer.Option("--partition", "-p", min=0, metavar="N", help="Which.")]
 
 
@@ -112,7 +112,7 @@ def describe(ids: Ids, as_json: AsJson = False, bootstrap: Bootstrap = None) -> 
             "producer",
             "epoch",
             "state",
-            "time-out ms",
+            "timeout ms",
             "since",
             "for ms",
             "partitions",
@@ -131,7 +131,7 @@ def describe(ids: Ids, as_json: AsJson = False, bootstrap: Bootstrap = None) -> 
             )
             for one in found
         ],
-        optional=("coordinator", "time-out ms"),
+        optional=("coordinator", "timeout ms"),
     )
 
 
@@ -183,7 +183,7 @@ def find_hanging(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Find open transactions that no coordinator will end: they hold up readers for ever."""
+    """Find open transactions that no coordinator will end: they hold up readers forever."""
     from ...clients.admin.admin import Admin
 
     if partition is not None and topic is None:

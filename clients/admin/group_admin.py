@@ -28,6 +28,7 @@ from ...protocol.errors import (
     RequestTimedOut,
     error_for,
 )
+from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ...protocol.messages.describe_groups import (
     DescribedGroup,
@@ -47,13 +48,13 @@ from ...protocol.messages.leave_group import (
 )
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ..group.consumer_protocol import decode_assignment, decode_subscription
-from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
+from ..wire.cluster_client import CONTROL, ClusterClient
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import GROUP_KEY
 from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
+from .every_coordinator import ask_every_coordinator
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
 GROUPS_PER_REQUEST: Final = 500
@@ -197,48 +198,27 @@ def list_groups(
 ) -> Steps[list[GroupListing]]:
     """The groups of every coordinator, in order; of these states and types (any case), or all.
 
-    Waits for coordinators that are loading, and for partitions of the offsets topic without a
-    leader: a list with holes would say that groups are gone.
+    It waits for coordinators that are loading.
 
     Raises:
         RequestTimedOut: a coordinator was not ready in time.
         KafkaError: a broker refuses.
     """
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+    answers = yield from ask_every_coordinator(
+        client,
+        request,
+        ListGroupsResponse,
+        topic=OFFSETS_TOPIC,
+        what="list of all groups",
+        timeout_ms=timeout_ms,
+    )
     found: dict[str, GroupListing] = {}
-    answered: set[int] = set()
-    waited_ms = 0
-    while True:
-        reason: BaseException | None = None
-        client.want([OFFSETS_TOPIC])
-        view = yield from wait(client.refresh())
-        topic = view.topics.get(OFFSETS_TOPIC)
-        if topic is not None and any(one.leader not in view.brokers for one in topic.partitions):
-            reason = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        for node_id in sorted(view.brokers.keys() - answered):
-            try:
-                response = yield from wait(
-                    client.send(view.brokers[node_id].address, request, ListGroupsResponse)
-                )
-                if response.error_code:
-                    raise error_for(response.error_code)
-            except (KafkaError, ConnectionFailed) as error:
-                if not is_retriable(error):
-                    raise
-                reason = error
-                continue
-            if reason is None:  # a partition without a leader may turn up at any of them
-                answered.add(node_id)
-            for group in response.groups:
-                found[group.group_id] = GroupListing(
-                    group.group_id, group.protocol_type, group.group_state, group.group_type
-                )
-        if reason is None:
-            break
-        if waited_ms >= timeout_ms:
-            raise RequestTimedOut(f"no list of all groups within {timeout_ms} ms: {reason}")
-        waited_ms += client.config.retry_backoff_ms
-        yield client.config.retry_backoff_ms / 1000
+    for answer in answers.values():
+        for group in answer.groups:
+            found[group.group_id] = GroupListing(
+                group.group_id, group.protocol_type, group.group_state, group.group_type
+            )
     wanted_states = {state.lower() for state in request.states_filter}
     wanted_types = {kind.lower() for kind in request.types_filter}
     return [

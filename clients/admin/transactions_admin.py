@@ -23,6 +23,7 @@ from ...protocol.errors import (
     TransactionalIdNotFound,
     error_for,
 )
+from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -43,14 +44,14 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
+from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import TRANSACTION_KEY
 from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
+from .every_coordinator import ask_every_coordinator
 from .group_admin import at_coordinators
 
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 PARTITIONS_PER_REQUEST: Final = 500
 _MAX_INIT_VERSION: Final = 5
 
@@ -150,48 +151,24 @@ def list_transactions(
         else wanted.running_longer_than_ms,
         transactional_id_pattern=wanted.pattern,
     )
+    answers = yield from ask_every_coordinator(
+        client,
+        request,
+        ListTransactionsResponse,
+        topic=TRANSACTIONS_TOPIC,
+        what="list of all transactions",
+        timeout_ms=timeout_ms,
+        min_version=wanted.min_version,
+    )
     found: dict[str, TransactionListing] = {}
-    answered: set[int] = set()
-    waited_ms = 0
-    while True:
-        reason: BaseException | None = None
-        client.want([TRANSACTIONS_TOPIC])
-        view = yield from wait(client.refresh())
-        topic = view.topics.get(TRANSACTIONS_TOPIC)
-        if topic is not None and any(one.leader not in view.brokers for one in topic.partitions):
-            reason = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        for node_id in sorted(view.brokers.keys() - answered):
-            connection = client.connection(view.brokers[node_id].address, CONTROL)
-            try:
-                response = yield from wait(
-                    connection.request(
-                        request,
-                        ListTransactionsResponse,
-                        timeout_ms=client.config.request_timeout_ms,
-                        min_version=wanted.min_version,
-                    )
-                )
-                if response.error_code:
-                    raise error_for(response.error_code)
-            except (KafkaError, ConnectionFailed) as error:
-                if not is_retriable(error):
-                    raise
-                reason = error
-                continue
-            if response.unknown_state_filters:
-                raise ValueError(f"no transaction state is called {response.unknown_state_filters}")
-            if reason is None:  # a partition without a leader may turn up at any of them
-                answered.add(node_id)
-            for one in response.transaction_states:
-                found[one.transactional_id] = TransactionListing(
-                    one.transactional_id, node_id, one.producer_id, one.transaction_state
-                )
-        if reason is None:
-            return [listing for _, listing in sorted(found.items())]
-        if waited_ms >= timeout_ms:
-            raise RequestTimedOut(f"no list of all transactions within {timeout_ms} ms: {reason}")
-        waited_ms += client.config.retry_backoff_ms
-        yield client.config.retry_backoff_ms / 1000
+    for node_id, answer in answers.items():
+        if answer.unknown_state_filters:
+            raise ValueError(f"no transaction state is called {answer.unknown_state_filters}")
+        for one in answer.transaction_states:
+            found[one.transactional_id] = TransactionListing(
+                one.transactional_id, node_id, one.producer_id, one.transaction_state
+            )
+    return [listing for _, listing in sorted(found.items())]
 
 
 def describe_transactions(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
@@ -147,7 +148,7 @@ class TransactionCalls:
         return _required(self._transactions, name)
 
 
-class AsyncTransactionCalls:
+class AsyncTransactionCalls(ABC):
     """What AsyncProducer has of them: as TransactionCalls has them, awaited.
 
     A call whose coroutine is cancelled goes on, and is repeated to see its end.
@@ -203,8 +204,9 @@ class AsyncTransactionCalls:
                     logger.warning("%s", error)  # what went wrong before is raised
             raise
 
+    @abstractmethod
     def _given_transactions(self) -> ProducerTransactions | None:
-        raise NotImplementedError
+        """None: the producer has no transactional_id."""
 
     def _transactional(self, name: str) -> ProducerTransactions:
         return _required(self._given_transactions(), name)

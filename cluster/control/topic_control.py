@@ -23,6 +23,7 @@ from ...protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from ...protocol.internal_topics import INTERNAL_TOPICS
 from ..metadata.metadata_image import MetadataImage, NodeImage, TopicImage
 from ..metadata.metadata_records import (
     ConfigRecord,
@@ -32,7 +33,7 @@ from ..metadata.metadata_records import (
     TopicRecord,
 )
 from ..partition.replica_placement import check_replicas, place_replicas
-from ..topic_name import INTERNAL_TOPICS, can_collide, check_collision, check_topic_name, fold
+from ..topic_name import can_collide, check_collision, check_topic_name, fold
 from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 
 MAX_PARTITIONS_PER_REQUEST = 10_000

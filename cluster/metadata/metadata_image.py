@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from ..topic_name import INTERNAL_TOPICS
+from ...protocol.internal_topics import INTERNAL_TOPICS
 from .metadata_records import (
     ClusterRecord,
     ConfigRecord,

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from ...coordinators.coordinator_context import CoordinatorContext
 from ...coordinators.coordinator_rules import CoordinatorKind
 from ...coordinators.coordinator_runtime import CoordinatorRuntime
+from ...protocol.internal_topics import OFFSETS_TOPIC
 from ..classic.group_state import GroupState
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
@@ -15,7 +16,6 @@ from ..group_records import encode_group_record, entries_in
 from .coordinator import GroupCoordinator
 
 NO_GROUPS = Counter({state.value: 0 for state in GroupState})
-OFFSETS_TOPIC = "__consumer_offsets"
 
 GroupContext: TypeAlias = CoordinatorContext[GroupCoordinator]
 

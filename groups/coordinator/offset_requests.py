@@ -10,7 +10,7 @@ Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...coordinators.rules_effects import (
     Append,
@@ -32,6 +32,7 @@ from ..group_effects import (
     OffsetsStored,
     TransactionEnded,
 )
+from ..group_records import OffsetRecord
 from ..offsets.committed_offsets import IsKnown, fits
 from .coordinator_state import CoordinatorState
 from .tombstone_batches import in_batches, nobody_waits
@@ -76,14 +77,10 @@ class OffsetRequests:
         response, records = self._state.offsets.commit(
             request, error, is_known=is_known, now_ms=self._to_write(now_ms)
         )
-        effects: list[Effect] = []
+        alive: list[Effect] = []
         if not error and group is not None:
-            effects += group.on_sign_of_life(request.member_id)
-        if not records:
-            return [*effects, Respond(request_id, response)]
-        self._state.offsets.begin(records)
-        self._counters.offset_commits += len(records)
-        return [*effects, Append(tuple(records), OffsetsStored(request_id, response))]
+            alive = group.on_sign_of_life(request.member_id)
+        return [*alive, *self._store(records, OffsetsStored(request_id, response))]
 
     def commit_in_transaction(
         self,
@@ -115,16 +112,25 @@ class OffsetRequests:
         response, records = self._state.offsets.commit_in_transaction(
             request, error, is_known=is_known, now_ms=self._to_write(now_ms)
         )
-        effects: list[Effect] = []
+        alive: list[Effect] = []
         if not error and group is not None:
-            effects += group.on_sign_of_life(request.member_id)
+            alive = group.on_sign_of_life(request.member_id)
+        producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
+        return [*alive, *self._store(records, OffsetsStored(request_id, response), producer)]
+
+    def _store(
+        self,
+        records: Sequence[OffsetRecord],
+        stored: OffsetsStored,
+        producer: TransactionalProducer | None = None,
+    ) -> list[Effect]:
+        """Answered when they are committed; at once if there are none."""
         if not records:
-            return [*effects, Respond(request_id, response)]
+            assert stored.request_id is not None
+            return [Respond(stored.request_id, stored.response)]
         self._state.offsets.begin(records)
         self._counters.offset_commits += len(records)
-        producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
-        stored = OffsetsStored(request_id, response)
-        return [*effects, Append(tuple(records), stored, producer=producer)]
+        return [Append(tuple(records), stored, producer=producer)]
 
     def end_transaction(self, request_id: int, marker: TransactionMarker) -> list[Effect]:
         """Answered with None, or the KafkaError of the append.

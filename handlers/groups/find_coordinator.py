@@ -2,8 +2,8 @@
 
 Groups are in __consumer_offsets, transactional ids in __transaction_state. v0-3 ask for one key,
 v4+ for many with an error each; v6 lets share groups be asked for, which are not there yet: their
-key type is refused. An empty group id has a coordinator as
-any other: old clients commit and fetch offsets under it, and nobody can join it.
+key type is refused. An empty group id has a coordinator as any other: old clients commit and fetch
+offsets under it, and nobody can join it.
 Source: KafkaApis.getCoordinator.
 """
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...cluster.topic_name import OFFSETS_TOPIC
 from ...protocol.errors import NotCoordinator
+from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.partitioner import partition_for_group
 from ..ports.context import RequestContext
 from ..ports.group_port import GroupShard

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ...cluster.topic_name import OFFSETS_TOPIC
 from ...groups.append_error import append_error
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
@@ -21,6 +20,7 @@ from ...protocol.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
+from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ...cluster.topic_name import INTERNAL_TOPICS
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException, KafkaError, OffsetOutOfRange
+from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -26,7 +26,6 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
-from ...cluster.topic_name import INTERNAL_TOPICS
 from ...protocol.buffer import Buffer
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
@@ -37,6 +36,7 @@ from ...protocol.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
 )
+from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,

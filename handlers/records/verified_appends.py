@@ -104,10 +104,10 @@ class VerifiedAppends:
             try:
                 appended = self._produce(waiting.replica, memoryview(waiting.batch), waiting.guard)
             except InvalidTxnState as error:
-                # A marker came after the question. Where the leader adds the partition it may be
-                # that of the transaction before, which the question had to wait for: asked again,
-                # as Kafka does at once and here the client, the coordinator has the new one.
-                again = NotEnoughReplicas("the transaction before has just ended")
+                # A marker of a later epoch came after the question: this transaction has timed out,
+                # or another producer has begun. Asked again, the coordinator says which, and the
+                # client is not left with an error that ends it for good.
+                again = NotEnoughReplicas("the transaction has just been ended")
                 _refuse(waiting.answer, again if self._adds else error)
             except KafkaError as error:
                 _refuse(waiting.answer, error)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from ...cluster.topic_name import OFFSETS_TOPIC
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError, NotCoordinator
+from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

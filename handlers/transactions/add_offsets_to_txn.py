@@ -7,8 +7,8 @@ Source: KafkaApis.handleAddOffsetsToTxnRequest.
 
 from __future__ import annotations
 
-from ...cluster.topic_name import OFFSETS_TOPIC
 from ...protocol.errors import KafkaError
+from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

@@ -6,9 +6,9 @@ AddPartitionsToTxn 4 (which brokers send for it) and EndTxn 5 on, else 0.
 
 from __future__ import annotations
 
-from ...cluster.topic_name import TRANSACTIONS_TOPIC
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidRequest, NotCoordinator
+from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.partitioner import partition_for_group
 from ..ports.context import RequestContext
 from ..ports.transaction_port import TransactionShard

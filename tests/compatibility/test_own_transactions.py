@@ -21,7 +21,6 @@ from bradbury.protocol.errors import (
     ProducerFenced,
     RequestTimedOut,
     TransactionAbortable,
-    TransactionalIdAuthorizationFailed,
 )
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 from bradbury.tests.support.wire.fault_proxy import FaultProxy
@@ -47,11 +46,6 @@ def servers(
 ) -> Iterator[str]:
     if request.param is None:
         with bradbury.local() as cluster:
-            with bradbury.Producer(cluster.bootstrap_servers, transactional_id="probe") as probe:
-                try:
-                    probe.init_transactions()
-                except TransactionalIdAuthorizationFailed:
-                    pytest.skip("the brokers do not serve transactions yet")
             yield cluster.bootstrap_servers
         return
     require_kafka()

@@ -11,7 +11,6 @@ from bradbury.benchmarks.kafka_broker import KafkaBroker
 from bradbury.cli.main import run
 from bradbury.protocol.errors import (
     ProducerFenced,
-    TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
 )
 from bradbury.tests.compatibility.support.compatibility import Ran
@@ -33,11 +32,6 @@ def servers(
     require_kafka()
     if request.param == "ours":
         with bradbury.local(config={_VERIFICATION: "false"}) as cluster:
-            with bradbury.Producer(cluster.bootstrap_servers, transactional_id="probe") as probe:
-                try:
-                    probe.init_transactions()
-                except TransactionalIdAuthorizationFailed:
-                    pytest.skip("the brokers do not serve transactions yet")
             yield cluster.bootstrap_servers
         return
     folder = tmp_path_factory.mktemp("kafka")

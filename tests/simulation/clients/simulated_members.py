@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bradbury.cluster.topic_name import OFFSETS_TOPIC
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.internal_topics import OFFSETS_TOPIC
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
 from bradbury.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from bradbury.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.cluster.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.coordinators.coordinator_context import ContextState, CoordinatorContext
 from bradbury.coordinators.coordinator_log import LedReplicaLog
 from bradbury.coordinators.coordinator_runtime import CoordinatorRuntime
@@ -19,6 +18,7 @@ from bradbury.coordinators.rules_effects import TransactionMarker
 from bradbury.handlers.records.write_txn_markers import NOT_READY
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, error_for
+from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
