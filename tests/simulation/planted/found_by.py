@@ -22,7 +22,7 @@ FOUND_BY: Final = {
     "a contradicting suffix is kept": 5,
     "a replaced disk votes": 70,
     "a new voter counts before it has the log": 18,
-    "two voters are changed at once": 112,
+    "two voters are changed at once": 471,
     "damage is reported by one life only": 14,
     "the token goes before the clean mark is there": 4,
     "a missing directorys partitions are created again": 5,
