@@ -1,7 +1,7 @@
 """What is run against a mutant, the cheapest first, until something notices it.
 
 simulation   some seeds of the simulated cluster
-histories    told histories, and the small world of the metadata quorum
+histories    known histories, and the small world of the metadata quorum
 own tests    those of the mutant's folder, and of what drives its steps
 test-fast    the rest of make test-fast
 """
@@ -27,6 +27,19 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "tests/**/test_group_host.py",
         "tests/**/test_group_handlers.py",
     ),
+    "coordinators": (
+        "tests/coordinators",
+        "tests/groups",
+        "tests/transactions",
+        "tests/**/test_group_host.py",
+    ),
+    "transactions": (
+        "tests/transactions",
+        "tests/**/test_transaction_handlers.py",
+        "tests/**/test_transaction_senders.py",
+        "tests/**/test_transactions_of_groups.py",
+        "tests/**/test_write_txn_markers.py",
+    ),
     "replication": (
         "tests/replication",
         "tests/**/test_partition_upkeep.py",
@@ -38,6 +51,12 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Patterns of what runs the modules of a folder; tests/<folder> where nothing is said."""
+IN_SEEDS: Mapping[str, tuple[str, ...]] = {
+    "groups": ("--groups",),
+    "coordinators": ("--groups", "--transactions"),
+    "transactions": ("--transactions",),
+}
+"""What the seeds of the simulation have in them, so that a folder's modules run in each."""
 HISTORIES = ("tests/simulation/test_known_histories.py", "tests/simulation/test_metadata_quorum.py")
 IS_FAST = "not slow and not ray and not spark and not java"
 PATIENCE = 10
@@ -71,17 +90,16 @@ def judges_of(path: str, seeds: int) -> list[Judge]:
         for path in sorted(ROOT.glob(pattern))
     )
     rest = tuple(f"tests/{each}" for each in FAST if f"tests/{each}" not in own)
-    simulation = ["-m", "bradbury.tests.mutation.seeds", "--count", str(seeds)]
-    if folder == "groups":
-        simulation.append("--groups")
+    contents = IN_SEEDS.get(folder, ())
+    simulation = ("-m", "bradbury.tests.mutation.seeds", "--count", str(seeds), *contents)
     judges = [
         Judge("simulation", (sys.executable, *simulation)),
         Judge("histories", _pytest(HISTORIES)),
         Judge("own tests", _pytest(own)),
         Judge("test-fast", _pytest(rest)),
     ]
-    # No history is told of groups.
-    return [each for each in judges if folder != "groups" or each.name != "histories"]
+    # The histories have no coordinators.
+    return [each for each in judges if not contents or each.name != "histories"]
 
 
 def _pytest(paths: tuple[str, ...]) -> tuple[str, ...]:

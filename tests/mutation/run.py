@@ -44,11 +44,19 @@ EXPLAINED = Path(__file__).with_name("explained.toml")
 CORE = (
     "cluster/**/*.py",
     "storage/**/*.py",
+    "coordinators/**/*.py",
     "groups/**/*.py",
+    "transactions/**/*.py",
     "replication/**/*.py",
     "controller/**/*.py",
 )
-STEPS = ("replication/*", "controller/*", "groups/coordinator/*")
+STEPS = (
+    "replication/*",
+    "controller/*",
+    "coordinators/*",
+    "groups/coordinator/*",
+    "transactions/*",
+)
 """Where the order of things is decided."""
 ENOUGH = 0.9
 

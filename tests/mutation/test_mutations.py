@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.tests.mutation.judges import OWN, judges_of, tree_for
+from bradbury.tests.mutation.judges import IN_SEEDS, OWN, judges_of, tree_for
 from bradbury.tests.mutation.mutations import Mutation, mutations_of
-from bradbury.tests.mutation.run import all_mutations, patch_of, read_explained, sample
+from bradbury.tests.mutation.run import CORE, all_mutations, patch_of, read_explained, sample
+from bradbury.tests.mutation.seeds import swarm_of
 from bradbury.tests.mutation.shadow import ROOT
 
 
@@ -109,11 +110,28 @@ def test_a_sample_is_the_same_each_time_and_half_of_it_are_steps() -> None:
 def test_the_tests_that_judge_are_there() -> None:
     for pattern in itertools.chain.from_iterable(OWN.values()):
         assert list(ROOT.glob(pattern)), pattern
-    for folder in ("cluster", "storage", "groups", "replication", "controller"):
+    for folder in {pattern.partition("/")[0] for pattern in CORE}:
         for judge in judges_of(f"{folder}/x.py", 1):
             named = [part for part in judge.command if part.startswith("tests/")]
             assert all((ROOT / each).exists() for each in named)
             assert named or judge.name == "simulation"
+
+
+@pytest.mark.parametrize("folder", sorted(IN_SEEDS))
+def test_the_seeds_of_coordinators_have_what_these_coordinate(folder: str) -> None:
+    asked = IN_SEEDS[folder]
+    swarms = [
+        swarm_of(
+            seed,
+            has_groups="--groups" in asked,
+            has_transactions="--transactions" in asked,
+        )
+        for seed in range(20)
+    ]
+    for swarm in swarms:
+        assert bool(swarm.groups) is not bool(swarm.transactional_ids)
+    assert any(swarm.groups for swarm in swarms) is ("--groups" in asked)
+    assert any(swarm.transactional_ids for swarm in swarms) is ("--transactions" in asked)
 
 
 def test_what_is_explained_is_still_there() -> None:
