@@ -9,6 +9,7 @@ Where each is called (driver, planner, executor): docs/spark.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -27,13 +28,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..ranges.partition_range import DataLoss, PartitionRange
+from ..ranges.range_reader import RangeReader
 from . import worker
 from .arrow import ArrowRows
 from .offset_reader import OffsetReader
-from .offsets import Offsets, PartitionRange, plan_tasks, ranges_between
-from .range_reader import RangeReader, logger
-from .spark_failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
+from .offsets import Offsets, plan_tasks, ranges_between
+from .spark_failure import errors_in_one_line
 from .spark_options import ReadOptions
+
+logger = logging.getLogger(__name__)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,7 +64,7 @@ def read_ranges(
         worker.load_kernels(sum(one.size for one in partition.ranges))
         rows = ArrowRows(schema, options.batch_rows)
         worker.freeze()
-        with RangeReader(client, options) as reader:
+        with RangeReader(client, options.limits) as reader:
             for decoded in reader.read(partition.ranges):
                 yield from rows.batches(decoded)
 
@@ -115,7 +119,7 @@ class BatchQueryReader(DataSourceReader):
             if offset < first[key]:
                 text = f"offset {offset} of {key} is gone: the log begins at {first[key]}"
                 if self._options.fail_on_data_loss:
-                    raise DataLoss(f"{text}. {DATA_LOSS_REMEDY}")
+                    raise DataLoss(f"{text}. {self._options.limits.data_loss_remedy}")
                 logger.warning("%s; failOnDataLoss is false, so reading starts there", text)
         return {key: max(offset, first[key]) for key, offset in start.items()}
 

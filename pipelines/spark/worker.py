@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...clients.wire.cluster_client import ClientConfig, ClusterClient
 from ...protocol.columns.columns import kernels_ready, warm_up
 from ...protocol.kernel_loading import is_worth_it_alone
-from .spark_options import FetchOptions
+from ..ranges.fetch_options import FetchOptions
 
 if TYPE_CHECKING:
     from ...clients.producer.producer import Producer

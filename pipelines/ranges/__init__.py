@@ -1,0 +1,6 @@
+"""Reading what a task is given: records [start, end) of partitions, as columns.
+
+fetch_options     how brokers are asked
+partition_range   PartitionRange, ReadLimits, DataLoss
+range_reader      the records of some ranges, fetched ahead of the caller
+"""
