@@ -2,5 +2,6 @@
 
 fetch_options     how brokers are asked
 partition_range   PartitionRange, ReadLimits, DataLoss
+reading_client    the clients of a process
 range_reader      the records of some ranges, fetched ahead of the caller
 """

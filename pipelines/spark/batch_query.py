@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from ..ranges.partition_range import DataLoss, PartitionRange
 from ..ranges.range_reader import RangeReader
+from ..ranges.reading_client import load_kernels, reading_client
 from . import worker
 from .arrow import ArrowRows
 from .offset_reader import OffsetReader
@@ -60,8 +61,8 @@ def read_ranges(
     if not isinstance(partition, TaskRanges):
         return  # what Spark makes of a plan without tasks
     with errors_in_one_line():
-        client = worker.reading_client(options.bootstrap, options.fetch)
-        worker.load_kernels(sum(one.size for one in partition.ranges))
+        client = reading_client(options.bootstrap, options.fetch)
+        load_kernels(sum(one.size for one in partition.ranges))
         rows = ArrowRows(schema, options.batch_rows)
         worker.freeze()
         with RangeReader(client, options.limits) as reader:
@@ -97,7 +98,7 @@ class BatchQueryReader(DataSourceReader):
         return read_ranges(self._schema, self._options, partition)
 
     def _offset_reader(self) -> OffsetReader:
-        client = worker.reading_client(self._options.bootstrap, self._options.fetch)
+        client = reading_client(self._options.bootstrap, self._options.fetch)
         return OffsetReader(client, self._options)
 
     def _ranges(self, reader: OffsetReader) -> list[PartitionRange]:

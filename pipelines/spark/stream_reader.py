@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from ...protocol.errors import UnknownTopicOrPartition
 from ..ranges.partition_range import DataLoss
-from . import worker
+from ..ranges.reading_client import reading_client
 from .batch_query import plan, read_ranges
 from .offset_reader import OffsetReader
 from .offsets import (
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reader(self) -> OffsetReader:
         if self._offset_reader is None:
-            client = worker.reading_client(self._options.bootstrap, self._options.fetch)
+            client = reading_client(self._options.bootstrap, self._options.fetch)
             self._offset_reader = OffsetReader(client, self._options)
         return self._offset_reader
 
