@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
+    from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.spark.session import spark
 
 # public name -> module that owns it
@@ -66,6 +67,7 @@ _OWNERS = {
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
     "local": ".launch.local",
+    "read_topic": ".pipelines.ray_data.read_topic",
     "spark": ".pipelines.spark.session",
     "up": ".launch.cluster",
 }
@@ -100,6 +102,7 @@ __all__ = [
     "classic",
     "connect",
     "local",
+    "read_topic",
     "spark",
     "up",
 ]

@@ -1,0 +1,9 @@
+"""Topics as Ray Datasets.
+
+read_topic         bradbury.read_topic: a Dataset of the records between two offsets
+topic_datasource   the plan: which task reads which ranges; what one task does
+topic_offsets      offsets, times and edges as they are given -> ranges
+topic_columns      decoded records -> tables with the columns of ray.data.read_kafka
+value_decoder      values -> text, JSON or Arrow columns
+range_predicate    what a filter says about ranges
+"""
