@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from ray.data.block import BlockMetadata
@@ -28,6 +28,9 @@ from .range_predicate import columns_of, narrowed
 from .topic_columns import SCHEMA, topic_table
 from .topic_offsets import split_ranges
 from .value_decoder import ValueDecoder
+
+ROWS_ALONE: Final = "__bsp_stub"
+"""The column by which Ray knows how many rows a block of no columns has (its arrow_block)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ class _RangeRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
 
     def __call__(self) -> Iterator[pa.Table]:
         read, predicate = self._read, self._predicate
-        needed = list(self._columns) or ["offset"]  # of no columns there are no rows to count
+        needed = list(self._columns) or ["offset"]
         if predicate is not None:
             needed += sorted(columns_of(predicate).difference(needed))
             predicate = predicate.to_pyarrow()
@@ -137,7 +140,10 @@ class _RangeRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
                 table = read.decoder.decode(topic_table(decoded, needed), decoded)
                 if predicate is not None:
                     table = table.filter(predicate)
-                if tuple(needed) != self._columns:
+                if not len(table):
+                    continue
+                if not self._columns:
+                    table = pa.table({ROWS_ALONE: pa.nulls(len(table))})
+                elif len(needed) != len(self._columns):
                     table = table.select(self._columns)
-                if len(table):
-                    yield table
+                yield table

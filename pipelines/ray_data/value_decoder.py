@@ -133,7 +133,7 @@ def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:
     found = [each for each in tables if each is not None]
     if not found:
         return table.drop_columns(["value"]).slice(0, 0)
-    streams = pa.concat_tables(found)
+    streams = pa.concat_tables(found, promote_options="default")
     repeated = table.drop_columns(["value"]).take(pa.array(rows))
     for field in streams.schema:
         if field.name in repeated.column_names:
