@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
     from .pipelines.ray_data.read_topic import read_topic
+    from .pipelines.ray_data.write_topic import write_topic
     from .pipelines.spark.session import spark
 
 # public name -> module that owns it
@@ -70,6 +71,7 @@ _OWNERS = {
     "read_topic": ".pipelines.ray_data.read_topic",
     "spark": ".pipelines.spark.session",
     "up": ".launch.cluster",
+    "write_topic": ".pipelines.ray_data.write_topic",
 }
 
 # public name -> the module that it is
@@ -105,6 +107,7 @@ __all__ = [
     "read_topic",
     "spark",
     "up",
+    "write_topic",
 ]
 
 

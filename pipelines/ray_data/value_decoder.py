@@ -134,7 +134,10 @@ def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:
     if not found:
         return table.drop_columns(["value"]).slice(0, 0)
     streams = pa.concat_tables(found, promote_options="default")
-    repeated = table.drop_columns(["value"]).take(pa.array(rows))
+    others = table.drop_columns(["value"])
+    if not others.column_names:
+        return streams
+    repeated = others.take(pa.array(rows))
     for field in streams.schema:
         if field.name in repeated.column_names:
             raise ValueError(
