@@ -1,6 +1,8 @@
 """Replication of one node's partitions, as step objects; see docs/design/steps.md.
 
 replica                                  one partition: append, fsync, acknowledge; its followers
+delayed_produces, delayed_fetches, delayed_deletes   who waits at a replica, and for what
+replica_flush                            its fsyncs, one at a time
 served_replicas, topic_log_configs       who is asked for a partition; the settings of its log
 replica_manager, log_manager             which partitions the node has, and their logs' life
 replica_fetcher, replica_fetcher_manager  followers: fetch, truncate, append; one for each leader

@@ -19,9 +19,8 @@ follower asks for next is what it has (see cluster/partition/leader_state).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..cluster.metadata.metadata_image import PartitionImage
 from ..cluster.partition.follower_state import next_high_watermark
@@ -32,29 +31,17 @@ from ..protocol.errors import (
     KafkaError,
     KafkaStorageError,
     NotEnoughReplicas,
-    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
 )
-from ..steps.replies import Refuse, Reply, ended
 from ..storage.disk.storage_failure import StorageFailure
 from ..storage.log.partition_log import AppendResult, PartitionLog
 from ..storage.log_config import LogConfig
 from ..storage.producers.verification_guard import VerificationGuard
-from .effects import Effects, RunWork, WorkingStep
-from .storage_work import LogFlush, begin_flush
-
-EVERYTHING = 1 << 30
-"""Bytes, where they are not counted: a fetch that was woken for too little waits again."""
-
-
-class FetchWaiter(Protocol):
-    """A fetch that waits. Told how much became readable, or that it should look again at once.
-
-    It takes note, and calls nobody back.
-    """
-
-    def on_readable(self, size: int) -> None: ...
-    def on_changed(self) -> None: ...
+from .delayed_deletes import DelayedDeletes
+from .delayed_fetches import EVERYTHING, DelayedFetches
+from .delayed_produces import DelayedProduces
+from .effects import Effects
+from .replica_flush import ReplicaFlush
 
 
 class ReplicaHost(Protocol):
@@ -101,18 +88,10 @@ class Replica:
         self.bytes_copied = self.isr_shrinks = self.isr_expands = 0
         self._host = host
         self._may_use_reserve = may_use_reserve
-        # Dicts for their order: what a set would give depends on where objects are in memory.
-        self._waiters: dict[FetchWaiter, None] = {}
-        self._follower_waiters: dict[FetchWaiter, None] = {}
-        self._stable_waiters: dict[FetchWaiter, None] = {}
-        # As it was when they were last woken, or the first of them came.
-        self._stable_end, self._is_behind = 0, False
-        self._uncommitted: deque[tuple[int, Any]] = deque()
-        """(last offset, ticket) of those who wait for its commit, in log order."""
-        self._deletions: list[tuple[int, Any]] = []
-        """(offset, ticket) of those who wait until all in sync have dropped what is below it."""
-        self._is_flushing = False
-        self._flush_ended: FlushEnded | None = None
+        self.produces = DelayedProduces(str(self), host.effects)
+        self.fetches = DelayedFetches(self)
+        self.deletes = DelayedDeletes(self, host.effects)
+        self.flush = ReplicaFlush(self, host.effects)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -179,13 +158,9 @@ class Replica:
         self._fail_waiting(error)
 
     def _fail_waiting(self, error: KafkaError) -> None:
-        effects = self._host.effects
-        for _, ticket in (*self._uncommitted, *self._deletions):
-            effects.append(Refuse(ticket, error))
-        self._uncommitted.clear()
-        self._deletions.clear()
-        for waiter in (*self._waiters, *self._stable_waiters, *self._follower_waiters):
-            waiter.on_changed()
+        self.produces.fail(error)
+        self.deletes.fail(error)
+        self.fetches.on_changed()
 
     # --- leading ---------------------------------------------------------------------------------
 
@@ -213,7 +188,7 @@ class Replica:
     ) -> AppendResult:
         """Append one batch, as its leader. Raises KafkaError: nothing was appended.
 
-        Whether acks=all may be answered now says `is_committed`; else see when_committed.
+        Whether acks=all may be answered now says `is_committed`; else see `produces`.
         `uses_reserve`: also on a disk that is nearly full. Other arguments: see
         PartitionLog.append_as_leader.
         """
@@ -246,8 +221,7 @@ class Replica:
             host.changed[self] = None
             if leader.followers:
                 leader.on_append(result.base_offset, now_ms)
-                for waiter in list(self._follower_waiters):
-                    waiter.on_readable(len(batch))
+                self.fetches.wake_followers(len(batch))
             self._advance(len(batch))
         return result
 
@@ -255,31 +229,23 @@ class Replica:
         """Whether acks=all may be answered for the record at `offset`."""
         return offset < self.log.high_watermark
 
-    def when_committed(self, last_offset: int, ticket: Any) -> None:
-        """The ticket is answered when the batch that ends there is committed, or cannot be any
-        more. Called right after its append, if it is not committed yet.
-        """
-        self._uncommitted.append((last_offset, ticket))
-
     def on_follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> tuple[int, int] | None:
         """See handlers.replica_port.LeaderReplica."""
         leader = self.leader
         assert leader is not None
         follower = leader.followers.get(fetch.node_id)
         known_end = -1 if follower is None else follower.log_end_offset
-        heard = leader.on_follower_fetch(fetch, self.log, now_ms=now_ms)
-        if heard.diverging is not None:
-            return heard.diverging
+        progress = leader.on_follower_fetch(fetch, self.log, now_ms=now_ms)
+        if progress.diverging is not None:
+            return progress.diverging
         if fetch.offset < known_end:
             # It may have been late, as one of a connection that was given up. The session that the
             # follower goes on in is to say where it is, though nothing has changed for it.
-            for waiter in list(self._follower_waiters):
-                waiter.on_readable(0)
-        if heard.has_moved:
+            self.fetches.wake_followers(0)
+        if progress.has_moved:
             self._commit()
-        if self._deletions:
-            self._settle_deletions()
-        if heard.may_join:
+        self.deletes.on_follower_fetch()
+        if progress.may_join:
             self._host.on_follower_caught_up(self)
         return None
 
@@ -291,7 +257,7 @@ class Replica:
         durable = log.log_end_offset
         if durable - log.flushing.recovery_point >= log.local.config.flush_messages:
             durable = log.flushing.recovery_point
-            self._start_flush()
+            self.flush.maybe_start()
         if leader.on_local_append(durable):
             self._commit(size)
 
@@ -300,61 +266,9 @@ class Replica:
         leader = self.leader
         assert leader is not None
         self.log.high_watermark = leader.high_watermark
-        uncommitted = self._uncommitted
-        while uncommitted and uncommitted[0][0] < leader.high_watermark:
-            _, ticket = uncommitted.popleft()
-            error = None
-            if not leader.has_enough_insync:
-                error = NotEnoughReplicasAfterAppend(
-                    f"{self}: {leader.isr_size} replicas are in sync now"
-                )
-            self._host.effects.append(ended(ticket, error))
-        for waiter in list(self._waiters):
-            waiter.on_readable(size)
-        if self._stable_waiters:
-            self._wake_stable(size)
-        for waiter in list(self._follower_waiters):
-            waiter.on_readable(0)  # not woken for it, but told with the next answer
-
-    def _wake_stable(self, size: int) -> None:
-        """Readers of committed transactions have more where the last stable offset has moved; how
-        much is not known where it is not the high watermark: what a marker ends may be large.
-        """
-        before, was_behind = self._stable_end, self._is_behind
-        self._note_stable()
-        if self._stable_end > before:
-            for waiter in list(self._stable_waiters):
-                waiter.on_readable(EVERYTHING if was_behind or self._is_behind else size)
-
-    def _note_stable(self) -> None:
-        self._stable_end = self.log.last_stable_offset
-        self._is_behind = self._stable_end < self.log.high_watermark
-
-    # --- deleting --------------------------------------------------------------------------------
-
-    def delete_records(self, before_offset: int) -> int:
-        """Returns the log start offset. Raises OffsetOutOfRange."""
-        self.log.advance_log_start_offset(before_offset)
-        for waiter in list(self._follower_waiters):
-            waiter.on_readable(0)
-        return self.log.log_start_offset
-
-    def is_deleted(self, offset: int) -> bool:
-        """Whether all replicas in sync have dropped what is below `offset`."""
-        leader = self.leader
-        return leader is None or leader.low_watermark(self.log.log_start_offset) >= offset
-
-    def when_deleted(self, offset: int, ticket: Any) -> None:
-        """The ticket is answered as soon as is_deleted(offset), or another node leads."""
-        self._deletions.append((offset, ticket))
-
-    def _settle_deletions(self) -> None:
-        waiting, self._deletions = self._deletions, []
-        for offset, ticket in waiting:
-            if self.is_deleted(offset):
-                self._host.effects.append(Reply(ticket))
-            else:
-                self._deletions.append((offset, ticket))
+        self.produces.on_high_watermark(leader)
+        self.fetches.wake_consumers(size)
+        self.fetches.wake_followers(0)  # the next answer has it
 
     # --- following -------------------------------------------------------------------------------
 
@@ -377,66 +291,20 @@ class Replica:
         if reached > log.high_watermark:
             log.high_watermark = reached
             self._host.changed[self] = None
-            for waiter in list(self._waiters):  # consumers in this rack
-                waiter.on_readable(EVERYTHING)
-            if self._stable_waiters:
-                self._wake_stable(EVERYTHING)
+            self.fetches.wake_consumers(EVERYTHING)  # those in this rack
         if log_start_offset <= log.log_start_offset:
             return False
         log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
         return True
 
-    # --- waiting fetches -------------------------------------------------------------------------
-
-    def park(
-        self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
-    ) -> None:
-        """See handlers.replica_port.LeaderReplica."""
-        if is_follower:
-            self._follower_waiters[waiter] = None
-        elif is_committed:
-            if not self._stable_waiters:
-                self._note_stable()
-            self._stable_waiters[waiter] = None
-        else:
-            self._waiters[waiter] = None
-
-    def unpark(self, waiter: FetchWaiter) -> None:
-        self._waiters.pop(waiter, None)
-        self._stable_waiters.pop(waiter, None)
-        self._follower_waiters.pop(waiter, None)
-
     # --- the disk --------------------------------------------------------------------------------
 
-    def _start_flush(self) -> None:
-        """Unless one is on its way: what it does not cover is flushed after it."""
-        if self._is_flushing:
-            return
-        flush = begin_flush(self.log)
-        if flush is not None:
-            self._is_flushing = True
-            self._host.effects.append(RunWork(self, flush))
-
-    def on_work_done(self, work: LogFlush, failure: Exception | None, now_ms: int) -> None:
-        """An fsync has ended, of the log of its beginning: a move may have replaced that since."""
-        self._is_flushing = False
-        if failure is not None:
-            self._host.on_storage_failure()  # which tells everyone who waits here
-        else:
-            work.complete()
-            self._advance(EVERYTHING)
-        if self._flush_ended is not None and not self._is_flushing:
-            self._flush_ended.is_met(now_ms)
-
-    def flush_ended(self) -> FlushEnded | None:
-        """What to wait for until no fsync of this replica is on its way; None: nothing."""
-        if self._is_flushing:
-            self._flush_ended = FlushEnded()
-            return self._flush_ended
-        return None
+    def on_flushed(self) -> None:
+        """An fsync has returned."""
+        self._advance(EVERYTHING)
 
     def on_storage_failure(self) -> None:
-        """Its disk has failed somebody who has read its log."""
+        """Its disk has failed a flush, or somebody who has read its log."""
         self._host.on_storage_failure()
 
     def replace_log(self, log: PartitionLog) -> None:
@@ -448,22 +316,6 @@ class Replica:
         self.log = log
         self._host.changed[self] = None
         self._advance()
-
-
-class FlushEnded:
-    """The condition that a replica's fsync has ended, before its log is closed."""
-
-    def __init__(self) -> None:
-        self._step: WorkingStep | None = None
-
-    def begin_waiting(self, step: WorkingStep) -> None:
-        """See procedure.Condition."""
-        self._step = step
-
-    def is_met(self, now_ms: int) -> None:
-        step, self._step = self._step, None
-        if step is not None:
-            step.on_work_done(self, None, now_ms)
 
 
 class LeadershipEnded(NamedTuple):

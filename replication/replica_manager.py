@@ -113,7 +113,7 @@ class ReplicaManager:
         yield [
             condition
             for replica in self.by_partition.values()
-            if (condition := replica.flush_ended()) is not None
+            if (condition := replica.flush.ended()) is not None
         ]
         self._logs = None  # what fails from here on is no failure
         [failure] = yield [CloseDirectories(directories)]

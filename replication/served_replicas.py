@@ -66,7 +66,9 @@ class ServedReplicas:
                 f"{replica} has cleanup.policy={log.config.cleanup_policy!r} without "
                 "delete: its records are not deleted by offset"
             )
-        return replica.delete_records(log.high_watermark if before_offset == -1 else before_offset)
+        return replica.deletes.delete_records(
+            log.high_watermark if before_offset == -1 else before_offset
+        )
 
 
 def _check_leader_epoch(epoch: int, known: int) -> None:

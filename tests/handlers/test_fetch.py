@@ -117,11 +117,11 @@ def test_a_fetch_that_is_given_up_leaves_nothing_at_the_replica(tmp_path: Path, 
         task = asyncio.ensure_future(node.fetch(epoch=epoch))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert len(node.replica.step._waiters) == 1
+        assert len(node.replica.step.fetches._consumers) == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0)
-        assert not node.replica.step._waiters
+        assert not node.replica.step.fetches._consumers
 
     run(tmp_path, scenario)

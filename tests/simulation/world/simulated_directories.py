@@ -163,10 +163,10 @@ class SimulatedDirectories:
             except KafkaError as refused:
                 then(refused)
                 return
-            if step.is_deleted(start):
+            if step.deletes.is_deleted(start):
                 then(start)
             else:
-                step.when_deleted(start, lambda failure: then(failure or start))
+                step.deletes.when_deleted(start, lambda failure: then(failure or start))
 
         node.driver.run(self._maintenance.checkpoint(), kept)
 

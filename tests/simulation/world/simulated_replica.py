@@ -94,7 +94,7 @@ class SimulatedReplica:
             conversions=None,  # type: ignore[arg-type]  # nothing is converted
         )
         """What handlers reach of it."""
-        step.park(self)
+        step.fetches.park(self)
         self.on_commit: dict[Callable[[], None], None] = {}
         """Callbacks that wait for the high watermark to move."""
 
@@ -176,7 +176,7 @@ class SimulatedReplica:
         def committed(error: KafkaError | None) -> None:
             answer(result.base_offset if error is None else error)
 
-        self.step.when_committed(result.last_offset, committed)
+        self.step.produces.when_committed(result.last_offset, committed)
 
     def _after_input(self) -> None:
         self.claim_counted()
