@@ -57,11 +57,21 @@ class CoordinatorNodes(Protocol):
         ...
 
 
+FIRST_WAIT_MS = 2
+
+
 class RetryLimits(NamedTuple):
     """add.partitions.to.txn.retry.backoff.ms and .max.ms: how often, and how long in all."""
 
     backoff_ms: int = 20
     max_ms: int = 100
+
+    def wait_ms(self, waited_ms: int) -> int:
+        """Until a question is asked again: as long as it has waited, but no longer than backoff_ms.
+
+        The markers of the transaction before take a few milliseconds as a rule.
+        """
+        return min(self.backoff_ms, max(FIRST_WAIT_MS, waited_ms))
 
 
 class SendAddPartitionsToTxn(NamedTuple):
@@ -103,7 +113,7 @@ class AddPartitionsManager:
         self._queues: dict[int, _Queue] = {}
         self._in_flight: dict[int, _Batch] = {}
         self._again: dict[_Producer, tuple[int, list[_Question]]] = {}
-        """What is asked again, and when; the earliest first."""
+        """What is asked again, and when."""
 
     def verify(
         self,
@@ -150,13 +160,14 @@ class AddPartitionsManager:
         results = {result.transactional_id: result for result in answer.results_by_transaction}
         for producer, questions in asked.items():
             codes = _codes(results.get(producer.transactional_id))
-            if ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._is_asked_again(
-                questions[0], now_ms
-            ):
-                behind = self._queues.get(node_id, {}).get(producer.transactional_id, {})
-                questions += behind.pop(producer, [])
-                self._again[producer] = (now_ms + self._limits.backoff_ms, questions)
-                continue
+            if ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and producer.adds:
+                since_ms = questions[0].since_ms
+                again_ms = now_ms + self._limits.wait_ms(now_ms - since_ms)
+                if again_ms <= since_ms + self._limits.max_ms:
+                    behind = self._queues.get(node_id, {}).get(producer.transactional_id, {})
+                    questions += behind.pop(producer, [])
+                    self._again[producer] = (again_ms, questions)
+                    continue
             for question in questions:
                 # Nothing is verified that was not said to be.
                 told = {
@@ -170,12 +181,6 @@ class AddPartitionsManager:
         """No answer. Partitions may have been added: asked again, they are found to be there."""
         logger.info("transaction coordinators on node %d do not answer: %s", node_id, error)
         self._answer_all(self._in_flight.pop(node_id), ErrorCode.NETWORK_EXCEPTION)
-
-    def _is_asked_again(self, oldest: _Question, now_ms: int) -> bool:
-        limits = self._limits
-        return oldest.producer.adds and (
-            now_ms + limits.backoff_ms <= oldest.since_ms + limits.max_ms
-        )
 
     def _drop_empty(self, node_id: int) -> None:
         queue = self._queues.get(node_id)
@@ -192,7 +197,7 @@ class AddPartitionsManager:
         """See replication.effects.TickingStep."""
         if any(node_id not in self._in_flight for node_id in self._queues):
             return 0
-        return next((at_ms for at_ms, _ in self._again.values()), None)
+        return min((at_ms for at_ms, _ in self._again.values()), default=None)
 
     def on_tick(self, now_ms: int) -> None:
         """Send what is queued for nodes that have answered."""

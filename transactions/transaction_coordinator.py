@@ -5,8 +5,11 @@
     SendMarkers, when all are written --on_markers_written--> Append(COMPLETE_*)
 
 One transition of an id at a time: while a record of it is on its way, or its markers are, others
-are refused with CONCURRENT_TRANSACTIONS, and clients try again. EndTxn is answered as soon as the
-decision is in the log: whoever coordinates next finds it there and writes the markers.
+are refused with CONCURRENT_TRANSACTIONS, and clients try again. Only a client's AddPartitionsToTxn
+waits for its turn, for up to MOST_WAIT_MS: it is what a producer asks next, and it would come back
+after 20 ms, many times what markers take. That of a partition's leader does not wait: other
+producers are in the same request. EndTxn is answered as soon as the decision is in the log: whoever
+coordinates next finds it there and writes the markers.
 
 An open transaction is aborted when it is older than its timeout, and when another producer begins
 with its id; in both cases its producer is fenced with the next epoch first.
@@ -27,8 +30,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..coordinators.rules_effects import Append, Respond, StartTimer
+from ..coordinators.rules_effects import Append, CancelTimer, Respond, StartTimer
 from ..protocol.error_code import ErrorCode
+from .end_decision import decide_end, decide_end_v2
 from .transaction_config import TransactionConfig
 from .transaction_effects import (
     Effect,
@@ -40,7 +44,6 @@ from .transaction_effects import (
 )
 from .transaction_metadata import (
     FIRST_WITH_EPOCH_BUMP,
-    MAX_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
     Partitions,
@@ -49,6 +52,7 @@ from .transaction_metadata import (
 )
 from .transaction_records import TransactionRecord
 from .transaction_state import TransactionState
+from .waiting_requests import AddPartitions, WaitingRequests
 
 TakeProducerId = Callable[[], int | None]
 """A producer id that nobody had; None: there is none at the moment."""
@@ -56,6 +60,8 @@ TakeProducerId = Callable[[], int | None]
 ABORT_TIMER = TransactionTimer(TransactionTimerKind.ABORT_TIMED_OUT)
 EXPIRE_TIMER = TransactionTimer(TransactionTimerKind.EXPIRE)
 COMPLETE_RETRY_MS = 1_000
+MOST_WAIT_MS = 100
+"""As long as a partition's leader asks again for (add.partitions.to.txn.retry.backoff.max.ms)."""
 MOST_TOMBSTONES = 1_000
 """In one batch."""
 
@@ -96,6 +102,7 @@ class TransactionCoordinator:
         self._take_producer_id = take_producer_id
         self._version = version
         self._transactions: dict[str, Transaction] = {}
+        self._waiting = WaitingRequests()
 
     def __len__(self) -> int:
         return len(self._transactions)
@@ -193,20 +200,47 @@ class TransactionCoordinator:
         client_version: int,
         now_ms: int,
     ) -> list[Effect]:
+        request = AddPartitions(request_id, producer_id, producer_epoch, partitions, client_version)
         transaction = self._transactions.get(transactional_id)
         if transaction is not None and transaction.is_busy:
             # First of all: the producer may have the id already that counts from COMPLETE_* on.
-            return [Respond(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
-        error = self._check_producer(transaction, producer_id, producer_epoch)
+            if client_version >= FIRST_WITH_EPOCH_BUMP:
+                return [Respond(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
+            if self._waiting.add(transactional_id, request):
+                return [StartTimer(_turn_timer(transactional_id), MOST_WAIT_MS)]
+            return []
+        return self._add_partitions(transactional_id, request, now_ms)
+
+    def _add_partitions(
+        self, transactional_id: str, request: AddPartitions, now_ms: int
+    ) -> list[Effect]:
+        request_id = request.request_id
+        transaction = self._transactions.get(transactional_id)
+        error = self._check_producer(transaction, request.producer_id, request.producer_epoch)
         if error or transaction is None:
             return [Respond(request_id, error)]
         metadata = transaction.metadata
-        if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
+        if metadata.state is TransactionState.ONGOING and request.partitions <= metadata.partitions:
             return [Respond(request_id, ErrorCode.NONE)]
-        following = metadata.with_partitions(partitions, client_version, now_ms=now_ms)
+        following = metadata.with_partitions(
+            request.partitions, request.client_version, now_ms=now_ms
+        )
         return self._write(
             transaction, following, TransactionWritten(transactional_id, request_id, ErrorCode.NONE)
         )
+
+    def _take_turns(self, transactional_id: str, now_ms: int) -> list[Effect]:
+        """The requests that have waited go on, in their order, until the id is busy again."""
+        effects: list[Effect] = []
+        while self._waiting.has(transactional_id):
+            transaction = self._transactions.get(transactional_id)
+            if transaction is not None and transaction.is_busy:
+                return effects
+            request = self._waiting.take(transactional_id)
+            effects += self._add_partitions(transactional_id, request, now_ms)
+            if not self._waiting.has(transactional_id):
+                effects.append(CancelTimer(_turn_timer(transactional_id)))
+        return effects
 
     def verify_partitions(
         self,
@@ -260,9 +294,15 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             return [Respond(request_id, InitializedProducer(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
-        decide = _decide_end_v2 if client_version >= FIRST_WITH_EPOCH_BUMP else _decide_end
-        decision = decide(transaction, producer_id, producer_epoch, is_commit=is_commit)
+        decide = decide_end_v2 if client_version >= FIRST_WITH_EPOCH_BUMP else decide_end
         metadata = transaction.metadata
+        decision = decide(
+            metadata,
+            producer_id,
+            producer_epoch,
+            is_commit=is_commit,
+            is_busy=transaction.is_busy,
+        )
         if decision is ErrorCode.NONE and client_version >= FIRST_WITH_EPOCH_BUMP:
             current = InitializedProducer(
                 ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch
@@ -357,6 +397,11 @@ class TransactionCoordinator:
                 return self._abort_timed_out(now_ms)
             case TransactionTimerKind.EXPIRE:
                 return self._expire(now_ms)
+            case TransactionTimerKind.TURN:
+                return [
+                    Respond(request.request_id, ErrorCode.CONCURRENT_TRANSACTIONS)
+                    for request in self._waiting.take_all(key.transactional_id)
+                ]
             case TransactionTimerKind.COMPLETE:
                 transaction = self._transactions.get(key.transactional_id)
                 if (
@@ -437,11 +482,12 @@ class TransactionCoordinator:
         for transactional_id, metadata in append.records:
             if metadata is None:
                 del self._transactions[transactional_id]
-                continue
-            transaction = self._transactions[transactional_id]
-            transaction.metadata, transaction.pending = metadata, None
-            if metadata.state.is_prepared:
-                effects.append(self._send_markers(transactional_id, metadata))
+            else:
+                transaction = self._transactions[transactional_id]
+                transaction.metadata, transaction.pending = metadata, None
+                if metadata.state.is_prepared:
+                    effects.append(self._send_markers(transactional_id, metadata))
+            effects += self._take_turns(transactional_id, now_ms)
         written = append.completion
         if written is not None and written.request_id is not None:
             effects.insert(0, Respond(written.request_id, written.answer))
@@ -458,6 +504,7 @@ class TransactionCoordinator:
             elif metadata is not None and transaction.metadata.state.is_prepared:
                 key = TransactionTimer(TransactionTimerKind.COMPLETE, transactional_id)
                 effects.append(StartTimer(key, COMPLETE_RETRY_MS))
+            effects += self._take_turns(transactional_id, now_ms)
         return effects
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
@@ -475,6 +522,7 @@ class TransactionCoordinator:
     def close(self) -> None:
         """The coordinator has ended: another one knows now what has become of its ids."""
         self._transactions.clear()
+        self._waiting.clear()
 
     def _refuse(self, append: Append, error: ErrorCode) -> list[Effect]:
         written = append.completion
@@ -485,6 +533,10 @@ class TransactionCoordinator:
             InitializedProducer(told) if isinstance(written.answer, InitializedProducer) else told
         )
         return [Respond(written.request_id, answer)]
+
+
+def _turn_timer(transactional_id: str) -> TransactionTimer:
+    return TransactionTimer(TransactionTimerKind.TURN, transactional_id)
 
 
 def _may_recover(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
@@ -511,68 +563,3 @@ def _ended(prepared: TransactionMetadata) -> InitializedProducer:
     if prepared.next_producer_id != NO_PRODUCER_ID:
         return InitializedProducer(ErrorCode.NONE, prepared.next_producer_id, 0)
     return InitializedProducer(ErrorCode.NONE, prepared.producer_id, prepared.producer_epoch)
-
-
-def _decide_end(
-    transaction: Transaction, producer_id: int, producer_epoch: int, *, is_commit: bool
-) -> ErrorCode | None:
-    """The error, NONE if it has ended so already, None: go ahead. Up to transaction.version 1."""
-    metadata = transaction.metadata
-    if metadata.producer_id != producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if metadata.producer_epoch != producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
-    if transaction.is_busy:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    return _END[is_commit].get(metadata.state, ErrorCode.INVALID_TXN_STATE)
-
-
-_END: dict[bool, dict[TransactionState, ErrorCode | None]] = {
-    True: {
-        TransactionState.ONGOING: None,
-        TransactionState.COMPLETE_COMMIT: ErrorCode.NONE,
-    },
-    False: {
-        TransactionState.ONGOING: None,
-        TransactionState.COMPLETE_ABORT: ErrorCode.NONE,
-    },
-}
-
-
-def _decide_end_v2(
-    transaction: Transaction, producer_id: int, producer_epoch: int, *, is_commit: bool
-) -> ErrorCode | None:
-    """As _decide_end, from transaction.version 2 on, where each end raises the epoch.
-
-    A request with the epoch before is a repeated one; with the present epoch it is the next end,
-    and only an abort may come where no transaction is open.
-
-                       repeated               present epoch
-                       abort      commit      abort      commit
-    EMPTY              fenced     fenced      go ahead   INVALID_TXN_STATE
-    COMPLETE_ABORT     NONE       INVALID     go ahead   INVALID
-    COMPLETE_COMMIT    INVALID    NONE        go ahead   INVALID
-    """
-    metadata = transaction.metadata
-    has_rotated = (
-        metadata.previous_producer_id == producer_id
-        and producer_epoch == MAX_EPOCH - 1
-        and metadata.producer_epoch == 0
-    )
-    is_repeated = has_rotated or metadata.producer_epoch == producer_epoch + 1
-    if metadata.producer_id != producer_id and not has_rotated:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    is_present = metadata.producer_epoch == producer_epoch
-    if metadata.state.is_prepared:
-        is_valid = is_repeated
-    elif metadata.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
-        is_valid = is_repeated or is_present
-    else:
-        is_valid = is_present
-    if not is_valid:
-        return ErrorCode.PRODUCER_FENCED
-    if transaction.is_busy:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    if is_present and metadata.state.may_expire:
-        return ErrorCode.INVALID_TXN_STATE if is_commit else None
-    return _END[is_commit].get(metadata.state, ErrorCode.INVALID_TXN_STATE)

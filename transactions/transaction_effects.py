@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum, auto
 from typing import NamedTuple
 
-from ..coordinators.rules_effects import Append, Respond, StartTimer
+from ..coordinators.rules_effects import Append, CancelTimer, Respond, StartTimer
 from ..protocol.error_code import ErrorCode
 from .transaction_metadata import NO_EPOCH, NO_PRODUCER_ID, Partitions
 
@@ -18,6 +18,8 @@ class TransactionTimerKind(IntEnum):
     """It is time to look for transactions that are open for too long."""
     EXPIRE = auto()
     """It is time to look for transactional ids that nobody uses."""
+    TURN = auto()
+    """Requests have waited long enough for a transition of the id to end."""
     COMPLETE = auto()
     """The end of a transaction could not be written; it is to be tried again."""
 
@@ -64,4 +66,4 @@ class SendMarkers(NamedTuple):
     transaction_version: int = 0
 
 
-Effect = Respond | StartTimer | Append | SendMarkers
+Effect = Respond | StartTimer | CancelTimer | Append | SendMarkers

@@ -5,7 +5,7 @@ source, sink                 format("bradbury"), as Spark calls it: reading, wri
 batch_query, stream_reader   a batch query; micro-batches
 spark_options, option_table  what a user may ask for, checked; all the names there are
 offsets, offset_reader       ranges for tasks, pure; the questions to the cluster behind them
-range_reader, arrow          the records of a range; as the rows that Spark takes
+arrow                        records as the rows that Spark takes (fetched by ../ranges)
 worker                       what a Python worker of Spark keeps from task to task
 spark_failure                what a session or a query fails with, in one line
 """

@@ -9,6 +9,7 @@ Where each is called (driver, planner, executor): docs/spark.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -27,13 +28,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..ranges.partition_range import DataLoss, PartitionRange
+from ..ranges.range_reader import RangeReader
+from ..ranges.reading_client import load_kernels, reading_client
 from . import worker
 from .arrow import ArrowRows
 from .offset_reader import OffsetReader
-from .offsets import Offsets, PartitionRange, plan_tasks, ranges_between
-from .range_reader import RangeReader, logger
-from .spark_failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
+from .offsets import Offsets, plan_tasks, ranges_between
+from .spark_failure import errors_in_one_line
 from .spark_options import ReadOptions
+
+logger = logging.getLogger(__name__)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,11 +61,11 @@ def read_ranges(
     if not isinstance(partition, TaskRanges):
         return  # what Spark makes of a plan without tasks
     with errors_in_one_line():
-        client = worker.reading_client(options.bootstrap, options.fetch)
-        worker.load_kernels(sum(one.size for one in partition.ranges))
+        client = reading_client(options.bootstrap, options.fetch)
+        load_kernels(sum(one.size for one in partition.ranges))
         rows = ArrowRows(schema, options.batch_rows)
         worker.freeze()
-        with RangeReader(client, options) as reader:
+        with RangeReader(client, options.limits) as reader:
             for decoded in reader.read(partition.ranges):
                 yield from rows.batches(decoded)
 
@@ -93,7 +98,7 @@ class BatchQueryReader(DataSourceReader):
         return read_ranges(self._schema, self._options, partition)
 
     def _offset_reader(self) -> OffsetReader:
-        client = worker.reading_client(self._options.bootstrap, self._options.fetch)
+        client = reading_client(self._options.bootstrap, self._options.fetch)
         return OffsetReader(client, self._options)
 
     def _ranges(self, reader: OffsetReader) -> list[PartitionRange]:
@@ -115,7 +120,7 @@ class BatchQueryReader(DataSourceReader):
             if offset < first[key]:
                 text = f"offset {offset} of {key} is gone: the log begins at {first[key]}"
                 if self._options.fail_on_data_loss:
-                    raise DataLoss(f"{text}. {DATA_LOSS_REMEDY}")
+                    raise DataLoss(f"{text}. {self._options.limits.data_loss_remedy}")
                 logger.warning("%s; failOnDataLoss is false, so reading starts there", text)
         return {key: max(offset, first[key]) for key, offset in start.items()}
 

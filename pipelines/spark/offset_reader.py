@@ -28,8 +28,8 @@ from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ..ranges.range_reader import MAX_VERSION
 from .offsets import Offsets
-from .range_reader import MAX_VERSION
 from .spark_failure import unknown_topic
 from .spark_options import (
     Assign,

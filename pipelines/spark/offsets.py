@@ -22,30 +22,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ...clients.wire.record_metadata import TopicPartition
+from ..ranges.partition_range import PartitionRange
 
 Offsets = dict[TopicPartition, int]
 
 INITIAL: Final = "@initial"
-
-
-class PartitionRange(NamedTuple):
-    """Records [start, end) of one partition of a topic."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
 
 
 def to_json(

@@ -35,11 +35,12 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.topic_partition import TopicPartition
+from ..ranges.reading_client import reading_client
 from . import worker
 from .arrow import HEADERS
 from .row_sender import OR_LET_THE_WRITE, RowSender
 from .spark_failure import errors_in_one_line, unknown_topic
-from .spark_options import FetchOptions, WriteOptions
+from .spark_options import SPARK_FETCH, WriteOptions
 from .transactional_sink import Written, record_batch, write_exactly_once
 
 _CONTENT: Final[tuple[DataType, ...]] = (StringType(), BinaryType())
@@ -81,7 +82,7 @@ def check_topic(options: WriteOptions) -> None:
     topic = options.topic
     if topic is None or options.producer.get("allow_auto_create_topics"):
         return
-    client = worker.reading_client(options.bootstrap, FetchOptions())
+    client = reading_client(options.bootstrap, SPARK_FETCH)
     try:
         client.run(client.topic(topic))
     except UnknownTopicOrPartition:

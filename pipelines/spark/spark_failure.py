@@ -16,15 +16,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError, UnknownTopicOrPartition
+from ..ranges.partition_range import DataLoss
 
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 _OF_A_WORKER: Final = "PYTHON_WORKER_FACTORY_"
 """What the names begin with that Spark gives a worker to find it by."""
-
-DATA_LOSS_REMEDY: Final = (
-    "They were removed by retention, or the topic was deleted and made again. To read on without "
-    "them set the option failOnDataLoss to false"
-)
 
 
 class SparkUnavailable(RuntimeError):
@@ -41,10 +37,6 @@ class JavaMissing(SparkUnavailable):
 
 class RayNotInitialised(SparkUnavailable):
     """The process is in no Ray cluster, and none is known that it could join."""
-
-
-class DataLoss(Exception):
-    """Records of a range are gone, and failOnDataLoss is true. Its text says what to do."""
 
 
 class ReplayRefused(Exception):

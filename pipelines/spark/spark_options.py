@@ -16,10 +16,12 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from ...clients.wire.record_metadata import TopicPartition
+from ..ranges.fetch_options import FetchOptions
+from ..ranges.partition_range import ReadLimits
 from . import option_table as table
 from .option_table import flag, number
 
@@ -79,23 +81,7 @@ Subscription = Assign | Subscribe | SubscribePattern
 Position = AtEdge | AtOffsets | AtTimestamp | AtTimestamps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOptions:
-    """Kafka's consumer settings that have an effect here, under their own names.
-
-    More bytes a request than Kafka's consumer asks for: a task reads one long range and has nothing
-    else to do, so fewer round trips cost nothing.
-    """
-
-    max_partition_fetch_bytes: int = 4 * 1024 * 1024
-    fetch_max_wait_ms: int = 500
-    isolation_level: int = 0
-    check_crcs: bool = True
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    metadata_max_age_ms: int = 5_000
-    client_id: str = "bradbury-spark"
-
+SPARK_FETCH: Final = FetchOptions(client_id="bradbury-spark")
 
 _FETCH_SETTINGS: Final = {
     "max.partition.fetch.bytes": "max_partition_fetch_bytes",
@@ -142,7 +128,17 @@ class ReadOptions:
     retry_count: int = 3
     retry_interval_ms: int = 10
     batch_rows: int = DEFAULT_BATCH_ROWS
-    fetch: FetchOptions = field(default_factory=FetchOptions)
+    fetch: FetchOptions = SPARK_FETCH
+
+    @property
+    def limits(self) -> ReadLimits:
+        return ReadLimits(
+            fetch=self.fetch,
+            poll_timeout_ms=self.poll_timeout_ms,
+            poll_timeout_name="Option kafkaConsumer.pollTimeoutMs",
+            fail_on_data_loss=self.fail_on_data_loss,
+            fail_on_data_loss_name="the option failOnDataLoss",
+        )
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, check_mode: bool = True) -> Self:
@@ -371,7 +367,7 @@ def _fetch_options(given: Mapping[str, str]) -> FetchOptions:
             settings[keyword] = flag({keyword: value}, keyword, shown, default=True)
         else:
             settings[keyword] = number({keyword: value}, keyword, shown, 1)
-    return FetchOptions(**settings)
+    return replace(SPARK_FETCH, **settings)
 
 
 def _bootstrap(given: Mapping[str, str]) -> str | None:

@@ -15,6 +15,7 @@ Not here: committing offsets to a group.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -29,7 +30,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ...protocol.errors import UnknownTopicOrPartition
-from . import worker
+from ..ranges.partition_range import DataLoss
+from ..ranges.reading_client import reading_client
 from .batch_query import plan, read_ranges
 from .offset_reader import OffsetReader
 from .offsets import (
@@ -42,9 +44,10 @@ from .offsets import (
     rate_limit,
     to_json,
 )
-from .range_reader import logger
-from .spark_failure import DATA_LOSS_REMEDY, DataLoss, errors_in_one_line
+from .spark_failure import errors_in_one_line
 from .spark_options import ReadOptions
+
+logger = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -127,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reader(self) -> OffsetReader:
         if self._offset_reader is None:
-            client = worker.reading_client(self._options.bootstrap, self._options.fetch)
+            client = reading_client(self._options.bootstrap, self._options.fetch)
             self._offset_reader = OffsetReader(client, self._options)
         return self._offset_reader
 
@@ -174,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lose(self, text: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{text}. {DATA_LOSS_REMEDY}")
+            raise DataLoss(f"{text}. {self._options.limits.data_loss_remedy}")
         logger.warning("%s; failOnDataLoss is false, so the query goes on", text)
 
 

@@ -48,6 +48,7 @@ from ...protocol.errors import (
     UnsupportedVersion,
 )
 from ...protocol.topic_partition import TopicPartition as Key
+from ..ranges.reading_client import reading_client
 from . import worker
 from .row_sender import RowSender, content_bytes
 from .sink_batch import (
@@ -60,7 +61,7 @@ from .sink_batch import (
     is_done,
 )
 from .spark_failure import ExactlyOnceUnavailable
-from .spark_options import FetchOptions, WriteOptions
+from .spark_options import SPARK_FETCH, WriteOptions
 from .spark_task import SparkTask, current_task
 from .worker import KeptProducer
 
@@ -87,7 +88,7 @@ class Written(WriterCommitMessage):
 
 def make_marker_topic(bootstrap: str | None) -> None:
     """Have the topic that markers are offsets of. Asked once a process."""
-    client = worker.reading_client(bootstrap, FetchOptions())
+    client = reading_client(bootstrap, SPARK_FETCH)
     try:
         client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
     except UnknownTopicOrPartition:
@@ -149,7 +150,7 @@ def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage |
     batch = written[0].batch if written else None
     if batch is None or batch.is_private:
         return
-    client = worker.reading_client(options.bootstrap, FetchOptions())
+    client = reading_client(options.bootstrap, SPARK_FETCH)
     count = len(messages)
     if any(one.was_done for one in written):
         known = _batch_marker(_committed(client, [batch.group])[batch.group])
@@ -248,7 +249,7 @@ def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kep
     worker.keep_transactional(kept)
     try:
         producer.init_transactions()
-        client = worker.reading_client(options.bootstrap, FetchOptions())
+        client = reading_client(options.bootstrap, SPARK_FETCH)
         found = _committed(client, [transactional_id, batch.group])
         kept.last = _task_marker(found[transactional_id])
         kept.all_done = _batch_marker(found[batch.group])

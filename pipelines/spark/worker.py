@@ -1,8 +1,6 @@
-"""Objects kept for the life of a Python worker of Spark: clients, and a frozen heap.
+"""Objects kept for the life of a Python worker of Spark: producers, and a frozen heap.
 
 What always holds:
-    One client for each configuration and process. Spark reuses its workers for many tasks and
-    batches; a client for each task would spend a connection and a metadata request on each.
     A producer that failed is closed and forgotten: the next task starts with a clean one.
     Of transactional producers at most MAX_TRANSACTIONAL are kept: each has a thread and connections
     of its own, and a worker runs tasks of any number.
@@ -20,23 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...clients.wire.cluster_client import ClientConfig, ClusterClient
-from ...protocol.columns.columns import kernels_ready, warm_up
-from ...protocol.kernel_loading import is_worth_it_alone
-from .spark_options import FetchOptions
+from ...protocol.columns.columns import kernels_ready
 
 if TYPE_CHECKING:
     from ...clients.producer.producer import Producer
     from .sink_batch import BatchMarker, TaskMarker
-
-"""Rows from which loading the compiled decoder (about a second) pays within one task."""
 
 MAX_TRANSACTIONAL: Final = 8
 ABORT_SECONDS: Final = 5.0
 """How long a producer that is closed tries to abort what it has open; else who takes over does."""
 
 _frozen: bool | None = None
-_clients: dict[tuple[int, str | None, FetchOptions], ClusterClient] = {}
 _producers: dict[tuple[int, str | None, tuple[tuple[str, Any], ...]], Producer] = {}
 _transactional: dict[tuple[int, str | None, str], KeptProducer] = {}
 
@@ -68,33 +60,6 @@ def freeze() -> None:
         _frozen = kernels_ready()
         gc.collect()
         gc.freeze()
-
-
-def load_kernels(row_count: int) -> None:
-    """Load the compiled decoder if `row_count` rows are worth it."""
-    if is_worth_it_alone(row_count) and not kernels_ready():
-        warm_up()
-
-
-def reading_client(bootstrap: str | None, fetch: FetchOptions) -> ClusterClient:
-    """The client of this process for reading.
-
-    Raises:
-        ConnectionFailed: no cluster is named anywhere.
-    """
-    key = (os.getpid(), bootstrap, fetch)
-    client = _clients.get(key)
-    if client is None or client.closed:
-        client = _clients[key] = ClusterClient(
-            bootstrap,
-            config=ClientConfig(
-                client_id=fetch.client_id,
-                request_timeout_ms=fetch.request_timeout_ms,
-                retry_backoff_ms=fetch.retry_backoff_ms,
-                metadata_max_age_ms=fetch.metadata_max_age_ms,
-            ),
-        )
-    return client
 
 
 def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:

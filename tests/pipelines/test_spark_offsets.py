@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bradbury.clients.wire.record_metadata import TopicPartition
+from bradbury.pipelines.ranges.partition_range import PartitionRange
 from bradbury.pipelines.spark.offsets import (
     Offsets,
-    PartitionRange,
     backlog,
     from_json,
     initial_of,

@@ -4,6 +4,7 @@ import pytest
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.transactions.transaction_world import TIMEOUT_MS, World
+from bradbury.transactions.transaction_coordinator import MOST_WAIT_MS
 from bradbury.transactions.transaction_effects import InitializedProducer
 from bradbury.transactions.transaction_metadata import MAX_EPOCH, TransactionMetadata
 from bradbury.transactions.transaction_records import TransactionRecord
@@ -72,15 +73,74 @@ def test_while_one_transition_is_under_way_no_other_begins(version: int) -> None
     world = World(version)
     producer = world.begin_producer()
     world.add(producer, PAID)
-    meanwhile = [world.add(producer, SENT), world.end(producer, is_commit=True), world.init()]
+    meanwhile = [world.end(producer, is_commit=True), world.init()]
     assert {world.error_of(each) for each in meanwhile} == {ErrorCode.CONCURRENT_TRANSACTIONS}
+    world.commit()
+    world.end(producer, is_commit=True)
+    world.commit()
+    meanwhile = [world.end(producer, is_commit=True), world.init()]
+    assert {world.error_of(each) for each in meanwhile} == {ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+@VERSIONS
+def test_clients_wait_until_the_transaction_before_has_ended_and_leaders_ask_again(
+    version: int,
+) -> None:
+    world = World(version)
+    producer = world.begin_producer()
+    world.add(producer, PAID)
     world.commit()
     world.end(producer, is_commit=True)
     world.commit()
     number, epoch = producer
     current = (number, world.metadata().producer_epoch)
-    meanwhile = [world.add(current, SENT), world.end((number, epoch), is_commit=True), world.init()]
-    assert {world.error_of(each) for each in meanwhile} == {ErrorCode.CONCURRENT_TRANSACTIONS}
+    world.version = 2
+    of_leader = world.add(current, SENT)
+    assert world.error_of(of_leader) is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.version = 0
+    late, next_one = world.add((number, epoch - 1), SENT), world.add(current, SENT)
+    same_one = world.add(current, SENT, PAID)
+    world.write_markers()
+    assert not {late, next_one, same_one} & world.answers.keys()
+    world.commit()
+    assert world.error_of(late) is ErrorCode.PRODUCER_FENCED, "in their order"
+    assert next_one not in world.answers, "answered before the record is committed"
+    world.commit()
+    assert world.answers[next_one] is ErrorCode.NONE
+    world.commit()
+    assert world.answers[same_one] is ErrorCode.NONE
+    assert world.metadata().partitions == {PAID, SENT}
+    world.pass_time(TIMEOUT_MS // 2)
+    assert not world.appends, "nobody waits any more"
+
+
+def test_clients_do_not_wait_for_long() -> None:
+    world = World(0)
+    producer = world.begin_producer()
+    world.add(producer, PAID)
+    world.commit()
+    world.end(producer, is_commit=True)
+    world.commit()
+    first = world.add(producer, SENT)
+    world.pass_time(MOST_WAIT_MS // 2)
+    second = world.add(producer, SENT)
+    world.pass_time(MOST_WAIT_MS // 2)
+    assert {world.error_of(first), world.error_of(second)} == {ErrorCode.CONCURRENT_TRANSACTIONS}
+    world.settle()
+    added = world.add(producer, SENT)
+    world.settle()
+    assert world.error_of(added) is ErrorCode.NONE
+
+
+def test_who_waits_for_a_record_that_is_refused_has_its_turn() -> None:
+    world = World(0)
+    producer = world.begin_producer()
+    refused, waiting = world.add(producer, PAID), world.add(producer, SENT)
+    world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert world.error_of(refused) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.commit()
+    assert world.error_of(waiting) is ErrorCode.NONE
+    assert world.metadata().partitions == {SENT}
 
 
 @VERSIONS

@@ -40,6 +40,7 @@ class Transactions(RuleBasedStateMachine):
                 continue
             self.answering.add(request)
             kind, name, what = self.asked[request]
+            assert kind != "fenced" or answer is not ErrorCode.NONE, "a fenced one wrote"
             if not isinstance(answer, InitializedProducer) or answer.error is not ErrorCode.NONE:
                 continue
             if answer.producer_epoch != NO_EPOCH:
@@ -69,7 +70,7 @@ class Transactions(RuleBasedStateMachine):
             request = self.world.add(producer, partition, transactional_id=name)
             newest = self.producers[name][-1]
             if producer[0] == newest[0] and producer[1] < newest[1]:
-                assert self.world.error_of(request) is not ErrorCode.NONE, "a fenced one wrote"
+                self.asked[request] = ("fenced", name, producer)
 
     @rule(name=ids, data=st.data(), is_commit=st.booleans())
     def end(self, name: str, data: st.DataObject, is_commit: bool) -> None:

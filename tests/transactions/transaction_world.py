@@ -7,6 +7,7 @@ from bradbury.transactions.transaction_config import TransactionConfig
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_effects import (
     Append,
+    CancelTimer,
     Effect,
     InitializedProducer,
     Respond,
@@ -70,6 +71,8 @@ class World:
                     self.markers.append(effect)
                 case StartTimer(key, after_ms):
                     self.timers[key] = self.now_ms + after_ms
+                case CancelTimer(key):
+                    del self.timers[key]
 
     # --- what becomes of effects -----------------------------------------------------------------
 

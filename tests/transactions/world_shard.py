@@ -6,6 +6,7 @@ from typing import Any
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.tests.transactions.transaction_world import World
+from bradbury.transactions.transaction_coordinator import MOST_WAIT_MS
 from bradbury.transactions.transaction_effects import InitializedProducer
 from bradbury.transactions.transaction_metadata import TransactionMetadata
 
@@ -25,6 +26,8 @@ class WorldShard:
         while self.ends and self.world.markers:
             self.world.write_markers()
             self.world.settle()
+        if request not in self.world.answers:
+            self.world.pass_time(MOST_WAIT_MS)
         return self.world.answers[request]
 
     async def init_producer_id(

@@ -116,13 +116,14 @@ def a_producer_that_was_replaced_may_go_on(patch: Patch) -> None:
         return ErrorCode.NONE
 
     patch(TransactionCoordinator, "_check_producer", check)
-    original = transaction_coordinator._decide_end
+    original = transaction_coordinator.decide_end
 
-    def decide(transaction: Any, producer_id: int, producer_epoch: int, **rest: Any) -> Any:
-        epoch = transaction.metadata.producer_epoch
-        return original(transaction, producer_id, epoch, **rest)
+    def decide(
+        metadata: TransactionMetadata, producer_id: int, producer_epoch: int, **rest: Any
+    ) -> Any:
+        return original(metadata, producer_id, metadata.producer_epoch, **rest)
 
-    patch(transaction_coordinator, "_decide_end", decide)
+    patch(transaction_coordinator, "decide_end", decide)
 
 
 @fault(**RESTLESS)
@@ -144,17 +145,21 @@ def a_commit_of_what_was_aborted_is_said_to_be_done(patch: Patch) -> None:
     """The transaction had timed out, and the producer is told what it wants to be told."""
 
     def decide(
-        transaction: Any, producer_id: int, producer_epoch: int, *, is_commit: bool
+        metadata: TransactionMetadata,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        is_busy: bool,
     ) -> ErrorCode | None:
-        metadata = transaction.metadata
-        if transaction.is_busy:
+        if is_busy:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if metadata.state is TransactionState.ONGOING and metadata.producer_epoch == producer_epoch:
             return None
         return ErrorCode.NONE
 
-    patch(transaction_coordinator, "_decide_end", decide)
-    patch(transaction_coordinator, "_decide_end_v2", decide)
+    patch(transaction_coordinator, "decide_end", decide)
+    patch(transaction_coordinator, "decide_end_v2", decide)
 
 
 @fault(**TRANSACTIONS)

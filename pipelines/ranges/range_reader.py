@@ -1,6 +1,6 @@
 """Exactly the records [start, end) of some partitions, in order, fetched ahead of the caller.
 
-    with RangeReader(client, options) as reader:
+    with RangeReader(client, limits) as reader:
         for decoded in reader.read(ranges): ...
 
 What always holds:
@@ -12,7 +12,7 @@ What always holds:
 The offset to ask next is read from the headers of an answer, so that the next request leaves before
 anything is decoded.
 
-Not here: which ranges (offsets, offset_reader); rows (arrow).
+Not here: which ranges, and what becomes of the columns.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ from ...protocol.errors import (
 )
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import walk_batches
-from .offsets import PartitionRange
-from .spark_failure import DATA_LOSS_REMEDY, DataLoss
-from .spark_options import ReadOptions
+from .partition_range import DataLoss, PartitionRange, ReadLimits
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +60,9 @@ class _Answer(NamedTuple):
 class RangeReader:
     """Reads once; leaving the `with` ends the fetching at any point."""
 
-    def __init__(self, client: ClusterClient, options: ReadOptions) -> None:
+    def __init__(self, client: ClusterClient, limits: ReadLimits) -> None:
         self._client = client
-        self._options = options
+        self._limits = limits
         self._answers: queue.SimpleQueue[_Answer | Exception | None] = queue.SimpleQueue()
         self._buffered = 0
         self._room: Future[None] | None = None
@@ -86,7 +84,7 @@ class RangeReader:
         """The records, in the order of `ranges`.
 
         Raises:
-            DataLoss: some are gone, unless failOnDataLoss is false: then the rest is read.
+            DataLoss: some are gone, unless `fail_on_data_loss` is false: then the rest is read.
             RequestTimedOut: no progress for `poll_timeout_ms`.
             KafkaError: a broker refuses, or a batch is corrupt.
         """
@@ -113,7 +111,7 @@ class RangeReader:
                 fetch_offset=position,
                 end_offset=source.end,
                 aborted=answer.aborted,
-                check_crc=self._options.fetch.check_crcs,
+                check_crc=self._limits.fetch.check_crcs,
             )
             if not decoded.consumed_bytes:
                 return
@@ -143,7 +141,7 @@ class RangeReader:
 
     def _fetch(self, source: PartitionRange) -> Steps[None]:
         position = source.start
-        max_bytes = self._options.fetch.max_partition_fetch_bytes
+        max_bytes = self._limits.fetch.max_partition_fetch_bytes
         progress_at = time.monotonic()
         reason: BaseException | None = None
         while position < source.end and not self._closed:
@@ -176,7 +174,7 @@ class RangeReader:
                     max_bytes *= 2  # an old broker cut the first batch
                     continue
                 aborted = None
-                if self._options.fetch.isolation_level:
+                if self._limits.fetch.isolation_level:
                     aborted = AbortedProducers(
                         [
                             (one.producer_id, one.first_offset)
@@ -191,11 +189,11 @@ class RangeReader:
                 continue
             if position < source.end:
                 waited_ms = (time.monotonic() - progress_at) * 1000
-                if waited_ms >= self._options.poll_timeout_ms:
+                if waited_ms >= self._limits.poll_timeout_ms:
                     yield from self._give_up(source, position, reason)
                     return
                 if data is None or data.error_code:
-                    yield self._options.fetch.retry_backoff_ms / 1000
+                    yield self._limits.fetch.retry_backoff_ms / 1000
                     yield from self._refresh()
 
     def _ask(
@@ -206,7 +204,7 @@ class RangeReader:
         leader = self._client.view.leader(source.topic, source.partition)
         if leader is None:
             return None
-        fetch = self._options.fetch
+        fetch = self._limits.fetch
         request = build_fetch_request(
             [
                 PartitionFetch(
@@ -260,22 +258,26 @@ class RangeReader:
                 return
         raise RequestTimedOut(
             f"cannot fetch record for offset {position} of {source.topic_partition} in "
-            f"{self._options.poll_timeout_ms} milliseconds ({reason or 'no records came'}); "
-            "are its brokers up? Option kafkaConsumer.pollTimeoutMs says how long to try"
+            f"{self._limits.poll_timeout_ms} milliseconds ({reason or 'no records came'}); "
+            f"are its brokers up? {self._limits.poll_timeout_name} says how long to try"
         )
 
     def _bounds(self, source: PartitionRange) -> Steps[tuple[int, int]]:
         key = source.topic_partition
-        level = self._options.fetch.isolation_level
+        level = self._limits.fetch.isolation_level
         first = yield from list_offsets(self._client, {key: EARLIEST})
         last = yield from list_offsets(self._client, {key: LATEST}, isolation_level=level)
         return first[key].offset, last[key].offset
 
     def _lose(self, source: PartitionRange, start: int, end: int, why: str) -> None:
         text = f"records [{start}, {end}) of {source.topic_partition} are gone: {why}"
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{text}. {DATA_LOSS_REMEDY}")
-        logger.warning("%s; failOnDataLoss is false, so reading goes on without them", text)
+        if self._limits.fail_on_data_loss:
+            raise DataLoss(f"{text}. {self._limits.data_loss_remedy}")
+        logger.warning(
+            "%s; %s is false, so reading goes on without them",
+            text,
+            self._limits.fail_on_data_loss_name,
+        )
 
     def _refresh(self) -> Steps[None]:
         try:

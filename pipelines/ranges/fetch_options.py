@@ -1,0 +1,23 @@
+"""How a task asks brokers for records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """Kafka's consumer settings that have an effect here, under their own names.
+
+    More bytes a request than Kafka's consumer asks for: a task reads one long range and has nothing
+    else to do, so fewer round trips cost nothing.
+    """
+
+    max_partition_fetch_bytes: int = 4 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    isolation_level: int = 0
+    check_crcs: bool = True
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    metadata_max_age_ms: int = 5_000
+    client_id: str = "bradbury"
