@@ -54,7 +54,7 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ..protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from ..replication.replica import Replica
+from ..replication.partition.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically

@@ -44,7 +44,7 @@ PORTS = {
     "handlers/ports/context.py",
     "handlers/ports/group_port.py",
     "handlers/ports/transaction_port.py",
-    "replication/directory_lifecycle.py",
+    "replication/logs/directory_lifecycle.py",
 }
 
 

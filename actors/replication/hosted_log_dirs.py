@@ -1,4 +1,4 @@
-"""Driver of replication/alter_log_dirs_manager: what handlers reach of log directories."""
+"""Driver of replication/logs/alter_log_dirs_manager: what handlers reach of log directories."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from ...handlers.ports.log_dirs_port import LogDirState, LogInDir
 from ...protocol.topic_partition import TopicPartition
-from ...replication.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.effects import EndMove
-from ...replication.partition_effects import ResumeMove
-from ...replication.replica import Replica
+from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from ...replication.partition.partition_effects import ResumeMove
+from ...replication.partition.replica import Replica
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.storage_failure import StorageFailure

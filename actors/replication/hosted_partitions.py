@@ -6,15 +6,15 @@ from typing import Protocol
 
 from ...handlers.ports.replica_port import LeaderReplica
 from ...protocol.errors import NotLeaderOrFollower
-from ...replication.partition_effects import (
+from ...replication.partition.partition_effects import (
     LeaderElected,
     ReplicaClosed,
     ReplicaOpened,
     Resigned,
 )
-from ...replication.replica import LeadershipEnded, Replica
-from ...replication.replication_throttle import ReplicationThrottle
-from ...replication.served_replicas import ServedReplicas
+from ...replication.partition.replica import LeadershipEnded, Replica
+from ...replication.partition.replication_throttle import ReplicationThrottle
+from ...replication.partition.served_replicas import ServedReplicas
 from ..loop.step_driver import StepDriver
 from .hosted_log_dirs import HostedLogDirs
 from .hosted_replica import HostedReplica

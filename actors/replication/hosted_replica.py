@@ -1,4 +1,4 @@
-"""Driver of replication/replica: what handlers reach of it, with Futures for those who wait.
+"""Driver of replication/partition/replica: what handlers reach of it, with Futures to wait for.
 
 No rule is decided here. It gives the step the time, carries out its effects, and does in threads
 what takes long: conversions of records, look-ups by time.
@@ -16,9 +16,9 @@ from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
 from ...protocol.records.message_set import convert_down
 from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE
-from ...replication.delayed_fetches import FetchWaiter
-from ...replication.marker_append import TransactionDecision, append_marker
-from ...replication.replica import Replica
+from ...replication.partition.delayed_fetches import FetchWaiter
+from ...replication.partition.marker_append import TransactionDecision, append_marker
+from ...replication.partition.replica import Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
 from ...storage.log.batch_validation import opens_records
 from ...storage.log.partition_log import AppendResult, PartitionLog

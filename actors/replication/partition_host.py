@@ -1,4 +1,4 @@
-"""Driver of replication/replica_manager: the partitions of one node.
+"""Driver of replication/manager/replica_manager: the partitions of one node.
 
 Nothing is decided here. It gives the steps the time and what they ask for: threads, connections,
 the controller, the controller's answers.
@@ -16,14 +16,14 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Controller
 from ...handlers.ports.server_config import ServerConfig
-from ...replication.alter_log_dirs_manager import AlterLogDirsManager
-from ...replication.directory_lifecycle import DirectoryLifecycle
 from ...replication.effects import DirectoryFailed, NoDirectoryLeft
-from ...replication.log_maintenance import LogMaintenance
-from ...replication.log_manager import LogManager
-from ...replication.replica import Replica
-from ...replication.replica_manager import ReplicaManager
-from ...replication.replication_throttle import ReplicationThrottle
+from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from ...replication.logs.directory_lifecycle import DirectoryLifecycle
+from ...replication.logs.log_maintenance import LogMaintenance
+from ...replication.logs.log_manager import LogManager
+from ...replication.manager.replica_manager import ReplicaManager
+from ...replication.partition.replica import Replica
+from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.file_system import FileSystem
 from ...storage.log_config import LogConfig
@@ -236,7 +236,7 @@ class PartitionHost:
 
     @property
     def log_defaults(self) -> LogConfig:
-        """See replication.replica_manager.ReplicaManagerNode."""
+        """See replication.manager.replica_manager.ReplicaManagerNode."""
         return self._server.log_defaults
 
     def address_of(self, node_id: int) -> tuple[str, int] | None:

@@ -38,14 +38,14 @@ from ..consumer.consumer import SCHEMA, Consumer, Wakeup
 from ..group.rebalance_listener import RebalanceListener
 from ..wire.cluster_client import is_retriable
 from ..wire.record_metadata import TopicPartition
-from .actor_pool import ActorPool
-from .batch import Batch
-from .local_pool import LocalPool, Pool
-from .member_config import MemberConfig
 from .output_committer import OutputCommitter
-from .processed_batches import MemberReport
+from .processing.actor_pool import ActorPool
+from .processing.batch import Batch
+from .processing.local_pool import LocalPool, Pool
+from .processing.member_config import MemberConfig
+from .processing.processed_batches import MemberReport
+from .processing.work import MemberWork
 from .status import MemberStatus, PartitionStatus
-from .work import MemberWork
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.handlers.records import fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
-from bradbury.replication.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.replica import LeadershipEnded, Replica
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
 

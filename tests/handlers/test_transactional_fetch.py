@@ -15,7 +15,7 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from bradbury.protocol.records.fetch_response import FetchedPartition
-from bradbury.replication.replica import Replica
+from bradbury.replication.partition.replica import Replica
 from bradbury.tests.support.storage.led_partition import LedPartition, run
 from bradbury.tests.support.storage.logs import open_log, read_all
 from bradbury.tests.support.storage.transactions import send, transactional_batch

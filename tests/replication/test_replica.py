@@ -15,7 +15,7 @@ from bradbury.handlers.ports.fetch_answer import FetchAnswer
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records.pending_fetch import begin_fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from bradbury.replication.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.replica import LeadershipEnded, Replica
 from bradbury.steps.replies import Reply
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log

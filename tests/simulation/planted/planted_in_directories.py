@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bradbury.handlers.records import fetch_reading
-from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
-from bradbury.replication.delayed_deletes import DelayedDeletes
-from bradbury.replication.directory_lifecycle import DirectoryLifecycle
-from bradbury.replication.log_flusher import LogFlusher
-from bradbury.replication.replica_flush import ReplicaFlush
-from bradbury.replication.replica_manager import ReplicaManager
+from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.logs.log_flusher import LogFlusher
+from bradbury.replication.manager.replica_manager import ReplicaManager
+from bradbury.replication.partition.delayed_deletes import DelayedDeletes
+from bradbury.replication.partition.replica_flush import ReplicaFlush
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.directories.partition_directory import directory_name

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.protocol.errors import KafkaError
-from bradbury.replication.marker_append import TransactionDecision, append_marker
-from bradbury.replication.replica import Replica
+from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
+from bradbury.replication.partition.replica import Replica
 from bradbury.storage.log.partition_log import AppendResult, PartitionLog
 from bradbury.storage.producers.verification_guard import VerificationGuard
 
