@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .clients.consumer.async_consumer import AsyncConsumer
     from .clients.consumer.consumer import Consumer
     from .clients.consumer.thread_waiter import Wakeup
-    from .clients.consumer_group.function import BatchFailed
     from .clients.consumer_group.group import ConsumerGroup
+    from .clients.consumer_group.processing.function import BatchFailed
     from .clients.consumer_group.worker_actors import ConsumerActor, ProducerActor
     from .clients.group.assignor import Assignor
     from .clients.group.rebalance_listener import RebalanceListener
@@ -48,7 +48,7 @@ _OWNERS = {
     "Assignor": ".clients.group.assignor",
     "AsyncConsumer": ".clients.consumer.async_consumer",
     "AsyncProducer": ".clients.producer.async_producer",
-    "BatchFailed": ".clients.consumer_group.function",
+    "BatchFailed": ".clients.consumer_group.processing.function",
     "BatchMetadata": ".clients.wire.record_metadata",
     "Cluster": ".launch.cluster",
     "Consumer": ".clients.consumer.consumer",

@@ -54,7 +54,7 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ..protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from ..replication.replica import Replica
+from ..replication.partition.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.checkpoint_file import write_atomically
@@ -70,6 +70,7 @@ from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
 from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.listener import Listener, PortInUse
+from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 
 logger = logging.getLogger(__name__)
@@ -198,7 +199,7 @@ class Node:
         self.voter: VoterHost | None = None
         self.host: PartitionHost | None = None
         """None on a node without partitions."""
-        self.partitions: PartitionHost | NoPartitions = NoPartitions(self)
+        self.partitions: HostedPartitions | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
@@ -263,7 +264,7 @@ class Node:
                 on_all_offline=self._on_fenced,
             )
             await asyncio.to_thread(self.host.open)
-            self.partitions = self.host
+            self.partitions = self.host.partitions
         await asyncio.to_thread(self._bind)
         self.is_open = True
 
@@ -312,9 +313,9 @@ class Node:
             self.host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.server_config.groups, self.now_ms)
-                self.host.listeners[OFFSETS_TOPIC] = self.groups
+                self.host.partitions.listeners[OFFSETS_TOPIC] = self.groups
                 self.transactions = TransactionHost(self)
-                self.host.listeners[TRANSACTIONS_TOPIC] = self.transactions
+                self.host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
         await self._driver.ask(self._lifecycle.follow)
         self.listener.open()
         self._probe.start()
@@ -423,7 +424,7 @@ class Node:
     def on_closed(self, peer: str) -> None:
         """See listener.MeasuredNode."""
         if self.host is not None and self.is_open:
-            self.host.on_closed(peer)
+            self.host.unreachable.on_closed(peer)
 
     def status(self) -> dict[str, object]:
         """What `bradbury status` shows of this node: little, while its directories are opened."""

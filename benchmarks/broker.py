@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from .contestants import Arena, Bradbury
-from .librdkafka import drain_library
-from .measures import BIG_BATCHES, Throughput, consume, produce
+from .support.contestants import Arena, Bradbury
+from .support.librdkafka import drain_library
+from .support.measures import BIG_BATCHES, Throughput, consume, produce
 
 
 def report(name: str, size: int, rounds: list[Throughput]) -> None:

@@ -18,7 +18,7 @@ import bradbury
 from bradbury.cli.bench.bench_runs import consume_run, no_progress, produce_run
 from bradbury.protocol.columns.columns import warm_up
 
-from .contestants import Arena, Bradbury
+from .support.contestants import Arena, Bradbury
 
 ROUNDS = 5
 KEYS = 1_000

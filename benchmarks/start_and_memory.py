@@ -20,8 +20,8 @@ import psutil
 
 import bradbury
 
-from .librdkafka import PRODUCER, Client
-from .measures import BIG_BATCHES
+from .support.librdkafka import PRODUCER, Client
+from .support.measures import BIG_BATCHES
 
 START = """
 import time

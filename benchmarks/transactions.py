@@ -51,9 +51,9 @@ from bradbury.protocol.messages.produce import (
 from bradbury.protocol.records.records import encode_records
 from bradbury.tests.support.wire.raw_client import RawClient
 
-from .contestants import Arena, Bradbury, Contestant, Kafka, alone
-from .librdkafka import DO_NOT_COPY, PRODUCER, Client, Message
-from .measures import BIG_BATCHES, Goal, new_topic
+from .support.contestants import Arena, Bradbury, Contestant, Kafka, alone
+from .support.librdkafka import DO_NOT_COPY, PRODUCER, Client, Message
+from .support.measures import BIG_BATCHES, Goal, new_topic
 
 PARTITIONS = 8
 SIZE = 100

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .contestants import Arena, Bradbury, Contestant, Kafka, alone
-from .librdkafka import drain_library
-from .measures import (
+from .support.contestants import Arena, Bradbury, Contestant, Kafka, alone
+from .support.librdkafka import drain_library
+from .support.measures import (
     BIG_BATCHES,
     SMALL_BATCHES,
     Goal,

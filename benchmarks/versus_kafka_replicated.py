@@ -29,10 +29,10 @@ from kafka import KafkaAdminClient, TopicPartition as KafkaPartition
 from rich.console import Console
 from rich.table import Table
 
-from .contestants import Arena
-from .librdkafka import drain_library
-from .measures import BIG_BATCHES, Goal, Turns, consume, new_topic, produce
-from .replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
+from .support.contestants import Arena
+from .support.librdkafka import drain_library
+from .support.measures import BIG_BATCHES, Goal, Turns, consume, new_topic, produce
+from .support.replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
 
 ALL = {**BIG_BATCHES, "acks": "all"}
 WARM_UP_ROUNDS = 2

@@ -34,7 +34,7 @@ from ...storage.cleaner.cleaner import CleaningReport
 
 if TYPE_CHECKING:
     from ...cluster.metadata.metadata_image import MetadataImage
-    from ...replication.replica import Replica
+    from ...replication.partition.replica import Replica
     from ..coordinators.group_host import GroupHost
     from ..loop.node_metrics import NodeMetrics
     from ..network.listener import Listener

@@ -1,13 +1,16 @@
-"""Driver of replication/alter_log_dirs_manager: what handlers reach of log directories."""
+"""Driver of replication/logs/alter_log_dirs_manager: what handlers reach of log directories."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from ...handlers.ports.log_dirs_port import LogDirState, LogInDir
 from ...protocol.topic_partition import TopicPartition
-from ...replication.alter_log_dirs_manager import AlterLogDirsManager
-from ...replication.replica import Replica
+from ...replication.effects import EndMove
+from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from ...replication.partition.partition_effects import ResumeMove
+from ...replication.partition.replica import Replica
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.storage_failure import StorageFailure
@@ -36,6 +39,9 @@ class HostedLogDirs:
         self._wall_ms = wall_ms
         self._in_thread = in_thread
         self._on_failure = on_failure
+        self._ending: set[asyncio.Task[None]] = set()
+        driver.on(ResumeMove, lambda effect: self._resume(effect.key, effect.replica))
+        driver.on(EndMove, self._on_end_move)
 
     async def describe(self) -> list[LogDirState]:
         """Every directory of this node with its logs; see handlers.log_dirs_port.LogDirs."""
@@ -79,13 +85,22 @@ class HostedLogDirs:
             self._steps.move(topic, partition, path, now_ms=now_ms, wall_ms=wall_ms)
         )
 
-    def resume(self, key: TopicPartition, replica: Replica) -> None:
-        """See replication.partition_effects.ResumeMove."""
+    def _resume(self, key: TopicPartition, replica: Replica) -> None:
         self._steps.resume(key, replica, now_ms=self._driver.now_ms(), wall_ms=self._wall_ms())
 
-    async def end(self, key: TopicPartition) -> None:
-        """See replication.effects.EndMove."""
-        await self._driver.run(self._steps.end(key))
+    def _on_end_move(self, effect: EndMove) -> None:
+        task = asyncio.get_running_loop().create_task(self._end_move(effect))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end_move(self, effect: EndMove) -> None:
+        failure: Exception | None = None
+        try:
+            await self._driver.run(self._steps.end(effect.condition.key))
+        except Exception as error:  # noqa: BLE001 -- the step says what it means
+            failure = error
+        effect.step.on_work_done(effect.condition, failure, self._driver.now_ms())
+        self._driver.carry_out()
 
     async def close(self) -> None:
         """Stop copying; the copies stay and are gone on with after the next start."""

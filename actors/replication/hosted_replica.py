@@ -1,4 +1,4 @@
-"""Driver of replication/replica: what handlers reach of it, with Futures for those who wait.
+"""Driver of replication/partition/replica: what handlers reach of it, with Futures to wait for.
 
 No rule is decided here. It gives the step the time, carries out its effects, and does in threads
 what takes long: conversions of records, look-ups by time.
@@ -16,8 +16,9 @@ from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
 from ...protocol.records.message_set import convert_down
 from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE
-from ...replication.marker_append import TransactionDecision, append_marker
-from ...replication.replica import FetchWaiter, Replica
+from ...replication.partition.delayed_fetches import FetchWaiter
+from ...replication.partition.marker_append import TransactionDecision, append_marker
+from ...replication.partition.replica import Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
 from ...storage.log.batch_validation import opens_records
 from ...storage.log.partition_log import AppendResult, PartitionLog
@@ -177,7 +178,7 @@ class HostedReplica:
         committed: asyncio.Future[None] | None = None
         if not step.is_committed(result.last_offset):
             committed = asyncio.get_running_loop().create_future()
-            step.when_committed(result.last_offset, committed)
+            step.produces.when_committed(result.last_offset, committed)
         return Appended(
             result.base_offset, result.log_append_time_ms, result.log_start_offset, committed
         )
@@ -211,19 +212,19 @@ class HostedReplica:
     def park(
         self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
     ) -> None:
-        self.step.park(waiter, is_follower=is_follower, is_committed=is_committed)
+        self.step.fetches.park(waiter, is_follower=is_follower, is_committed=is_committed)
 
     def unpark(self, waiter: FetchWaiter) -> None:
-        self.step.unpark(waiter)
+        self.step.fetches.unpark(waiter)
 
     # --- deleting --------------------------------------------------------------------------------
 
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
         """See handlers.replica_port.LeaderReplica."""
-        if self.step.is_deleted(offset):
+        if self.step.deletes.is_deleted(offset):
             return None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.step.when_deleted(offset, done)
+        self.step.deletes.when_deleted(offset, done)
         return done
 
     # --- look-ups by time ------------------------------------------------------------------------

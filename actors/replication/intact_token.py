@@ -27,7 +27,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class IntactToken:
-    """The files in memory, of one node's log directories. See replication/directory_lifecycle."""
+    """Files in memory, of one node's log directories; see replication/logs/directory_lifecycle."""
 
     @classmethod
     def of(cls, directories: LogDirectories) -> Self:

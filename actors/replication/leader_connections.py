@@ -1,4 +1,4 @@
-"""Driver of replication/replica_fetcher: one connection to each leader that is followed."""
+"""Driver of replication/followers/replica_fetcher: a connection to each leader that is followed."""
 
 from __future__ import annotations
 

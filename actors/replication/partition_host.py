@@ -1,40 +1,29 @@
-"""Driver of replication/replica_manager: the partitions of one node.
+"""Driver of replication/manager/replica_manager: the partitions of one node.
 
 Nothing is decided here. It gives the steps the time and what they ask for: threads, connections,
-the controller, people's requests. Beside them run partition_upkeep, log_cleaner, hosted_log_dirs.
+the controller, the controller's answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Protocol
 from uuid import uuid4
 
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Controller
-from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.server_config import ServerConfig
-from ...protocol.errors import ConnectionFailed, KafkaError, NotLeaderOrFollower
-from ...replication.alter_log_dirs_manager import AlterLogDirsManager
-from ...replication.directory_lifecycle import DirectoryLifecycle
-from ...replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft, SuspectNode
-from ...replication.log_maintenance import LogMaintenance
-from ...replication.log_manager import LogManager
-from ...replication.partition_effects import (
-    LeaderElected,
-    ReplicaClosed,
-    ReplicaOpened,
-    Resigned,
-    ResumeMove,
-)
-from ...replication.replica import LeadershipEnded, Replica
-from ...replication.replica_manager import ReplicaManager
-from ...replication.replication_throttle import ReplicationThrottle
+from ...replication.effects import DirectoryFailed, NoDirectoryLeft
+from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from ...replication.logs.directory_lifecycle import DirectoryLifecycle
+from ...replication.logs.log_maintenance import LogMaintenance
+from ...replication.logs.log_manager import LogManager
+from ...replication.manager.replica_manager import ReplicaManager
+from ...replication.partition.replica import Replica
+from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.file_system import FileSystem
 from ...storage.log_config import LogConfig
@@ -44,20 +33,15 @@ from .controller_request_sender import ControllerRequestSender
 from .conversion_queue import ConversionPool
 from .deletion_policy import load_deletion_policy
 from .hosted_log_dirs import HostedLogDirs
+from .hosted_partitions import HostedPartitions
 from .hosted_replica import HostedReplica
 from .intact_token import IntactToken
 from .leader_connections import LeaderConnections
 from .log_cleaner import LogCleaner
 from .partition_upkeep import PartitionUpkeep
+from .unreachable_nodes import UnreachableNodes
 
 logger = logging.getLogger(__name__)
-
-
-class LeadershipListener(Protocol):
-    """The coordinators of one internal topic: where its partitions are led, so are they."""
-
-    def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None: ...
-    def on_resigned(self, partition: int) -> None: ...
 
 
 class PartitionHost:
@@ -88,15 +72,12 @@ class PartitionHost:
             make_lock=threading.Lock,
         )
         self.steps = ReplicaManager(self, self._driver.effects)
-        self._hosted: dict[Replica, HostedReplica] = {}
-        """What handlers reach of them."""
         self.node_id = -1
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
         self._log_dirs: HostedLogDirs | None = None
         self._sender: ControllerRequestSender | None = None
         self._connections = LeaderConnections(self, self._driver)
-        self._telling: set[asyncio.Task[None]] = set()
         self.throttle = ReplicationThrottle(
             self.steps.by_partition,
             config,
@@ -105,20 +86,15 @@ class PartitionHost:
             settings=lambda: self.config,
             monotonic_ms=self._driver.now_ms,
         )
-        """See handlers.replica_port.Partitions."""
-        self._followers: dict[str, int] = {}
-        """Node by the other end of its connection."""
-        self.listeners: dict[str, LeadershipListener] = {}
-        """Whose coordinators are where a partition of this topic is led."""
+        self.unreachable = UnreachableNodes(self._driver)
+        self.partitions = HostedPartitions(
+            self.steps.serving,
+            self._driver,
+            throttle=self.throttle,
+            unreachable=self.unreachable,
+            host_replica=self._host_replica,
+        )
         on = self._driver.on
-        on(ReplicaOpened, self._on_replica_opened)
-        on(ReplicaClosed, self._on_replica_closed)
-        on(LeaderElected, self._on_leader_elected)
-        on(LeadershipEnded, self._on_leadership_ended)
-        on(Resigned, self._on_resigned)
-        on(SuspectNode, lambda effect: self.on_unreachable(effect.node_id))
-        on(EndMove, self._end_move)
-        on(ResumeMove, lambda effect: self.log_dirs.resume(effect.key, effect.replica))
         on(DirectoryFailed, lambda effect: self.logs.on_directory_failed())
         on(NoDirectoryLeft, lambda effect: on_all_offline(effect.reason))
 
@@ -136,17 +112,6 @@ class PartitionHost:
     def directories(self) -> LogDirectories:
         return self.logs.directories
 
-    @property
-    def upkeep(self) -> PartitionUpkeep:
-        assert self._upkeep is not None, "start() comes first"
-        return self._upkeep
-
-    @property
-    def log_dirs(self) -> HostedLogDirs:
-        """See handlers.log_dirs_port.LogDirs."""
-        assert self._log_dirs is not None, "start() comes first"
-        return self._log_dirs
-
     def start(
         self,
         node_id: int,
@@ -156,7 +121,7 @@ class PartitionHost:
     ) -> None:
         """`suspect`: tells the controller of a node that cannot be reached."""
         self.node_id = node_id
-        self._suspect = suspect
+        self.unreachable.start(suspect)
         self.logs.begin()
         log_manager = LogManager(
             self.directories,
@@ -196,6 +161,7 @@ class PartitionHost:
             on_failure=self.on_failure,
         )
         self._upkeep.start()
+        self.partitions.start(self._log_dirs, self._upkeep)
         self.cleaner = LogCleaner(
             lambda: [replica.log for replica in self.replicas],
             self._config,
@@ -231,43 +197,19 @@ class PartitionHost:
         await self._connections.close()
         await self._threads.settle()
 
+    def _host_replica(self, step: Replica) -> HostedReplica:
+        return HostedReplica(
+            step,
+            self._driver,
+            wall_ms=self._now_ms,
+            in_thread=self._threads.run,
+            conversions=self._conversions,
+        )
+
     def on_failure(self) -> None:
         """A disk may have failed."""
         self.steps.on_storage_failure()
         self._driver.carry_out()
-
-    # --- handlers' port --------------------------------------------------------------------------
-
-    def leader_of(
-        self, topic: str, partition: int, *, current_leader_epoch: int = -1
-    ) -> HostedReplica:
-        """See handlers.replica_port.Partitions."""
-        return self._hosted[
-            self.steps.serving.leader_of(
-                topic, partition, current_leader_epoch=current_leader_epoch
-            )
-        ]
-
-    def follower_of(
-        self, topic: str, partition: int, *, current_leader_epoch: int = -1
-    ) -> HostedReplica | None:
-        """See handlers.replica_port.Partitions."""
-        step = self.steps.serving.follower_of(
-            topic, partition, current_leader_epoch=current_leader_epoch
-        )
-        return None if step is None else self._hosted[step]
-
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """See handlers.replica_port.Partitions."""
-        return self.steps.serving.delete_records(topic, partition, before_offset)
-
-    async def keep_log_starts(self) -> None:
-        """See handlers.replica_port.Partitions."""
-        await self.upkeep.checkpoint()
-
-    def follower_asks(self, node_id: int, peer: str) -> None:
-        """See handlers.replica_port.Partitions."""
-        self._followers[peer] = node_id
 
     # --- following the metadata ------------------------------------------------------------------
 
@@ -286,69 +228,6 @@ class PartitionHost:
         if self.cleaner is not None and server.broker != before.broker:
             self.cleaner.configure(server.broker)
 
-    # --- effects ---------------------------------------------------------------------------------
-
-    def _on_replica_opened(self, effect: ReplicaOpened) -> None:
-        self._hosted[effect.replica] = HostedReplica(
-            effect.replica,
-            self._driver,
-            wall_ms=self._now_ms,
-            in_thread=self._threads.run,
-            conversions=self._conversions,
-        )
-
-    def _on_replica_closed(self, effect: ReplicaClosed) -> None:
-        del self._hosted[effect.replica]
-
-    def _on_leader_elected(self, effect: LeaderElected) -> None:
-        replica = effect.replica
-        listener = self.listeners.get(replica.topic)
-        if listener is not None:
-            listener.on_leader(replica.partition, effect.state.leader_epoch, self._hosted[replica])
-
-    def _on_leadership_ended(self, effect: LeadershipEnded) -> None:
-        hosted = self._hosted.get(effect.replica)
-        if hosted is not None:
-            hosted.conversions.abandon(NotLeaderOrFollower(f"{effect.replica} has a new leader"))
-
-    def _on_resigned(self, effect: Resigned) -> None:
-        replica = effect.replica
-        listener = self.listeners.get(replica.topic)
-        if listener is not None:
-            listener.on_resigned(replica.partition)
-
-    def _end_move(self, effect: EndMove) -> None:
-        async def end() -> None:
-            failure: Exception | None = None
-            try:
-                await self.log_dirs.end(effect.condition.key)
-            except Exception as error:  # noqa: BLE001 -- the step says what it means
-                failure = error
-            effect.step.on_work_done(effect.condition, failure, self._driver.now_ms())
-            self._driver.carry_out()
-
-        self._begin(end())
-
-    def on_unreachable(self, node_id: int) -> None:
-        """Tell the controller of a node that cannot be reached."""
-
-        async def tell() -> None:
-            with contextlib.suppress(KafkaError, ConnectionFailed):
-                await self._suspect(node_id)
-
-        self._begin(tell())
-
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-
-    def on_closed(self, peer: str) -> None:
-        """A follower that leads nothing is missed by nobody else, and acks=all waits for it."""
-        node_id = self._followers.pop(peer, None)
-        if node_id is not None and self._sender is not None:
-            self.on_unreachable(node_id)
-
     # --- what the steps ask ----------------------------------------------------------------------
 
     @property
@@ -357,7 +236,7 @@ class PartitionHost:
 
     @property
     def log_defaults(self) -> LogConfig:
-        """See replication.replica_manager.ReplicaManagerNode."""
+        """See replication.manager.replica_manager.ReplicaManagerNode."""
         return self._server.log_defaults
 
     def address_of(self, node_id: int) -> tuple[str, int] | None:
@@ -368,8 +247,6 @@ class PartitionHost:
     def wall_ms(self) -> int:
         """See leader_connections.FollowingNode."""
         return self._now_ms()
-
-    # --- what people ask -------------------------------------------------------------------------
 
     @property
     def replicas(self) -> list[Replica]:

@@ -1,4 +1,4 @@
-"""Driver of replication/log_maintenance: asks it for the rounds that are due."""
+"""Driver of replication/logs/log_maintenance: asks it for the rounds that are due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from ...replication.log_maintenance import ROUND_MS, LogMaintenance
+from ...replication.logs.log_maintenance import ROUND_MS, LogMaintenance
 from ..loop.step_driver import StepDriver
 
 logger = logging.getLogger(__name__)

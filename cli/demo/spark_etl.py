@@ -64,7 +64,7 @@ class BatchResult:
 def why_not() -> str | None:
     """Why Spark cannot run here, in one line with the remedy; None if it can."""
     from ...pipelines.spark.jvm import check_java
-    from ...pipelines.spark.spark_failure import SparkUnavailable
+    from ...pipelines.spark.tasks.spark_failure import SparkUnavailable
 
     if missing := missing_modules("spark"):
         return f"{missing[0]} is not installed: {install_command('spark')}"

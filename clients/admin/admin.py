@@ -27,9 +27,9 @@ from ...protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.cluster_view import Broker, ClusterView, PartitionView
-from ..wire.io_thread import Steps, wait
 from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .configs import ConfigEntry, alter_configs, describe_configs, resource

@@ -19,8 +19,8 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ...protocol.schema import Message
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient, R
-from ..wire.io_thread import Steps, wait
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4

@@ -7,8 +7,8 @@ from typing import Any
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut, error_for
 from ...protocol.schema import Message
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
-from ..wire.io_thread import Steps, wait
 
 
 def ask_every_coordinator(

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...protocol.errors import UnknownTopicOrPartition
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps, wait
 from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ..wire.record_metadata import TopicPartition
 from .group_admin import GroupDescription, GroupMember, describe_groups

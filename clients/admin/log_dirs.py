@@ -11,8 +11,8 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps, wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header, wa
 from ...protocol.records.records import iterate_records
 from ..fetch.fetch_request import PartitionFetch, build_fetch_request
 from ..fetch.fetcher import MAX_VERSION
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.connection import Address
-from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
 
 PARTITION_BYTES: Final = 32 * 1024

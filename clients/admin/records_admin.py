@@ -13,9 +13,9 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.connection import Address
-from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
 
 HIGH_WATERMARK: Final = -1

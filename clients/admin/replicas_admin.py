@@ -43,8 +43,8 @@ from ...protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
 
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}

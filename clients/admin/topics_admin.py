@@ -26,8 +26,8 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,10 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import TRANSACTION_KEY
-from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import TopicPartition
 from .every_coordinator import ask_every_coordinator
 from .group_admin import at_coordinators

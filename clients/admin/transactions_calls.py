@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import TypeVar
 
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .transactions_admin import (
     ActiveProducer,

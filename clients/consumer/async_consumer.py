@@ -38,8 +38,8 @@ from ..fetch.record_stream import Chunk, ConsumerRecord, records_of
 from ..group.group_member import GivenOffsets
 from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
-from ..wire.call_thread import CallThread
-from ..wire.loop_waiter import LoopWaiter
+from ..threads.call_thread import CallThread
+from ..threads.loop_waiter import LoopWaiter
 from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..wire.sampled_stats import Metrics
 from .consumer import Consumer

@@ -38,7 +38,7 @@ from ..group.group_member import CommitCallback, ConsumerMember, GivenOffsets, O
 from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..group.subscription import Subscription
-from ..wire.awaitable_future import AwaitableFuture
+from ..threads.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

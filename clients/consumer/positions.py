@@ -12,8 +12,8 @@ from typing import Final
 from ...protocol.errors import InvalidConfig
 from ..fetch.fetch_state import FetchState, Position, StartAt, StartAtTime, StartPoint
 from ..group.offset_committer import OffsetCommitter
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps
 from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ..wire.record_metadata import TopicPartition
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 from ...protocol.errors import KafkaError, RequestTimedOut
 from ..fetch.fetcher import Fetcher
 from ..fetch.record_stream import Chunk
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
-from ..wire.io_thread import Steps
 from .poll_steps import PollSteps
 
 T = TypeVar("T")

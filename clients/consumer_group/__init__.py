@@ -1,11 +1,10 @@
 """Consumer groups of Ray actors: members that poll, workers that process, one handle for both.
 
 group, members                the handle; its member actors, watched
-member, member_config         one member: polls, has batches processed, commits
-work, batch, group_progress   what was polled and is unfinished; what may be committed
-dispatcher                    which worker gets which batch
-local_pool, actor_pool        the worker in a member itself; workers as actors
+member                        one member: polls, has batches processed, commits
+processing/                   its batches between poll and commit, and its workers
+results                       what the group's function returned, from all members
+group_output, output_committer   where results are written; in transactions, with the offsets
 worker_actors                 clients as actors, whose handle any task can hold
-function, results             the function a group runs; what it returned
 status                        members, partitions and lag, as a table, too
 """

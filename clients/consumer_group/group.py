@@ -31,10 +31,10 @@ from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..wire.record_metadata import TopicPartition
-from .batch import Order
-from .function import BatchFormat, Function
-from .member_config import LANES_PER_WORKER, Guarantee, MemberConfig, MemberGuarantee
 from .members import Members, WorkerMember
+from .processing.batch import Order
+from .processing.function import BatchFormat, Function
+from .processing.member_config import LANES_PER_WORKER, Guarantee, MemberConfig, MemberGuarantee
 from .results import Results
 from .status import GroupStatus, MemberStatus
 

@@ -38,13 +38,14 @@ from ..consumer.consumer import SCHEMA, Consumer, Wakeup
 from ..group.rebalance_listener import RebalanceListener
 from ..wire.cluster_client import is_retriable
 from ..wire.record_metadata import TopicPartition
-from .actor_pool import ActorPool
-from .batch import Batch
-from .local_pool import LocalPool, Pool
-from .member_config import MemberConfig
 from .output_committer import OutputCommitter
+from .processing.actor_pool import ActorPool
+from .processing.batch import Batch
+from .processing.local_pool import LocalPool, Pool
+from .processing.member_config import MemberConfig
+from .processing.processed_batches import MemberReport
+from .processing.work import MemberWork
 from .status import MemberStatus, PartitionStatus
-from .work import MemberReport, MemberWork
 
 T = TypeVar("T")
 
@@ -94,19 +95,19 @@ class MemberProcess:
             timeout_s: how long to wait for something else.
         """
         if life != self._life:
-            return self._work.take([], -1, 0)
-        self._work.acknowledge(done)
-        return self._work.take(known, version, timeout_s)
+            return self._work.processed.take([], -1, 0)
+        self._work.processed.acknowledge(done)
+        return self._work.processed.take(known, version, timeout_s)
 
     @ray.method(concurrency_group="control")
     def acknowledge(self, life: str, numbers: list[int]) -> None:
         """These results were handled. Those of an earlier process of this member are unknown."""
         if life == self._life:
-            self._work.acknowledge(numbers)
+            self._work.processed.acknowledge(numbers)
 
     def poll(self, timeout_ms: int = 1000) -> pa.Table:
         """The next batch, empty after `timeout_ms`; it is committed by a later `commit`."""
-        entry = self._work.take_one(timeout_ms / 1000)
+        entry = self._work.processed.take_one(timeout_ms / 1000)
         return SCHEMA.empty_table() if entry is None else entry.result
 
     @ray.method(concurrency_group="control")
@@ -116,14 +117,15 @@ class MemberProcess:
         Raises:
             KafkaError, ConnectionFailed: it is not stored; it will be tried again.
         """
-        self._work.acknowledge(None)
+        self._work.processed.acknowledge(None)
         with self._work.changed:
             self._commits_asked += 1
             wanted = self._commits_asked
         self._wake()
         with self._work.changed:
             done = self._work.changed.wait_for(
-                lambda: self._commits_served >= wanted or self._work.ended, COMMIT_TIMEOUT_S
+                lambda: self._commits_served >= wanted or self._work.processed.ended,
+                COMMIT_TIMEOUT_S,
             )
         if not done:
             raise ConnectionFailed(f"not committed within {COMMIT_TIMEOUT_S:.0f} s")
@@ -133,14 +135,14 @@ class MemberProcess:
     @ray.method(concurrency_group="control")
     def status(self) -> MemberStatus:
         waiting, running, taken = self._work.counts()
-        figures = self._work.figures
+        figures = self._work.processed.figures
         offsets = self._work.offsets()
         return MemberStatus(
             instance_id=self._config.instance_id,
             state="stopping" if self._stopping.is_set() else "running",
             pid=os.getpid(),
             node_id=ray.get_runtime_context().get_node_id(),
-            workers=len(self._work.workers()) if self._config.workers else 0,
+            workers=len(self._work.workers.names()) if self._config.workers else 0,
             waiting=waiting,
             running=running,
             to_be_taken=taken,
@@ -159,7 +161,7 @@ class MemberProcess:
     @ray.method(concurrency_group="control")
     def resize(self, workers: int) -> None:
         """Change the number of workers, without a rebalance."""
-        self._work.resize(workers)
+        self._work.workers.resize(workers)
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
     def alive(self) -> str:
@@ -196,7 +198,7 @@ class MemberProcess:
             logger.exception("member %s stops", self._config.instance_id)
             failure = error
         finally:
-            self._work.end(failure)
+            self._work.processed.end(failure)
             if self._pool is not None:
                 self._pool.close()
 
@@ -210,11 +212,11 @@ class MemberProcess:
             self._consumer = consumer
             self._pool = self._make_pool()
             if self._pool is not None:
-                self._work.use(self._pool)
-            while not self._stopping.is_set() and self._work.failure is None:
+                self._work.workers.use(self._pool)
+            while not self._stopping.is_set() and self._work.processed.failure is None:
                 self._step(consumer)
             self._work.drain()
-            while not self._work.is_drained() and self._work.failure is None:
+            while not self._work.is_drained() and self._work.processed.failure is None:
                 self._step(consumer)  # polls on, so that the group waits for it
             self.commit_finished()
         finally:
@@ -250,10 +252,10 @@ class MemberProcess:
         if config.function is None:
             return None
         if not config.workers:
-            return LocalPool(config.function, self._work)
+            return LocalPool(config.function, self._work.workers)
         return ActorPool(
             config.function,
-            self._work,
+            self._work.workers,
             workers=config.workers,
             deliver=config.deliver or config.exactly_once,
             options=config.worker_options,

@@ -27,7 +27,7 @@ from ray.exceptions import ActorDiedError
 
 from ...protocol.errors import ConnectionFailed, KafkaError
 from .member import MemberActor
-from .member_config import MemberConfig
+from .processing.member_config import MemberConfig
 
 logger = logging.getLogger(__name__)
 

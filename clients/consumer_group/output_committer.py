@@ -28,11 +28,11 @@ from ...protocol.errors import (
 )
 from ..consumer.consumer import Consumer, Wakeup
 from ..wire.cluster_client import is_retriable
-from .function import CallOutcome, portable
 from .group_output import OutcomeUnknown, Outputs, OutputWriter, outputs_of
-from .member_config import MemberConfig
-from .uncommitted import FinishedBatch, Writable
-from .work import MemberWork
+from .processing.function import CallOutcome, portable
+from .processing.member_config import MemberConfig
+from .processing.uncommitted import FinishedBatch, Writable
+from .processing.work import MemberWork
 
 logger = logging.getLogger(__name__)
 

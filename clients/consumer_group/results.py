@@ -26,9 +26,9 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from ..wire.record_metadata import TopicPartition
-from .function import BatchFailed
 from .members import Members, WorkerMember
-from .work import Entry, MemberReport
+from .processing.function import BatchFailed
+from .processing.processed_batches import Entry, MemberReport
 
 TAKE_S: Final = 30.0
 """How long a question waits in a member. Its answer comes at once when there is something."""

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClientConfig, ClusterClient
-from ..wire.io_thread import Steps
 from ..wire.record_metadata import TopicPartition
 from .fetch_request import FetchConfig
 from .fetch_state import FetchedRecords, FetchState, Position, StartAt

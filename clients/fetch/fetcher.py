@@ -28,11 +28,11 @@ from typing import Final
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, OffsetOutOfRange, error_for
 from ...protocol.messages.fetch import FetchResponse, PartitionData
+from ..threads.io_thread import Steps, Timer
+from ..threads.observed_condition import ObservedCondition
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.cluster_view import Broker
 from ..wire.connection import Address
-from ..wire.io_thread import Steps, Timer
-from ..wire.observed_condition import ObservedCondition
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
 from .fetch_request import FetchConfig, OpenFetch, fetch_request, last_batch

@@ -28,9 +28,9 @@ from ...protocol.errors import (
     UnknownMemberId,
 )
 from ..fetch.consumer_metrics import GroupMetrics
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
 from ..wire.coordinator_lookup import CoordinatorLookup
-from ..wire.io_thread import Steps
 from ..wire.record_metadata import TopicPartition
 from .consumer_protocol import NO_GENERATION
 from .group_join import GroupJoin

@@ -37,11 +37,11 @@ from ...protocol.errors import (
 )
 from ..fetch.fetch_state import UNKNOWN_OFFSET, StartAt
 from ..fetch.fetcher import Fetcher
-from ..wire.awaitable_future import AwaitableFuture
+from ..threads.awaitable_future import AwaitableFuture
+from ..threads.io_thread import Steps
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.interceptors import ConsumerInterceptors
-from ..wire.io_thread import Steps
 from ..wire.record_metadata import OffsetAndMetadata, TopicPartition, TopicPartitionLike
 from .consumer_coordinator import ConsumerCoordinator
 from .consumer_protocol import NO_GENERATION

@@ -16,9 +16,9 @@ import time
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, error_for
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import GROUP, ClusterClient
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
-from ..wire.io_thread import Steps, wait
 from .leaving import leave_group
 from .member_coordinator import MemberCoordinator
 

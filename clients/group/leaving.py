@@ -10,9 +10,9 @@ from ...protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address
-from ..wire.io_thread import Steps, wait
 from .membership import GroupConfig
 
 logger = logging.getLogger(__name__)

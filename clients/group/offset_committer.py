@@ -30,6 +30,7 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import (
     CONTROL,
     GROUP,
@@ -38,7 +39,6 @@ from ..wire.cluster_client import (
     is_retriable,
 )
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
-from ..wire.io_thread import Steps, wait
 from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
 from .consumer_coordinator import ConsumerCoordinator
 from .membership import Membership

@@ -28,16 +28,16 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ...protocol.errors import KafkaError, RequestTimedOut
-from ..wire.awaitable_future import AwaitableFuture
+from ..threads.awaitable_future import AwaitableFuture
+from ..threads.loop_waiter import LoopWaiter
 from ..wire.interceptors import Content, Headers, ProducerRecord
-from ..wire.loop_waiter import LoopWaiter
 from ..wire.record_metadata import BatchMetadata, RecordMetadata
 from ..wire.sampled_stats import Metrics
-from .accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
-from .deliveries import RecordFuture
+from .batches.accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
+from .batches.deliveries import RecordFuture
 from .producer import Producer
-from .producer_transactions import ProducerTransactions
-from .transaction_calls import AsyncTransactionCalls
+from .transactions.producer_transactions import ProducerTransactions
+from .transactions.transaction_calls import AsyncTransactionCalls
 
 T = TypeVar("T")
 P = ParamSpec("P")

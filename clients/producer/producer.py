@@ -33,7 +33,8 @@ from ...protocol.errors import (
     RequestTimedOut,
 )
 from ...protocol.records.compression import CompressionType
-from ..wire.awaitable_future import AwaitableFuture
+from ..threads.awaitable_future import AwaitableFuture
+from ..threads.observed_condition import ObservedCondition
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import (
     Content,
@@ -42,20 +43,19 @@ from ..wire.interceptors import (
     ProducerInterceptors,
     ProducerRecord,
 )
-from ..wire.observed_condition import ObservedCondition
 from ..wire.record_metadata import BatchMetadata
 from ..wire.sampled_stats import Metrics
 from . import producer_end
-from .accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
-from .buffer_memory import BufferMemory
-from .deliveries import HeaderPairs, RecordFuture, TableDelivery
-from .producer_batch import producer_copy
-from .producer_columns import columns_of, pieces_of, tables_of
-from .producer_metrics import ProducerMetrics
-from .producer_transactions import ProducerTransactions
+from .batches.accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
+from .batches.buffer_memory import BufferMemory
+from .batches.deliveries import HeaderPairs, RecordFuture, TableDelivery
+from .batches.producer_batch import producer_copy
+from .batches.producer_columns import columns_of, pieces_of, tables_of
+from .batches.producer_metrics import ProducerMetrics
 from .sender import Sender, SenderConfig
-from .transaction_calls import TransactionCalls
-from .transaction_manager import TransactionManager
+from .transactions.producer_transactions import ProducerTransactions
+from .transactions.transaction_calls import TransactionCalls
+from .transactions.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 

@@ -41,19 +41,19 @@ from ...protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
 )
+from ..threads.io_thread import Steps, Timer
 from ..wire.cluster_client import DATA, ClusterClient, is_retriable
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
-from ..wire.io_thread import Steps, Timer
 from ..wire.record_metadata import BatchMetadata, OffsetRange, TopicPartition, TopicPartitionLike
-from .accumulator import Accumulator, TopicBuffer
-from .partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
+from .batches.accumulator import Accumulator, TopicBuffer
+from .batches.partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
+from .batches.producer_batch import AppendedBatch, ProducerBatch
+from .batches.producer_metrics import ProducerMetrics
 from .produce_request import IMPLICIT_VERSION, MAX_VERSION, MIN_VERSION, encode_produce
-from .producer_batch import AppendedBatch, ProducerBatch
-from .producer_metrics import ProducerMetrics
-from .producer_transactions import ProducerTransactions
-from .transaction_manager import CONCURRENT_BACKOFF_MS, IMPLICIT_PARTITIONS
+from .transactions.producer_transactions import ProducerTransactions
+from .transactions.transaction_manager import CONCURRENT_BACKOFF_MS, IMPLICIT_PARTITIONS
 
 logger = logging.getLogger(__name__)
 

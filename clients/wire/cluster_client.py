@@ -35,11 +35,11 @@ from ...protocol.messages.metadata import (
     MetadataResponse,
 )
 from ...protocol.schema import Message
+from ..threads.io_thread import IoThread, Steps, wait
 from .bootstrap_servers import find_bootstrap
 from .cluster_view import ClusterView, TopicView
 from .connection import Address, Connection
 from .connection_metrics import ConnectionMetrics
-from .io_thread import IoThread, Steps, wait
 from .sampled_stats import Figures
 
 R = TypeVar("R", bound=Message)

@@ -41,8 +41,8 @@ from ...protocol.request_frame import (
     write_request_start,
 )
 from ...protocol.schema import Message
+from ..threads.io_thread import READ, WRITE, IoThread, Timer
 from .connection_metrics import ConnectionMetrics
-from .io_thread import READ, WRITE, IoThread, Timer
 
 R = TypeVar("R", bound=Message)
 

@@ -12,9 +12,9 @@ from ...protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ..threads.io_thread import Steps
 from .cluster_client import ClusterClient
 from .connection import Address
-from .io_thread import Steps
 
 COORDINATOR_MOVED: Final = frozenset(
     {

@@ -15,9 +15,9 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ..threads.io_thread import Steps, wait
 from .cluster_client import CONTROL, ClusterClient, is_retriable
 from .connection import Address
-from .io_thread import Steps, wait
 from .record_metadata import TopicPartition
 
 LATEST: Final = -1

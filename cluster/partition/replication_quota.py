@@ -5,7 +5,7 @@ partition waits until the slices that are left say otherwise; so the average ove
 limit, and a pause is followed by a burst of no more than one slice's worth.
 
 Pure: the time comes from the caller. Not here: which replicas are throttled (storage/
-throttled_replicas), who asks, and when (replication/replication_throttle).
+throttled_replicas), who asks, and when (replication/partition/replication_throttle).
 Source: ReplicationQuotaManager, SimpleRate in apache/kafka; KIP-73.
 """
 

@@ -31,7 +31,7 @@ from ...protocol.errors import (
 from ...protocol.fetch_session_epoch import next_epoch
 from ...protocol.messages.fetch import FetchPartition
 from ...protocol.records.fetch_response import FetchedPartition
-from ...replication.replica import FetchWaiter
+from ...replication.partition.delayed_fetches import FetchWaiter
 from .replica_port import LeaderReplica
 
 FIRST_WITH_TOPIC_IDS: Final = 13

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from ...cluster.partition.leader_state import FollowerFetch
 from ...protocol.records.fetch_response import FileSlice
 from ...protocol.records.record_batch import NO_SEQUENCE
-from ...replication.replica import FetchWaiter
+from ...replication.partition.delayed_fetches import FetchWaiter
 from ...storage.log.partition_log import PartitionLog
 from ...storage.producers.verification_guard import VerificationGuard
 from .log_dirs_port import LogDirs

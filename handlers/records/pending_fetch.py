@@ -44,7 +44,7 @@ from .fetch_reading import (
 
 
 class ParkedFetch:
-    """A byte countdown that the partitions of one fetch share; see replication.replica.FetchWaiter.
+    """A byte countdown that the partitions of one fetch share; see delayed_fetches.FetchWaiter.
 
     `wake` is called when there may be enough; it makes no calls itself.
     """

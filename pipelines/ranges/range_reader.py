@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
+from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
-from ...clients.wire.io_thread import Steps, wait
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ...protocol.columns.columns import AbortedProducers, DecodedBatches, decode_batches
 from ...protocol.error_code import ErrorCode

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from .spark_failure import SparkUnavailable
+from .tasks.spark_failure import SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from .spark_failure import JavaMissing
+from .tasks.spark_failure import JavaMissing
 
 LEAST_JAVA: Final = 17
 

@@ -46,7 +46,7 @@ from .jvm import (
     java_options,
     remove_loaded_libraries,
 )
-from .spark_failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
+from .tasks.spark_failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,10 +29,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .arrow import check_projection, row_schema
-from .batch_query import BatchQueryReader, PushdownBatchReader
-from .spark_failure import errors_in_one_line
-from .spark_options import ReadOptions, WriteOptions
+from .options.spark_options import ReadOptions, WriteOptions
+from .reading.batch_query import BatchQueryReader, PushdownBatchReader
+from .tasks.arrow import check_projection, row_schema
+from .tasks.spark_failure import errors_in_one_line
 
 FORMAT: Final = "bradbury"
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -63,7 +63,7 @@ class BradburyDataSource(DataSource):
         return kind(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's
-        from .stream_reader import RefusedStream, StreamReader
+        from .reading.stream_reader import RefusedStream, StreamReader
 
         try:
             check_projection(schema)
@@ -73,7 +73,7 @@ class BradburyDataSource(DataSource):
 
     @errors_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from .sink import BatchWriter
+        from .writing.sink import BatchWriter
 
         if overwrite:
             raise ValueError(
@@ -89,7 +89,7 @@ class BradburyDataSource(DataSource):
         overwrite: bool,
     ) -> DataSourceStreamWriter:
         """`overwrite` is output mode complete: results are appended, as by Spark's own sink."""
-        from .sink import StreamWriter
+        from .writing.sink import StreamWriter
 
         return StreamWriter(self._write_options(schema, streaming=True))
 
@@ -101,8 +101,8 @@ class BradburyDataSource(DataSource):
         return replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
 
     def _write_options(self, schema: StructType, *, streaming: bool) -> WriteOptions:
-        from .sink import check_columns, check_topic
-        from .transactional_sink import make_marker_topic
+        from .writing.sink import check_columns, check_topic
+        from .writing.transactional_sink import make_marker_topic
 
         options = WriteOptions.parse(self._given(), streaming=streaming)
         options = replace(options, bootstrap=options.bootstrap or self.default_bootstrap)

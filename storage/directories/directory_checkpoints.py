@@ -10,7 +10,7 @@ be written keeps its old text, which is as true as before: recovery only reads m
 is refused and tried again; any other failure takes the directory offline.
 Source: apache/kafka storage/.../checkpoint/OffsetCheckpointFile.java.
 
-Not here: when to write them (replication/log_maintenance), the format (checkpoint_file).
+Not here: when to write them (replication/logs/log_maintenance), the format (checkpoint_file).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ records in [recovery point, end), with the indexes and the snapshot of segments 
 then the directory, if a segment was made; then the recovery point moves; then (log_directory) its
 checkpoint is written.
 
-Not here: when to flush beside flush.messages and flush.ms (replication/log_flusher).
+Not here: when to flush beside flush.messages and flush.ms (replication/logs/log_flusher).
 """
 
 from __future__ import annotations

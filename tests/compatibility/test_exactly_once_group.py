@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.protocol.errors import InvalidConfig, UnknownTopicOrPartition
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 

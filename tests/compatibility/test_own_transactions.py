@@ -12,7 +12,7 @@ import pytest
 
 import bradbury
 from bradbury import classic
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.cli.main import run
 from bradbury.protocol.errors import (
     InvalidTransactionTimeout,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.handlers.server.table import APIS
 from bradbury.tests.compatibility.raw.raw_comparison import (
     Difference,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.protocol.records.records import (
     ControlType,
     encode_control_batch,

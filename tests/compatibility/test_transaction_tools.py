@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.cli.main import run
 from bradbury.protocol.errors import (
     ProducerFenced,

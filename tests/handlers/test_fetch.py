@@ -17,7 +17,7 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.handlers.records import fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
-from bradbury.replication.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.replica import LeadershipEnded, Replica
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
 
@@ -117,11 +117,11 @@ def test_a_fetch_that_is_given_up_leaves_nothing_at_the_replica(tmp_path: Path, 
         task = asyncio.ensure_future(node.fetch(epoch=epoch))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert len(node.replica.step._waiters) == 1
+        assert len(node.replica.step.fetches._consumers) == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0)
-        assert not node.replica.step._waiters
+        assert not node.replica.step.fetches._consumers
 
     run(tmp_path, scenario)

@@ -15,7 +15,7 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from bradbury.protocol.records.fetch_response import FetchedPartition
-from bradbury.replication.replica import Replica
+from bradbury.replication.partition.replica import Replica
 from bradbury.tests.support.storage.led_partition import LedPartition, run
 from bradbury.tests.support.storage.logs import open_log, read_all
 from bradbury.tests.support.storage.transactions import send, transactional_batch
@@ -165,11 +165,11 @@ def test_a_fetch_that_is_given_up_leaves_nothing_at_the_replica(tmp_path: Path) 
     async def scenario(node: LedPartition) -> None:
         waiting = asyncio.ensure_future(ask(node))  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        assert len(node.step._stable_waiters) == 1
+        assert len(node.step.fetches._stable_consumers) == 1
         waiting.cancel()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert not node.step._stable_waiters
+        assert not node.step.fetches._stable_consumers
 
     run(tmp_path, scenario)
 
@@ -230,8 +230,8 @@ def test_a_consumer_at_a_follower_is_woken_when_the_marker_is_committed(tmp_path
         end(node, is_commit=True)
         copy = Replica("t", 0, open_log(tmp_path / "copy"), node)
         committed, everything = Reader(), Reader()
-        copy.park(committed, is_committed=True)
-        copy.park(everything)
+        copy.fetches.park(committed, is_committed=True)
+        copy.fetches.park(everything)
         records = read_all(node.log)
         copy.append_as_follower(records, 1000)
         copy.update_watermarks(1, 0)

@@ -97,7 +97,7 @@ def test_a_sample_is_the_same_each_time_and_half_of_it_are_steps() -> None:
     def mutation(number: int, path: str) -> Mutation:
         return Mutation(path, number, "f", "dropped", 0, 1, "", "x", f"{path}{number}")
 
-    steps = [mutation(number, "replication/replica.py") for number in range(50)]
+    steps = [mutation(number, "replication/partition/replica.py") for number in range(50)]
     rules = [mutation(number, "cluster/partition/leader_state.py") for number in range(500)]
     chosen = sample(rules + steps, 40, 1)
     assert chosen == sample(steps + rules, 40, 1)

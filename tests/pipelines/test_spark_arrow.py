@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from bradbury.pipelines.spark.arrow import COLUMNS, ArrowRows, check_projection, row_schema
+from bradbury.pipelines.spark.tasks.arrow import COLUMNS, ArrowRows, check_projection, row_schema
 from bradbury.protocol.columns.columns import decode_batches, encode_batch
 
 

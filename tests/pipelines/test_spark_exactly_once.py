@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 

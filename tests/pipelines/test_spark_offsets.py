@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.pipelines.ranges.partition_range import PartitionRange
-from bradbury.pipelines.spark.offsets import (
+from bradbury.pipelines.spark.reading.offsets import (
     Offsets,
     backlog,
     from_json,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bradbury.clients.wire.record_metadata import TopicPartition
-from bradbury.pipelines.spark.spark_options import (
+from bradbury.pipelines.spark.options.spark_options import (
     EARLIEST,
     LATEST,
     Assign,

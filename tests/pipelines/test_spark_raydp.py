@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession, functions as f
 import bradbury
 from bradbury.pipelines.spark.executors import executor_work
 from bradbury.pipelines.spark.session import stop_spark
-from bradbury.pipelines.spark.spark_failure import SparkUnavailable
+from bradbury.pipelines.spark.tasks.spark_failure import SparkUnavailable
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
 

@@ -26,9 +26,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bradbury
 from bradbury.pipelines.ranges.partition_range import DataLoss
-from bradbury.pipelines.spark.batch_query import PushdownBatchReader
+from bradbury.pipelines.spark.reading.batch_query import PushdownBatchReader
 from bradbury.pipelines.spark.source import BradburyDataSource
-from bradbury.pipelines.spark.spark_failure import errors_in_one_line
+from bradbury.pipelines.spark.tasks.spark_failure import errors_in_one_line
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
 from bradbury.protocol.topic_partition import TopicPartition
 

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
-from bradbury.pipelines.spark import transactional_sink, worker
-from bradbury.pipelines.spark.sink_batch import MARKERS
-from bradbury.pipelines.spark.spark_failure import ExactlyOnceUnavailable, ReplayRefused
-from bradbury.pipelines.spark.spark_options import WriteOptions
-from bradbury.pipelines.spark.spark_task import SparkTask, current_task
-from bradbury.pipelines.spark.transactional_sink import (
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
+from bradbury.pipelines.spark.options.spark_options import WriteOptions
+from bradbury.pipelines.spark.tasks import worker
+from bradbury.pipelines.spark.tasks.sink_batch import MARKERS
+from bradbury.pipelines.spark.tasks.spark_failure import ExactlyOnceUnavailable, ReplayRefused
+from bradbury.pipelines.spark.tasks.spark_task import SparkTask, current_task
+from bradbury.pipelines.spark.writing import transactional_sink
+from bradbury.pipelines.spark.writing.transactional_sink import (
     Written,
     make_marker_topic,
     record_batch,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bradbury
-from bradbury.clients.consumer_group.function import WorkerDied
+from bradbury.clients.consumer_group.processing.function import WorkerDied
 from bradbury.tests.support.storage.numbered import duplicates, fill, numbers_in
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

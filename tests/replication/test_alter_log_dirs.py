@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from bradbury.protocol.errors import KafkaError
-from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.effects import GiveWay, RunWork, WakeAt
+from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import Procedure, Sequel
-from bradbury.replication.replica import Replica
 from bradbury.steps.replies import Refuse, ended
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log_config import LogConfig

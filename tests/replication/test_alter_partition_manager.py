@@ -5,8 +5,8 @@ from typing import Any
 
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.partition.leader_state import LeaderState
-from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.replication.effects import SendControllerRequest
+from bradbury.replication.manager.alter_partition_manager import AlterPartitionManager
 from bradbury.tests.support.metadata import applied, cluster, create
 
 LAG_MS = 10_000

@@ -4,7 +4,7 @@ import errno
 from contextlib import nullcontext
 from uuid import UUID
 
-from bradbury.replication.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch

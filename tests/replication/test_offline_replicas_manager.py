@@ -6,7 +6,7 @@ from bradbury.cluster.control.offline_replicas import RemoveOfflineReplicas
 from bradbury.cluster.metadata.metadata_image import MetadataImage, PartitionImage
 from bradbury.protocol.errors import NotController
 from bradbury.replication.effects import DeadlineMoved, SendControllerRequest
-from bradbury.replication.offline_replicas_manager import (
+from bradbury.replication.manager.offline_replicas_manager import (
     LOOK_AGAIN_MS,
     RETRY_MS,
     OfflineReplicasManager,

@@ -15,7 +15,7 @@ from bradbury.handlers.ports.fetch_answer import FetchAnswer
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records.pending_fetch import begin_fetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from bradbury.replication.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.replica import LeadershipEnded, Replica
 from bradbury.steps.replies import Reply
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
@@ -102,7 +102,7 @@ def test_a_fetch_that_comes_late_is_put_right_by_the_session_that_goes_on(tmp_pa
 def test_acks_all_is_answered_when_all_in_sync_have_it_and_not_before(tmp_path: Path) -> None:
     leader = Leader(tmp_path)
     leader.append()
-    leader.step.when_committed(0, "ticket")
+    leader.step.produces.when_committed(0, "ticket")
     leader.fetch(2, 1)
     assert leader.effects == [] and not leader.step.is_committed(0)
     carried = []
@@ -128,6 +128,6 @@ def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
     for node_id in (2, 3):
         leader.fetch(node_id, 1)
     waiter = Waiter()
-    leader.step.park(waiter, is_follower=True)
-    assert leader.step.delete_records(1) == 1
+    leader.step.fetches.park(waiter, is_follower=True)
+    assert leader.step.deletes.delete_records(1) == 1
     assert waiter.woken == [0]

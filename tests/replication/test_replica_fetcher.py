@@ -9,8 +9,12 @@ from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from bradbury.replication.effects import Effects, RunWork, SendFetch, SuspectNode
-from bradbury.replication.replica import Replica
-from bradbury.replication.replica_fetcher import FIRST_BACKOFF_MS, FollowedPartition, ReplicaFetcher
+from bradbury.replication.followers.replica_fetcher import (
+    FIRST_BACKOFF_MS,
+    FollowedPartition,
+    ReplicaFetcher,
+)
+from bradbury.replication.partition.replica import Replica
 from bradbury.storage.disk.storage_failure import DirectoryHealth
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.tests.support.storage.batches import make_batch

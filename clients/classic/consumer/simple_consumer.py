@@ -36,9 +36,9 @@ from ....protocol.schema import Message as WireMessage
 from ...consumer.consumer_config import isolation_level as isolation_level_number
 from ...fetch.fetch_request import MAX_BYTES, PartitionFetch, build_fetch_request
 from ...fetch.fetcher import MAX_VERSION
+from ...threads.io_thread import Steps, wait
 from ...wire.cluster_client import DATA, ClientConfig, ClusterClient
 from ...wire.connection import Address
-from ...wire.io_thread import Steps, wait
 from ...wire.record_metadata import TopicPartition
 from ..message.message_set import MessageSet
 

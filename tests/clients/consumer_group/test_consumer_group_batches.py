@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from bradbury import TopicPartition
 from bradbury.clients.consumer.consumer import SCHEMA
-from bradbury.clients.consumer_group.batch import BatchMaker, lanes_of_keys
-from bradbury.clients.consumer_group.function import (
+from bradbury.clients.consumer_group.processing.batch import BatchMaker, lanes_of_keys
+from bradbury.clients.consumer_group.processing.function import (
     BatchFailed,
     Function,
     call,

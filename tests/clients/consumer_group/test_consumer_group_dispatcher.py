@@ -5,8 +5,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bradbury import TopicPartition
-from bradbury.clients.consumer_group.batch import Batch, BatchMaker, Span
-from bradbury.clients.consumer_group.dispatcher import Dispatcher
+from bradbury.clients.consumer_group.processing.batch import Batch, BatchMaker, Span
+from bradbury.clients.consumer_group.processing.dispatcher import Dispatcher
 
 KEY = TopicPartition("flights", 0)
 LANES = 6

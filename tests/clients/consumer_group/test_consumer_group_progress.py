@@ -4,8 +4,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bradbury import TopicPartition
-from bradbury.clients.consumer_group.batch import Span
-from bradbury.clients.consumer_group.group_progress import Progress
+from bradbury.clients.consumer_group.processing.batch import Span
+from bradbury.clients.consumer_group.processing.group_progress import Progress
 
 KEY = TopicPartition("flights", 0)
 OTHER = TopicPartition("flights", 1)

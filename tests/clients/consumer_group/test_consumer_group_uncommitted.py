@@ -6,11 +6,11 @@ import threading
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from bradbury.clients.consumer_group.batch import Batch, BatchMaker, Order
-from bradbury.clients.consumer_group.function import CallOutcome
 from bradbury.clients.consumer_group.group_output import outputs_of
-from bradbury.clients.consumer_group.group_progress import Progress
-from bradbury.clients.consumer_group.uncommitted import BatchEvents, Uncommitted
+from bradbury.clients.consumer_group.processing.batch import Batch, BatchMaker, Order
+from bradbury.clients.consumer_group.processing.function import CallOutcome
+from bradbury.clients.consumer_group.processing.group_progress import Progress
+from bradbury.clients.consumer_group.processing.uncommitted import BatchEvents, Uncommitted
 from bradbury.clients.wire.interceptors import ProducerRecord
 from bradbury.clients.wire.record_metadata import TopicPartition
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import bradbury
-from bradbury.clients.producer.deliveries import RecordFuture
+from bradbury.clients.producer.batches.deliveries import RecordFuture
 from bradbury.protocol.errors import MessageTooLarge
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
 from bradbury.tests.support.wire.scripted_broker import ScriptedBroker, answer

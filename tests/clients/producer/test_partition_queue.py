@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bradbury.clients.producer.partition_queue import MAX_EPOCH, Identity, PartitionQueue
-from bradbury.clients.producer.producer_batch import AppendedBatch, ProducerBatch
+from bradbury.clients.producer.batches.partition_queue import MAX_EPOCH, Identity, PartitionQueue
+from bradbury.clients.producer.batches.producer_batch import AppendedBatch, ProducerBatch
 from bradbury.protocol.columns.columns import encode_batch
 from bradbury.protocol.records.record_batch import check_batch, read_header
 

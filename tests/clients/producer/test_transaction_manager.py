@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bradbury.clients.group.membership import ConsumerGroupMetadata
-from bradbury.clients.producer.partition_queue import Identity
-from bradbury.clients.producer.transaction_manager import Phase, TransactionManager
-from bradbury.clients.producer.transaction_request import TransactionOperation, TransactionRequest
+from bradbury.clients.producer.batches.partition_queue import Identity
+from bradbury.clients.producer.transactions.transaction_manager import Phase, TransactionManager
+from bradbury.clients.producer.transactions.transaction_request import (
+    TransactionOperation,
+    TransactionRequest,
+)
 from bradbury.clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (

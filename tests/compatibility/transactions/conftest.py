@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.tests.compatibility.support.compatibility import Ran, Recorder, Tool
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 

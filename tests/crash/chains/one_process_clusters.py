@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import bradbury
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.tests.crash.cluster import free_ports
 from bradbury.tests.groups_soak.processes import ROOT
 

@@ -19,7 +19,7 @@ from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.replicated_log import ReplicatedLog
 from bradbury.controller.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
-from bradbury.replication.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 
 from .fault_registry import Patch, fault
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bradbury.handlers.records import fetch_reading
-from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
-from bradbury.replication.directory_lifecycle import DirectoryLifecycle
-from bradbury.replication.log_flusher import LogFlusher
-from bradbury.replication.replica import Replica
-from bradbury.replication.replica_manager import ReplicaManager
+from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.logs.log_flusher import LogFlusher
+from bradbury.replication.manager.replica_manager import ReplicaManager
+from bradbury.replication.partition.delayed_deletes import DelayedDeletes
+from bradbury.replication.partition.replica_flush import ReplicaFlush
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.directories.partition_directory import directory_name
@@ -28,12 +29,12 @@ FAILING = {"kinds": ("disk error", "kill"), "min_insync": 2, "fault_every_ms": 1
 def a_failed_fsync_counts(patch: Patch) -> None:
     """The leader takes what it could not bring to the disk for durable, and its disk for sound."""
 
-    def on_work_done(replica: Replica, work: Any, failure: Any, now_ms: int) -> None:
-        replica._is_flushing = False
+    def on_work_done(flush: ReplicaFlush, work: Any, failure: Any, now_ms: int) -> None:
+        flush._is_flushing = False
         work.complete()
-        replica._advance(1 << 30)
+        flush._replica.on_flushed()
 
-    patch(Replica, "on_work_done", on_work_done)
+    patch(ReplicaFlush, "on_work_done", on_work_done)
     patch(ReplicaManager, "on_storage_failure", lambda manager: None)
 
 
@@ -117,7 +118,7 @@ DELETING = {"kinds": ("delete records", "kill", "cut"), "fault_every_ms": 150, "
 @fault(**DELETING)
 def deleted_before_all_in_sync_have_done_it(patch: Patch) -> None:
     """DeleteRecords is answered when the leader has deleted."""
-    patch(Replica, "is_deleted", lambda replica, offset: True)
+    patch(DelayedDeletes, "is_deleted", lambda deletes, offset: True)
 
 
 @fault(**DELETING, checkpoint_ms=900)

@@ -13,12 +13,14 @@ from bradbury.cluster.partition import partition_change
 from bradbury.cluster.partition.follower_state import Truncate
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.handlers.records import fetch_reading
-from bradbury.replication import replica_fetcher, replica_manager, served_replicas
-from bradbury.replication.alter_partition_manager import AlterPartitionManager
 from bradbury.replication.effects import RunWork
-from bradbury.replication.replica import Replica
-from bradbury.replication.replica_fetcher import ReplicaFetcher
-from bradbury.replication.replica_manager import ReplicaManager
+from bradbury.replication.followers import replica_fetcher
+from bradbury.replication.followers.replica_fetcher import ReplicaFetcher
+from bradbury.replication.manager import replica_manager
+from bradbury.replication.manager.alter_partition_manager import AlterPartitionManager
+from bradbury.replication.manager.replica_manager import ReplicaManager
+from bradbury.replication.partition import served_replicas
+from bradbury.replication.partition.replica import Replica
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.log.log_flush import LogFlushing
 from bradbury.storage.log.partition_log import PartitionLog

@@ -17,7 +17,7 @@ from bradbury.coordinators.coordinator_effects import (
     WatchHighWatermark,
 )
 from bradbury.protocol.errors import KafkaError, KafkaStorageError
-from bradbury.replication.marker_append import TransactionDecision
+from bradbury.replication.partition.marker_append import TransactionDecision
 from bradbury.steps.replies import Refuse, Reply
 
 from .simulated_replica import SimulatedReplica, read_bytes

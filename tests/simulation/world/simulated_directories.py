@@ -12,12 +12,12 @@ from uuid import UUID
 
 from bradbury.protocol.errors import KafkaError
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.alter_log_dirs_manager import AlterLogDirsManager
-from bradbury.replication.directory_lifecycle import DirectoryLifecycle
 from bradbury.replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft
-from bradbury.replication.log_maintenance import ROUND_MS, LogMaintenance
-from bradbury.replication.log_manager import LogManager
-from bradbury.replication.partition_effects import ResumeMove
+from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.logs.log_maintenance import ROUND_MS, LogMaintenance
+from bradbury.replication.logs.log_manager import LogManager
+from bradbury.replication.partition.partition_effects import ResumeMove
 from bradbury.replication.procedure import Sequel
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
@@ -163,10 +163,10 @@ class SimulatedDirectories:
             except KafkaError as refused:
                 then(refused)
                 return
-            if step.is_deleted(start):
+            if step.deletes.is_deleted(start):
                 then(start)
             else:
-                step.when_deleted(start, lambda failure: then(failure or start))
+                step.deletes.when_deleted(start, lambda failure: then(failure or start))
 
         node.driver.run(self._maintenance.checkpoint(), kept)
 
@@ -177,7 +177,7 @@ def _expect_kafka_error(error: Exception | None) -> None:
 
 
 class SimulatedToken:
-    """Implements replication.directory_lifecycle.IntactToken: it goes with the machine's memory."""
+    """Implements replication.logs.directory_lifecycle.IntactToken: it goes with the machine's memory."""
 
     def __init__(self, memory: set[str], directories: LogDirectories) -> None:
         self._memory = memory

@@ -16,8 +16,8 @@ from bradbury.replication.effects import (
     TickingStep,
     WakeAt,
 )
+from bradbury.replication.partition.replica import LeadershipEnded
 from bradbury.replication.procedure import Procedure, Sequel
-from bradbury.replication.replica import LeadershipEnded
 from bradbury.steps.replies import Refuse, Reply, ended
 
 from .simulated_network import Process

@@ -33,15 +33,15 @@ from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.replication.effects import SendControllerRequest
-from bradbury.replication.partition_effects import (
+from bradbury.replication.manager.replica_manager import ReplicaManager
+from bradbury.replication.partition.partition_effects import (
     LeaderElected,
     ReplicaClosed,
     ReplicaOpened,
     Resigned,
 )
-from bradbury.replication.replica import Replica
-from bradbury.replication.replica_manager import ReplicaManager
-from bradbury.replication.replication_throttle import ReplicationThrottle
+from bradbury.replication.partition.replica import Replica
+from bradbury.replication.partition.replication_throttle import ReplicationThrottle
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.protocol.errors import KafkaError
-from bradbury.replication.marker_append import TransactionDecision, append_marker
-from bradbury.replication.replica import Replica
+from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
+from bradbury.replication.partition.replica import Replica
 from bradbury.storage.log.partition_log import AppendResult, PartitionLog
 from bradbury.storage.producers.verification_guard import VerificationGuard
 
@@ -94,7 +94,7 @@ class SimulatedReplica:
             conversions=None,  # type: ignore[arg-type]  # nothing is converted
         )
         """What handlers reach of it."""
-        step.park(self)
+        step.fetches.park(self)
         self.on_commit: dict[Callable[[], None], None] = {}
         """Callbacks that wait for the high watermark to move."""
 
@@ -176,7 +176,7 @@ class SimulatedReplica:
         def committed(error: KafkaError | None) -> None:
             answer(result.base_offset if error is None else error)
 
-        self.step.when_committed(result.last_offset, committed)
+        self.step.produces.when_committed(result.last_offset, committed)
 
     def _after_input(self) -> None:
         self.claim_counted()

@@ -37,7 +37,7 @@ from bradbury.protocol.messages.write_txn_markers import (
 )
 from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.marker_append import TransactionDecision
+from bradbury.replication.partition.marker_append import TransactionDecision
 from bradbury.storage.producers.verification_guard import VerificationGuard
 from bradbury.transactions.add_partitions_manager import (
     AddPartitionsManager,

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bradbury.benchmarks.kafka_broker import KafkaBroker
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.protocol.records.record_batch import check_batch, read_header, read_size
 from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.storage.directories.log_directory import LogDirectory

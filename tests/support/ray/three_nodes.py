@@ -9,7 +9,7 @@ import bradbury
 from bradbury.actors.node import Node
 from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.protocol.buffer import Buffer
-from bradbury.replication.replica import Replica
+from bradbury.replication.partition.replica import Replica
 
 NEVER_MS = 2**40
 CONFIG = {"broker.session.timeout.ms": 1500, "replica.lag.time.max.ms": 2000}

@@ -18,7 +18,7 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import UnknownTopicOrPartition
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.replica import LeadershipEnded, Replica
 
 from .logs import open_log
 

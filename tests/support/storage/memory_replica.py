@@ -9,7 +9,7 @@ from bradbury.handlers.ports.replica_port import Appended
 from bradbury.protocol.errors import OffsetOutOfRange
 from bradbury.protocol.records.record_batch import read_header, stamp
 from bradbury.protocol.records.records import ControlType, encode_control_batch
-from bradbury.replication.replica import FetchWaiter
+from bradbury.replication.partition.delayed_fetches import FetchWaiter
 
 
 class Slice(NamedTuple):

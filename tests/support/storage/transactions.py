@@ -58,7 +58,7 @@ def end(
     version: int = 0,
     timestamp: int = 1000,
 ) -> AppendResult:
-    """A marker, as replication/replica appends it."""
+    """A marker, as replication/partition/replica appends it."""
     log.local.producers.check_marker(
         producer_id, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
     )

@@ -1,0 +1,129 @@
+"""Partitions as handlers reach them, and the coordinators that go with their leadership."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...handlers.ports.replica_port import LeaderReplica
+from ...protocol.errors import NotLeaderOrFollower
+from ...replication.partition.partition_effects import (
+    LeaderElected,
+    ReplicaClosed,
+    ReplicaOpened,
+    Resigned,
+)
+from ...replication.partition.replica import LeadershipEnded, Replica
+from ...replication.partition.replication_throttle import ReplicationThrottle
+from ...replication.partition.served_replicas import ServedReplicas
+from ..loop.step_driver import StepDriver
+from .hosted_log_dirs import HostedLogDirs
+from .hosted_replica import HostedReplica
+from .partition_upkeep import PartitionUpkeep
+from .unreachable_nodes import UnreachableNodes
+
+
+class LeadershipListener(Protocol):
+    """The coordinators of one internal topic: where its partitions are led, so are they."""
+
+    def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None: ...
+    def on_resigned(self, partition: int) -> None: ...
+
+
+class ReplicaMaker(Protocol):
+    """Gives a replica what it needs of its node."""
+
+    def __call__(self, step: Replica) -> HostedReplica: ...
+
+
+class HostedPartitions:
+    """Implements handlers.replica_port.Partitions. One event loop."""
+
+    def __init__(
+        self,
+        serving: ServedReplicas,
+        driver: StepDriver,
+        *,
+        throttle: ReplicationThrottle,
+        unreachable: UnreachableNodes,
+        host_replica: ReplicaMaker,
+    ) -> None:
+        self.throttle = throttle
+        self.listeners: dict[str, LeadershipListener] = {}
+        """Whose coordinators are where a partition of this topic is led."""
+        self._serving = serving
+        self._unreachable = unreachable
+        self._host_replica = host_replica
+        self._hosted: dict[Replica, HostedReplica] = {}
+        self._log_dirs: HostedLogDirs | None = None
+        self._upkeep: PartitionUpkeep | None = None
+        driver.on(ReplicaOpened, self._on_replica_opened)
+        driver.on(ReplicaClosed, self._on_replica_closed)
+        driver.on(LeaderElected, self._on_leader_elected)
+        driver.on(LeadershipEnded, self._on_leadership_ended)
+        driver.on(Resigned, self._on_resigned)
+
+    def start(self, log_dirs: HostedLogDirs, upkeep: PartitionUpkeep) -> None:
+        self._log_dirs, self._upkeep = log_dirs, upkeep
+
+    # --- handlers' port --------------------------------------------------------------------------
+
+    @property
+    def log_dirs(self) -> HostedLogDirs:
+        """See handlers.log_dirs_port.LogDirs."""
+        assert self._log_dirs is not None, "start() comes first"
+        return self._log_dirs
+
+    def leader_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> HostedReplica:
+        """See handlers.replica_port.Partitions."""
+        return self._hosted[
+            self._serving.leader_of(topic, partition, current_leader_epoch=current_leader_epoch)
+        ]
+
+    def follower_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> HostedReplica | None:
+        """See handlers.replica_port.Partitions."""
+        step = self._serving.follower_of(
+            topic, partition, current_leader_epoch=current_leader_epoch
+        )
+        return None if step is None else self._hosted[step]
+
+    def follower_asks(self, node_id: int, peer: str) -> None:
+        """See handlers.replica_port.Partitions."""
+        self._unreachable.on_follower(node_id, peer)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """See handlers.replica_port.Partitions."""
+        return self._serving.delete_records(topic, partition, before_offset)
+
+    async def keep_log_starts(self) -> None:
+        """See handlers.replica_port.Partitions."""
+        assert self._upkeep is not None, "start() comes first"
+        await self._upkeep.checkpoint()
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def _on_replica_opened(self, effect: ReplicaOpened) -> None:
+        self._hosted[effect.replica] = self._host_replica(effect.replica)
+
+    def _on_replica_closed(self, effect: ReplicaClosed) -> None:
+        del self._hosted[effect.replica]
+
+    def _on_leader_elected(self, effect: LeaderElected) -> None:
+        replica = effect.replica
+        listener = self.listeners.get(replica.topic)
+        if listener is not None:
+            listener.on_leader(replica.partition, effect.state.leader_epoch, self._hosted[replica])
+
+    def _on_leadership_ended(self, effect: LeadershipEnded) -> None:
+        hosted = self._hosted.get(effect.replica)
+        if hosted is not None:
+            hosted.conversions.abandon(NotLeaderOrFollower(f"{effect.replica} has a new leader"))
+
+    def _on_resigned(self, effect: Resigned) -> None:
+        replica = effect.replica
+        listener = self.listeners.get(replica.topic)
+        if listener is not None:
+            listener.on_resigned(replica.partition)

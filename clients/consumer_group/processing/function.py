@@ -1,0 +1,161 @@
+"""The function a group runs, what it is given, and what came of it.
+
+Functions are plain ones, called with each batch, or classes, made once in every actor that
+processes and then called with each batch, as Ray Data's map_batches has it: what is dear to make
+(a model, a database connection) is made once.
+
+Not here: who calls it (local_pool, actor_pool).
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, Literal, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...fetch.record_stream import ConsumerRecord
+from .batch import Span, spans_text
+
+BatchFormat = Literal["arrow", "records"]
+
+
+class CallOutcome(NamedTuple):
+    """error: what the function raised; None: it returned. traceback: of the error, as text."""
+
+    error: Exception | None = None
+    traceback: str = ""
+
+
+class WorkerDied(Exception):
+    """A worker's process ended while it had the batch, as often as `max_attempts` allows."""
+
+
+class BatchFailed(Exception):
+    """The function raised for a batch, or workers died of it; `__cause__` is what was raised.
+
+    spans: the offsets of the batch, by partition. table: its rows. It is not committed;
+    iterating past this error marks the batch as handled.
+    """
+
+    def __init__(
+        self, spans: tuple[Span, ...], table: pa.Table | None, cause: Exception, trace: str
+    ) -> None:
+        super().__init__(spans, table, cause, trace)
+        self.spans = spans
+        self.table = table
+        self.trace = trace
+        self.__cause__ = cause
+
+    def __str__(self) -> str:
+        cause = self.__cause__
+        text = f"{spans_text(self.spans)}: {type(cause).__name__}: {cause}"
+        return f"{text}\n{self.trace}" if self.trace else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """fn: a function, or a class whose instances are called. batch_format: what it is called with.
+
+    batch_format: "arrow": a table with the columns topic, partition, offset, timestamp, key, value,
+        headers; "records": a list of ConsumerRecord.
+    arguments, keywords: given with each batch. constructor_...: for a class.
+    """
+
+    fn: Callable[..., Any]
+    batch_format: BatchFormat = "arrow"
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    constructor_arguments: tuple[Any, ...] = ()
+    constructor_keywords: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        fn: Callable[..., Any],
+        batch_format: BatchFormat,
+        fn_args: Iterable[Any],
+        fn_kwargs: Mapping[str, Any] | None,
+        fn_constructor_args: Iterable[Any],
+        fn_constructor_kwargs: Mapping[str, Any] | None,
+    ) -> Self:
+        """As ConsumerGroup.map is given it.
+
+        Raises:
+            TypeError, ValueError: it is none.
+        """
+        return cls(
+            fn=fn,
+            batch_format=batch_format,
+            arguments=tuple(fn_args),
+            keywords=dict(fn_kwargs or {}),
+            constructor_arguments=tuple(fn_constructor_args),
+            constructor_keywords=dict(fn_constructor_kwargs or {}),
+        )
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"{self.fn!r} is neither a function nor a class")
+        if self.batch_format not in {"arrow", "records"}:
+            raise ValueError(f'batch_format={self.batch_format!r}: use "arrow" or "records"')
+        given = self.constructor_arguments or self.constructor_keywords
+        if given and not isinstance(self.fn, type):
+            raise TypeError(
+                "fn_constructor_args and fn_constructor_kwargs need a class, not a function"
+            )
+
+    def build(self) -> Callable[[pa.Table], Any]:
+        """What is called with each table. Raises whatever the class's constructor raises."""
+        fn: Callable[..., Any] = self.fn
+        if isinstance(fn, type):
+            fn = fn(*self.constructor_arguments, **self.constructor_keywords)
+        if self.batch_format == "records":
+            return lambda table: fn(records_in(table), *self.arguments, **self.keywords)
+        return lambda table: fn(table, *self.arguments, **self.keywords)
+
+
+def call(built: Callable[[pa.Table], Any], table: pa.Table) -> tuple[CallOutcome, Any]:
+    """What came of one call. SystemExit is a failure too: it must not end the actor."""
+    try:
+        return CallOutcome(), built(table)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is raised to the caller
+        return CallOutcome(portable(error), traceback.format_exc()), None
+
+
+def portable(error: BaseException) -> Exception:
+    """The error itself, or what can be said of one that cannot travel between processes."""
+    if isinstance(error, Exception):
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301 -- made in this line
+            return error
+        except Exception as reason:  # noqa: BLE001 -- an error may refuse in any way
+            return RuntimeError(f"{type(error).__name__}: {error} (it cannot be sent: {reason})")
+    return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def records_in(table: pa.Table) -> list[ConsumerRecord]:
+    """The rows as records. Cost: about 1 us each."""
+    columns: Any = table
+    headers: Any = columns.column("headers")
+    any_headers = bool(pc.max(pc.list_value_length(headers)).as_py())
+    rows = zip(
+        columns.column("topic").to_pylist(),
+        columns.column("partition").to_pylist(),
+        columns.column("offset").to_pylist(),
+        columns.column("timestamp").cast(pa.int64()).to_pylist(),
+        columns.column("key").to_pylist(),
+        columns.column("value").to_pylist(),
+        headers.to_pylist() if any_headers else repeat(None, columns.num_rows),
+        strict=True,
+    )
+    return [
+        ConsumerRecord._make(
+            (*row, [(pair["key"], pair["value"]) for pair in pairs] if pairs else [])
+        )
+        for *row, pairs in rows
+    ]

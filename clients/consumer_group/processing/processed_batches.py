@@ -1,0 +1,221 @@
+"""Processed batches of a member: until their results are taken and acknowledged, or committed.
+
+A result that was handed out is handed out again, to a caller that does not know it, until it is
+acknowledged: an answer that was lost on its way loses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ...wire.record_metadata import TopicPartition
+from .batch import Batch, Span
+from .function import CallOutcome
+from .group_progress import Progress
+
+RATE_SECONDS = 10.0
+"""Over which records per second are counted."""
+
+
+class Entry(NamedTuple):
+    """A batch that is processed. result: a value, or a reference to one that a worker returned.
+
+    table: the rows, if the batch failed. rows: how many they are.
+    """
+
+    number: int
+    spans: tuple[Span, ...]
+    rows: int
+    outcome: CallOutcome
+    result: Any
+    table: pa.Table | None
+
+
+class MemberReport(NamedTuple):
+    """A member's report. life: the number of its process's start.
+
+    version: to be said in the next call, which waits for something newer.
+    committed: of the partitions it holds. open: batches that were polled and are not finished.
+    ended: nothing more comes. failure: why it cannot go on.
+    """
+
+    life: str
+    entries: list[Entry]
+    committed: dict[TopicPartition, int]
+    open: int
+    version: int
+    ended: bool
+    failure: Exception | None
+
+
+@dataclass(slots=True)
+class Figures:
+    """Since this life of the member began."""
+
+    records: int = 0
+    batches: int = 0
+    failed: int = 0
+    lost_workers: int = 0
+    recent: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def on_done(self, rows: int, now: float) -> None:
+        self.records += rows
+        self.batches += 1
+        self.recent.append((now, rows))
+        self._forget(now)
+
+    def per_second(self, now: float) -> float:
+        self._forget(now)
+        return sum(rows for _, rows in self.recent) / RATE_SECONDS
+
+    def _forget(self, now: float) -> None:
+        while self.recent and self.recent[0][0] < now - RATE_SECONDS:
+            self.recent.popleft()
+
+
+class ProcessedBatches:
+    """Results in the order in which they came, and whether the member goes on.
+
+    changed: the condition of the member's work, which guards all of this.
+    open_elsewhere: batches that were polled and are not processed yet.
+    on_change: called when there may be something to commit, or room to poll.
+    """
+
+    def __init__(
+        self,
+        life: str,
+        changed: threading.Condition,
+        progress: Progress,
+        *,
+        open_elsewhere: Callable[[], int],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.figures = Figures()
+        self.failure: Exception | None = None
+        self.ended = False
+        self._life = life
+        self._changed = changed
+        self._progress = progress
+        self._open_elsewhere = open_elsewhere
+        self._on_change = on_change
+        self._results: deque[Entry] = deque()
+        self._handed: dict[int, Entry] = {}
+        self._version = 0
+
+    # --- from the holder of the handle -------------------------------------------------------
+
+    def take(
+        self, known: Collection[int], version: int, timeout_s: float, *, limit: int = 1_000
+    ) -> MemberReport:
+        """What is processed and not in `known`, or another state than `version`, waited for."""
+
+        def has_news() -> bool:
+            return (
+                bool(self._results)
+                or any(number not in known for number in self._handed)
+                or self._version != version
+                or self.ended
+                or self.failure is not None
+            )
+
+        with self._changed:
+            self._changed.wait_for(has_news, timeout_s)
+            entries = [entry for number, entry in self._handed.items() if number not in known]
+            while self._results and len(entries) < limit:
+                entry = self._results.popleft()
+                self._handed[entry.number] = entry
+                entries.append(entry)
+            return MemberReport(
+                self._life,
+                entries[:limit],
+                self._progress.committed(),
+                self.count() + self._open_elsewhere(),
+                self._version,
+                self.ended,
+                self.failure,
+            )
+
+    def take_one(self, timeout_s: float) -> Entry | None:
+        """The next result, or None after `timeout_s`. Raises why the member cannot go on."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._results or self.ended or self.failure is not None, timeout_s
+            )
+            if self.failure is not None:
+                raise self.failure
+            if not self._results:
+                return None
+            entry = self._results.popleft()
+            self._handed[entry.number] = entry._replace(result=None)
+            self.notify()
+            return entry
+
+    def acknowledge(self, numbers: Collection[int] | None) -> None:
+        """What was done with these results, or with all that were handed out, is done."""
+        with self._changed:
+            for number in list(self._handed) if numbers is None else numbers:
+                entry = self._handed.pop(number, None)
+                if entry is not None:
+                    self.finish(entry.spans, entry.rows)
+            self.notify()
+
+    def end(self, failure: Exception | None = None) -> None:
+        """The member has ended."""
+        with self._changed:
+            self.failure = self.failure or failure
+            self.ended = True
+            self._changed.notify_all()
+
+    # --- from the rest of the work, which holds the condition --------------------------------
+
+    def put(
+        self, batch: Batch, outcome: CallOutcome, result: Any, table: pa.Table | None = None
+    ) -> None:
+        self._results.append(Entry(batch.number, batch.spans, batch.rows, outcome, result, table))
+        self._changed.notify_all()
+
+    def put_failed(self, batch: Batch, outcome: CallOutcome) -> None:
+        self.figures.failed += 1
+        self.put(batch, outcome, None, batch.table)
+
+    def finish(self, spans: tuple[Span, ...], rows: int) -> None:
+        """Nothing more is to be done about these records: they may be committed."""
+        self._progress.on_finished(spans)
+        self._version += 1
+        self.figures.on_done(rows, time.monotonic())
+
+    def on_positions_changed(self) -> None:
+        """Who waits for news of committed offsets or of the assignment has some."""
+        self._version += 1
+        self._changed.notify_all()
+
+    def discard_lost(self) -> None:
+        """Results of partitions that are another member's now are not handed out."""
+        self._results = deque(
+            entry for entry in self._results if self._progress.is_current(entry.spans)
+        )
+
+    def count(self) -> int:
+        """Of those that wait to be taken or acknowledged."""
+        return len(self._results) + len(self._handed)
+
+    def rows(self, *, with_handed: bool) -> list[int]:
+        """Of each that waits to be taken, and perhaps of each that waits to be acknowledged."""
+        entries = [*self._results, *(self._handed.values() if with_handed else ())]
+        return [entry.rows for entry in entries]
+
+    def holds(self, keys: Collection[TopicPartition]) -> bool:
+        """Whether any has records of these partitions."""
+        entries = (*self._results, *self._handed.values())
+        return any(span.topic_partition in keys for entry in entries for span in entry.spans)
+
+    def notify(self) -> None:
+        self._changed.notify_all()
+        self._on_change()

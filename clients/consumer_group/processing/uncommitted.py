@@ -1,0 +1,131 @@
+"""Batches whose function has returned, and whose output is not written yet.
+
+What always holds:
+    Batches are of one partition each. What is written together with an offset is all that was read
+    before it, and nothing that was read after it: a batch waits for those before it, and for those
+    whose rows lie between its own (records are spread over batches by their keys).
+    A batch whose partition was revoked is not written while that is so, and dropped when the
+    partition has another owner, who does it again.
+
+Used with the condition of the member's work.
+
+Not here: the transaction (output), when it is written (member).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...wire.record_metadata import TopicPartition
+from .batch import Batch, Span
+from .function import CallOutcome
+from .group_progress import Progress
+
+
+@dataclass(slots=True, eq=False)
+class FinishedBatch:
+    """result: what the function returned, or a reference to it."""
+
+    batch: Batch
+    result: Any
+
+    @property
+    def span(self) -> Span:
+        (span,) = self.batch.spans
+        return span
+
+
+class Writable(NamedTuple):
+    """What may be written in one transaction: batches, and the offsets that they make done."""
+
+    batches: list[FinishedBatch]
+    offsets: dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class BatchEvents:
+    """What becomes of a batch; all with the condition held. again: it is to be processed again."""
+
+    finished: Callable[[Batch], None]
+    failed: Callable[[Batch, CallOutcome], None]
+    again: Callable[[Batch], None]
+
+
+@dataclass(slots=True)
+class Uncommitted:
+    """changed: the condition of the member's work."""
+
+    changed: threading.Condition
+    progress: Progress
+    events: BatchEvents
+    _batches: list[FinishedBatch] = field(default_factory=list)
+
+    def put(self, batch: Batch, result: Any) -> None:
+        """The function has returned. With the condition held."""
+        self._batches.append(FinishedBatch(batch, result))
+
+    def batches(self) -> list[Batch]:
+        """With the condition held."""
+        return [one.batch for one in self._batches]
+
+    def drop_lost(self) -> None:
+        """After a rebalance, with the condition held."""
+        self._batches = [one for one in self._batches if self.progress.is_current(one.batch.spans)]
+
+    def writable(self, *, few: bool = False) -> Writable:
+        """What may be written now.
+
+        Args:
+            few: only as much as cannot be written apart, to find what cannot be written at all.
+        """
+        with self.changed:
+            chosen = self._chosen()
+            if few and chosen:
+                chosen = _inseparable(chosen)
+            return Writable(chosen, self.progress.commit_points(one.span for one in chosen))
+
+    def on_written(self, written: Writable) -> None:
+        """It is committed."""
+        with self.changed:
+            for one in written.batches:
+                if one in self._batches:  # or its partition has gone meanwhile
+                    self._batches.remove(one)
+                    self.events.finished(one.batch)
+
+    def on_lost_result(self, one: FinishedBatch) -> None:
+        """What a worker returned went with its process: it is processed again."""
+        with self.changed:
+            self._batches.remove(one)
+            self.events.again(one.batch)
+
+    def on_refused(self, one: FinishedBatch, outcome: CallOutcome) -> None:
+        """What it returned cannot be written."""
+        with self.changed:
+            self._batches.remove(one)
+            self.events.failed(one.batch, outcome)
+
+    def _chosen(self) -> list[FinishedBatch]:
+        chosen = [one for one in self._batches if self.progress.is_held(one.span.topic_partition)]
+        while True:
+            points = self.progress.commit_points((one.span for one in chosen), all_of=True)
+            kept = [one for one in chosen if one.span.last < points[one.span.topic_partition]]
+            if len(kept) == len(chosen):
+                return chosen
+            chosen = kept
+
+
+def _inseparable(batches: Iterable[FinishedBatch]) -> list[FinishedBatch]:
+    """The first of one partition, with those that reach into it."""
+    ordered = sorted(batches, key=lambda one: (one.span.topic_partition, one.span.first))
+    first = ordered[0]
+    found = [first]
+    last = first.span.last
+    for one in ordered[1:]:
+        if one.span.topic_partition != first.span.topic_partition or one.span.first > last:
+            break
+        found.append(one)
+        last = max(last, one.span.last)
+    return found

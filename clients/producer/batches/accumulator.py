@@ -1,0 +1,338 @@
+"""Records between the caller and the sender: collected, partitioned, encoded, in bounded memory.
+
+What always holds:
+    Keys, values and headers are held in bounded memory (buffer_memory).
+    Records of one topic are encoded one run after another, under the topic's lock, and handed to
+    the sender in that order: what one thread sends to a partition stays in order.
+    The sender's thread never waits for that lock, or a caller that waits for memory would stop the
+    thread that frees it.
+
+The thread that fills a run encodes it, so a fast caller pays for its own encoding; what lingers is
+encoded by the sender.
+
+Not here: sending, retries (sender, partition_queue).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ....protocol.columns.columns import (
+    EncodedBatch,
+    encode_batches,
+    encode_by_partition,
+    partition_rows,
+)
+from ....protocol.columns.columns_arrow import HEADERS_TYPE
+from ....protocol.errors import KafkaError, MessageTooLarge
+from ....protocol.partitioner import StickyPartitioner
+from ...threads.observed_condition import ObservedCondition
+from ...wire.cluster_view import ClusterView
+from ...wire.kernels import on_records
+from .buffer_memory import BufferMemory
+from .deliveries import CollectedRecords
+from .producer_batch import Delivery, ProducerBatch, Rows
+
+RECORD_OVERHEAD: Final = 24
+"""Bytes a record takes beside its key and value: at most 21 in a batch, and some in lists."""
+
+Partitioner = Callable[[bytes | None, int], int]
+"""partitioner(key, number of partitions) -> partition."""
+
+Int32s = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Columns:
+    """One piece of what is to be sent, as the encoder takes it.
+
+    keys: None where no record has one. partitions: -1 where the partitioner decides.
+    size: bytes it is accounted with.
+    """
+
+    keys: pa.Array | None
+    values: pa.Array
+    timestamps: npt.NDArray[np.int64]
+    headers: pa.Array | None
+    partitions: Int32s | None
+    size: int
+
+
+@dataclass(slots=True)
+class TopicBuffer:
+    """The open run of a topic and the state of its partitioning, which `lock` guards.
+
+    encoding: the run that is being encoded now.
+    """
+
+    name: str
+    partition_count: int
+    sticky: StickyPartitioner
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    run: CollectedRecords | None = None
+    encoding: CollectedRecords | None = None
+
+
+class Accumulator:
+    """Shared by callers and the sender. `condition` guards memory, open runs and outcomes."""
+
+    def __init__(
+        self,
+        *,
+        memory: BufferMemory,
+        condition: ObservedCondition,
+        batch_size: int,
+        max_request_size: int,
+        delivery_timeout_ms: int,
+        codec: int,
+        partitioner: Partitioner | None,
+        view: Callable[[], ClusterView],
+        deliver: Callable[[list[ProducerBatch]], None],
+        on_failed: Callable[[str, int, Exception], None],
+    ) -> None:
+        self.condition = condition
+        self.memory = memory
+        self.batch_size = batch_size
+        self.topics: dict[str, TopicBuffer] = {}
+        self._max_request_size = max_request_size
+        self._delivery_timeout_s = delivery_timeout_ms / 1000
+        self._codec = codec
+        self._partitioner = partitioner
+        self._view = view
+        self._deliver = deliver
+        self._on_failed = on_failed
+        self._incomplete: set[ProducerBatch] = set()
+
+    def open_topic(self, name: str, partition_count: int) -> TopicBuffer:
+        with self.condition:
+            return self.topics.setdefault(
+                name, TopicBuffer(name, partition_count, StickyPartitioner(self.batch_size))
+            )
+
+    # --- single records ----------------------------------------------------------------------
+
+    def new_run(self, topic: TopicBuffer) -> CollectedRecords:
+        """Begin the run that the next records of `topic` join. Needs `condition`."""
+        deadline = time.monotonic() + self._delivery_timeout_s
+        run = topic.run = CollectedRecords(topic.name, self.condition, deadline)
+        return run
+
+    def drain(self, topic: TopicBuffer, *, wait: bool = True) -> bool:
+        """Encode the open run of `topic` and hand it on. False: another thread is at it."""
+        if not topic.lock.acquire(blocking=wait):
+            return False
+        try:
+            self._drain(topic)
+        finally:
+            topic.lock.release()
+        return True
+
+    def _drain(self, topic: TopicBuffer) -> None:
+        with self.condition:
+            run = topic.encoding = topic.run
+            topic.run = None
+            self.condition.notify_all()
+        if run is None:
+            return
+        try:
+            batches = self._encode(topic, _columns_of(run), run, run.deadline)
+        except (KafkaError, ValueError, TypeError, pa.ArrowException) as error:
+            self.memory.release(run.size)
+            self._on_failed(run.topic, len(run.values), error)
+            run.fail(error)
+        else:
+            self._hand_over(run, batches)
+        topic.encoding = None
+
+    # --- tables ------------------------------------------------------------------------------
+
+    def send_columns(self, topic: TopicBuffer, columns: Columns, delivery: Delivery) -> None:
+        """Encode one piece of a table, after what `send` collected before.
+
+        Its memory must be held already; it is free again when this raises.
+        """
+        deadline = time.monotonic() + self._delivery_timeout_s
+        with topic.lock:
+            self._drain(topic)
+            try:
+                batches = self._encode(topic, columns, delivery, deadline)
+            except BaseException:
+                self.memory.release(columns.size)
+                raise
+            self._hand_over(delivery, batches)
+
+    def send_encoded(
+        self, topic: TopicBuffer, partition: int, data: memoryview, count: int, delivery: Delivery
+    ) -> None:
+        """Hand on one finished batch, after what `send` collected before; its memory is held."""
+        deadline = time.monotonic() + self._delivery_timeout_s
+        rows: Rows = np.arange(count, dtype=np.int64)
+        batch = ProducerBatch(
+            topic.name, partition, data, rows, delivery, memory=len(data), deadline=deadline
+        )
+        with topic.lock:
+            self._drain(topic)
+            self._hand_over(delivery, [batch])
+
+    # --- outcomes ----------------------------------------------------------------------------
+
+    def incomplete(self) -> list[ProducerBatch]:
+        with self.condition:
+            return list(self._incomplete)
+
+    def has_incomplete(self) -> bool:
+        """Whether a batch has no outcome yet."""
+        with self.condition:
+            return bool(self._incomplete)
+
+    def open_record_count(self) -> int:
+        """How many records that were sent have no outcome yet; about, if any are sent meanwhile."""
+        topics = list(self.topics.values())
+        runs = [run for topic in topics for run in (topic.run, topic.encoding) if run is not None]
+        return sum(len(run.values) for run in runs) + sum(
+            batch.record_count for batch in self.incomplete()
+        )
+
+    def on_done(self, batch: ProducerBatch) -> None:
+        """`batch.outcome` is set: free its memory, wake who waits."""
+        with self.condition:
+            self._incomplete.discard(batch)
+            self.memory.release_locked(batch.memory)
+
+    def on_split(self, batch: ProducerBatch) -> None:
+        with self.condition:
+            self._incomplete.discard(batch)
+            self._incomplete.update(batch.parts or ())
+
+    # --- encoding ----------------------------------------------------------------------------
+
+    def _hand_over(self, delivery: Delivery, batches: list[ProducerBatch]) -> None:
+        delivery.on_placed(batches)
+        with self.condition:
+            self._incomplete.update(batches)
+        self._deliver(batches)
+
+    def _encode(
+        self, topic: TopicBuffer, columns: Columns, delivery: Delivery, deadline: float
+    ) -> list[ProducerBatch]:
+        count = len(columns.values)
+        on_records(count)
+        topic.partition_count = max(topic.partition_count, self._view().partition_count(topic.name))
+        partitions = self._partitions(topic, columns)
+        batches: list[ProducerBatch] = []
+
+        def add(partition: int, rows: Rows, encoded: list[EncodedBatch]) -> None:
+            start = 0
+            for batch in encoded:
+                if len(batch.batch) > self._max_request_size and batch.record_count == 1:
+                    raise MessageTooLarge(
+                        f"a record of {len(batch.batch)} bytes is larger than "
+                        f"max_request_size={self._max_request_size}; raise that here, and "
+                        "max.message.bytes of the topic"
+                    )
+                part = rows[start : start + batch.record_count]
+                start += batch.record_count
+                batches.append(
+                    ProducerBatch(
+                        topic.name,
+                        partition,
+                        batch.batch,
+                        part,
+                        delivery,
+                        memory=columns.size * len(part) // count,
+                        deadline=deadline,
+                    )
+                )
+
+        options: dict[str, Any] = {"codec": self._codec, "max_bytes": self.batch_size}
+        data = (columns.keys, columns.values, columns.timestamps, columns.headers)
+        if isinstance(partitions, int):
+            rows: Rows = np.arange(count, dtype=np.int64)
+            add(partitions, rows, encode_batches(*data, **options))
+        else:
+            order: Rows = np.argsort(partitions, kind="stable")
+            bounds = np.searchsorted(partitions[order], np.arange(topic.partition_count + 1))
+            encoded = encode_by_partition(
+                *data, partitions=partitions, partition_count=topic.partition_count, **options
+            )
+            for partition, found in encoded.items():
+                add(partition, order[bounds[partition] : bounds[partition + 1]], found)
+        if batches:
+            batches[-1].memory += columns.size - sum(batch.memory for batch in batches)
+        return batches
+
+    def _partitions(self, topic: TopicBuffer, columns: Columns) -> Int32s | int:
+        """The partition of each row, or the one of all."""
+        count = len(columns.values)
+        given = columns.partitions
+        if given is None and columns.keys is None and self._partitioner is None:
+            return self._sticky(topic, count, columns.size)
+        partitions: Int32s
+        if self._partitioner is not None:
+            partitions = self._custom(topic, columns)
+        elif columns.keys is not None:
+            partitions = partition_rows(columns.keys, topic.partition_count)
+        else:
+            partitions = np.full(count, -1, np.int32)
+        if given is not None:
+            partitions = np.where(given >= 0, given, partitions).astype(np.int32)
+            if len(given) and int(given.max()) >= topic.partition_count:
+                raise ValueError(
+                    f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, "
+                    f"not {int(given.max())}"
+                )
+        keyless = np.flatnonzero(partitions < 0)
+        if len(keyless):
+            size = columns.size * len(keyless) // count
+            sticky = self._sticky(topic, len(keyless), size)
+            partitions[keyless] = sticky
+        return partitions
+
+    def _sticky(self, topic: TopicBuffer, count: int, size: int) -> Int32s | int:
+        view = self._view()
+        available = [
+            partition
+            for partition in range(topic.partition_count)
+            if view.leader(topic.name, partition) is not None
+        ] or list(range(topic.partition_count))
+        number = random.getrandbits(31)
+        runs = topic.sticky.assign_all(count, size, available, random=number)
+        if len(runs) == 1 or topic.partition_count == 1:
+            return runs[0][0]
+        partitions, rows = zip(*runs, strict=True)
+        repeated: Int32s = np.repeat(np.array(partitions, np.int32), rows)
+        return repeated
+
+    def _custom(self, topic: TopicBuffer, columns: Columns) -> Int32s:
+        assert self._partitioner is not None
+        count = topic.partition_count
+        keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
+        partitions = np.array([self._partitioner(key, count) for key in keys], np.int32)
+        if len(partitions) and not 0 <= int(partitions.min()) <= int(partitions.max()) < count:
+            wrong = next(int(one) for one in partitions if not 0 <= one < count)
+            raise ValueError(
+                f"the partitioner chose partition {wrong} of topic {topic.name!r}, which has 0 to "
+                f"{count - 1}"
+            )
+        return partitions
+
+
+def _columns_of(run: CollectedRecords) -> Columns:
+    keys = pa.array(run.keys, pa.binary()) if run.has_keys else None
+    return Columns(
+        keys,
+        pa.array(run.values, pa.binary()),
+        np.array(run.timestamps, np.int64),
+        None if run.headers is None else pa.array(run.headers, HEADERS_TYPE),
+        None if run.partitions is None else np.array(run.partitions, np.int32),
+        run.size,
+    )

@@ -1,0 +1,130 @@
+"""One encoded record batch in flight, and the futures of its outcome."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ....protocol.buffer import Buffer
+from ....protocol.records.record_batch import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    RecordBatchHeader,
+    check_batch,
+    stamp,
+)
+from ....protocol.records.records import stamp_producer
+
+Rows = npt.NDArray[np.int64]
+
+
+class AppendedBatch(NamedTuple):
+    """base_offset: -1 if the broker did not say (acks=0, or a duplicate it had forgotten).
+
+    append_time_ms: the broker's on a LogAppendTime topic, else -1.
+    """
+
+    base_offset: int
+    append_time_ms: int
+
+
+class Delivery(Protocol):
+    """What batches were made of. Called on the I/O thread, or on the caller's that encodes."""
+
+    def on_placed(self, batches: list[ProducerBatch]) -> None: ...
+
+    def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None: ...
+
+    def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None: ...
+
+
+class ProducerBatch:
+    """Encoded once; only the producer's stamp in its header is written again.
+
+    rows: which rows of its delivery it holds, in order.
+    memory: bytes it holds of the producer's `buffer_memory`.
+    deadline: time.monotonic() seconds at which its delivery times out.
+    order: its place among the batches of its partition.
+    base_sequence: -1 until it is first sent by an idempotent producer.
+    """
+
+    __slots__ = (
+        "base_sequence",
+        "data",
+        "deadline",
+        "delivery",
+        "last_error",
+        "memory",
+        "order",
+        "outcome",
+        "partition",
+        "parts",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "rows",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        data: memoryview,
+        rows: Rows,
+        delivery: Delivery,
+        *,
+        memory: int,
+        deadline: float,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.data = data
+        self.rows = rows
+        self.record_count = len(rows)
+        self.delivery = delivery
+        self.memory = memory
+        self.deadline = deadline
+        self.order: tuple[int, ...] = ()
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.outcome: AppendedBatch | Exception | None = None
+        self.parts: list[ProducerBatch] | None = None
+        self.last_error: Exception | None = None
+
+    def is_done(self) -> bool:
+        if self.parts is not None:
+            return all(part.is_done() for part in self.parts)
+        return self.outcome is not None
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.record_count} records for {self.topic}-{self.partition}, "
+            f"sequence {self.base_sequence}>"
+        )
+
+
+def producer_copy(batch: Buffer) -> tuple[RecordBatchHeader, memoryview]:
+    """A batch of a log as its producer sent it: no offsets, epoch, producer or transaction.
+
+    Raises:
+        ValueError: no producer may send such a batch: it has gaps, is a control batch, or stamped
+            by a broker's clock.
+        CorruptMessage, InvalidRecord: it is damaged, or of magic 0 or 1.
+    """
+    header = check_batch(batch)
+    if header.record_count != header.last_offset_delta + 1:
+        raise ValueError(
+            f"the batch at {header.base_offset} has gaps: {header.record_count} records "
+            f"for {header.last_offset_delta + 1} offsets"
+        )
+    if header.is_control or header.is_log_append_time:
+        kind = "a control batch" if header.is_control else "LogAppendTime"
+        raise ValueError(f"the batch at {header.base_offset} is {kind}; a producer sends none")
+    copy = memoryview(bytearray(batch))
+    stamp(copy, base_offset=0, leader_epoch=-1)
+    stamp_producer(copy, producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=NO_SEQUENCE)
+    return header, copy

@@ -1,0 +1,562 @@
+"""A transactional producer's state: what may be sent, and which request goes next.
+
+    events in       initialize, begin, end, send_offsets (the application's calls)
+                    may_send, on_send_failed (of batches), on_response, on_error (of requests)
+    decisions out   next_request, the ends of operations, `failure`
+
+      UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
+                                                  |              |
+                                                  v              v
+                     READY <- ABORTING <- IN_TRANSACTION, ABORTABLE_ERROR   any -> FATAL_ERROR
+
+What always holds:
+    At most one request is open. The transaction's end is the last of it: it leaves when every
+    batch and all offsets have their outcome, and a commit only if all of them are good.
+    After a batch whose fate is unknown nothing is written under the same producer epoch once the
+    transaction is aborted, or a late request could write into the next one: the coordinator raises
+    the epoch with every end (transaction.version 2, KIP-890), or this producer asks for it
+    (KIP-360).
+
+Two generations: below transaction.version 2 partitions and groups are announced to the coordinator
+before anything is sent to them (AddPartitionsToTxn, AddOffsetsToTxn); from 2 on the brokers do that
+for Produce v12 and TxnOffsetCommit v5. Which one is spoken changes between transactions only.
+
+Errors are of three kinds (KIP-1050): retriable ones are repeated here; abortable ones end the
+transaction, not the producer (TransactionAbortable); the others end the producer (ProducerFenced,
+ApplicationRecoverable).
+
+Source: TransactionManager in apache/kafka clients/.../producer/internals.
+
+Not here: sockets, waiting, where coordinators are (producer_transactions), sequences
+(partition_queue).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from ....protocol.error_code import ErrorCode
+from ....protocol.errors import (
+    ApplicationRecoverable,
+    ConnectionFailed,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionAbortable,
+    error_for,
+)
+from ....protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from ....protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from ....protocol.messages.end_txn import EndTxnResponse
+from ....protocol.messages.init_producer_id import InitProducerIdResponse
+from ....protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from ....protocol.schema import Message
+from ...group.membership import ConsumerGroupMetadata
+from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ..batches.partition_queue import Identity
+from .transaction_errors import (
+    ABORTABLE,
+    BATCH_FATAL,
+    FENCED,
+    MOVED,
+    NEEDS_NEW_EPOCH,
+    NOT_STARTED,
+)
+from .transaction_messages import (
+    add_offsets_request,
+    add_partitions_request,
+    commit_offsets_request,
+    end_request,
+    initialize_request,
+)
+from .transaction_request import (
+    Advice,
+    OffsetsToSend,
+    RequestKind,
+    TransactionOperation,
+    TransactionRequest,
+)
+
+NO_IDENTITY: Final = Identity(-1, -1)
+IMPLICIT_PARTITIONS: Final = 2
+"""The transaction.version from which on brokers add partitions, and each end raises the epoch."""
+
+CONCURRENT_BACKOFF_MS: Final = 20
+"""While the transaction before is being completed; that takes less than the usual back-off."""
+
+
+class Phase(Enum):
+    """Where a transactional producer is."""
+
+    UNINITIALIZED = "not initialized"
+    INITIALIZING = "being initialized"
+    READY = "between transactions"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "in a transaction that has failed"
+    FATAL_ERROR = "at its end"
+
+
+class TransactionManager:
+    """All soft state: it ends with the producer; the coordinator has what must survive.
+
+    identity: under which batches are written now. transaction_version: of the current transaction.
+    failure: why the transaction, or the producer, can only end; None while all is well.
+    """
+
+    def __init__(
+        self, transactional_id: str, timeout_ms: int, *, retry_backoff_ms: int = 100
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.phase = Phase.UNINITIALIZED
+        self.identity = NO_IDENTITY
+        self.transaction_version = 0
+        self.failure: KafkaError | None = None
+        self._timeout_ms = timeout_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._offered_version = 0
+        self._pending: TransactionOperation | None = None
+        self._offsets: deque[OffsetsToSend] = deque()
+        self._partitions: set[TopicPartition] = set()
+        self._to_add: set[TopicPartition] = set()
+        self._started = False
+        self._raise_epoch = False
+        self._skip_end = False
+        self._end_sent = False
+        self._ended = False
+        self._open: TransactionRequest | None = None
+
+    # --- the application's calls ---------------------------------------------------------------
+
+    def initialize(self) -> TransactionOperation:
+        """Get the producer id, and fence who had the transactional id before. Repeated: no harm.
+
+        Raises:
+            InvalidTxnState: another call has timed out and is to be repeated first.
+            ProducerFenced, ApplicationRecoverable: the producer has ended.
+        """
+        if (pending := self._same_pending("init_transactions")) is not None:
+            return pending
+        self._raise_if_fatal()
+        operation = TransactionOperation("init_transactions")
+        if self.phase is not Phase.UNINITIALIZED:
+            operation.end()
+            return operation
+        self.phase = Phase.INITIALIZING
+        self._pending = operation
+        return operation
+
+    def begin(self) -> None:
+        """Begin a transaction. It is local: the coordinator learns of it with the first records.
+
+        Raises:
+            InvalidTxnState: one is open, or the producer is not initialized.
+            TransactionAbortable: the one before has failed and is to be aborted first.
+            ProducerFenced, ApplicationRecoverable: the producer has ended.
+        """
+        self._same_pending("begin")
+        self._raise_failure()
+        if self.phase is not Phase.READY:
+            raise InvalidTxnState(
+                f"begin: the producer of {self.transactional_id!r} is {self.phase.value}; "
+                "commit() or abort() the open transaction first"
+            )
+        self.phase = Phase.IN_TRANSACTION
+
+    def end(self, *, is_commit: bool) -> TransactionOperation:
+        """End the transaction. A commit that fails is to be aborted.
+
+        Raises:
+            InvalidTxnState: there is none.
+            TransactionAbortable: it has failed and can only be aborted.
+            ProducerFenced, ApplicationRecoverable: the producer has ended.
+        """
+        name = "commit" if is_commit else "abort"
+        if (pending := self._same_pending(name)) is not None:
+            return pending
+        if is_commit:
+            self._raise_failure()
+        else:
+            self._raise_if_fatal()
+        if self.phase not in (Phase.IN_TRANSACTION, Phase.ABORTABLE_ERROR):
+            raise InvalidTxnState(f"{name}: {self._no_transaction()}")
+        self._pending = TransactionOperation(name)
+        self.phase = Phase.COMMITTING if is_commit else Phase.ABORTING
+        if not is_commit:
+            self._to_add.clear()
+            if self._offsets:
+                self._raise_epoch = True  # one may be on its way
+            self._drop_offsets(TransactionAbortable("the transaction was aborted"))
+        return self._pending
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> TransactionOperation:
+        """Have `offsets` committed for the group if, and when, the transaction is.
+
+        Raises:
+            InvalidTxnState: there is none.
+            TransactionAbortable: it has failed and can only be aborted.
+            ProducerFenced, ApplicationRecoverable: the producer has ended.
+        """
+        self._same_pending("send_offsets")
+        self._raise_failure()
+        if self.phase is not Phase.IN_TRANSACTION:
+            raise InvalidTxnState(f"send_offsets: {self._no_transaction()}")
+        waiting = OffsetsToSend.of(offsets, group)
+        if offsets:
+            self._offsets.append(waiting)
+        else:
+            waiting.operation.end()
+        return waiting.operation
+
+    def check_open(self) -> None:
+        """Raise unless records may be sent.
+
+        Raises:
+            InvalidTxnState: no transaction is open.
+            TransactionAbortable, ProducerFenced, ApplicationRecoverable: as `send_offsets`.
+        """
+        if self.phase is not Phase.IN_TRANSACTION:
+            self._raise_failure()
+            raise InvalidTxnState(f"send: {self._no_transaction()}")
+
+    # --- batches -------------------------------------------------------------------------------
+
+    @property
+    def accepts_batches(self) -> bool:
+        """Whether what was sent may still join the transaction."""
+        return self.phase in (Phase.IN_TRANSACTION, Phase.COMMITTING) and not (
+            self._end_sent or self._ended
+        )
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether batches may go to `partition` now; if not yet, it will be added."""
+        if not self.accepts_batches:
+            return False
+        if partition in self._partitions:
+            return True
+        if self.transaction_version >= IMPLICIT_PARTITIONS:
+            self._partitions.add(partition)
+            self._started = True
+            return True
+        self._to_add.add(partition)
+        return False
+
+    def on_send_failed(self, error: Exception) -> None:
+        """A record that was to be in the transaction is not, or perhaps not."""
+        if self.phase is Phase.FATAL_ERROR:
+            return
+        if isinstance(error, KafkaError) and error.code in BATCH_FATAL:
+            self._fail_for_good(error)
+        elif self.phase is Phase.ABORTING:
+            self._raise_epoch = True
+        elif self.phase in (Phase.IN_TRANSACTION, Phase.COMMITTING):
+            self._raise_epoch = True
+            self._fail_transaction(error)
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def on_features(self, transaction_version: int) -> None:
+        """What the brokers have finalized; it is spoken from the next transaction on."""
+        self._offered_version = transaction_version
+
+    def next_request(self, *, is_flushed: bool) -> TransactionRequest | None:
+        """What is to be sent now, if anything. One at a time: then its answer, then the next.
+
+        Args:
+            is_flushed: every batch of the transaction has its outcome.
+        """
+        if self._open is None:
+            self._open = self._choose(is_flushed=is_flushed)
+            return self._open
+        return None
+
+    def on_response(self, request: TransactionRequest, response: Message) -> Advice:
+        """The coordinator has answered."""
+        assert request is self._open
+        self._open = None
+        match response:
+            case InitProducerIdResponse():
+                return self._on_initialized(request, response)
+            case AddPartitionsToTxnResponse():
+                return self._on_partitions_added(request, response)
+            case AddOffsetsToTxnResponse():
+                if response.error_code:
+                    return self._on_refused(request, response.error_code)
+                self._started = True
+                if self._offsets:  # an abort may have dropped them
+                    self._offsets[0].is_added = True
+            case TxnOffsetCommitResponse():
+                return self._on_offsets_committed(request, response)
+            case EndTxnResponse():
+                if response.error_code:
+                    return self._on_refused(request, response.error_code)
+                if response.producer_id >= 0:
+                    self.identity = Identity(response.producer_id, response.producer_epoch)
+                self._on_ended()
+            case _:
+                raise AssertionError(response)
+        return Advice()
+
+    def on_error(self, request: TransactionRequest, error: Exception) -> Advice:
+        """It could not be sent, or the connection was lost before the answer came."""
+        assert request is self._open
+        self._open = None
+        if isinstance(error, ConnectionFailed):
+            return Advice(self._retry_backoff_ms, find_coordinator=True)
+        if isinstance(error, KafkaError) and error.retriable:
+            return Advice(self._retry_backoff_ms)
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            self._fail_transaction(error)
+        elif self.phase is Phase.INITIALIZING and code in NOT_STARTED:
+            self._not_started(error)
+        else:
+            self._fail_for_good(error)
+        return Advice()
+
+    # --- which request -------------------------------------------------------------------------
+
+    def _choose(self, *, is_flushed: bool) -> TransactionRequest | None:
+        match self.phase:
+            case Phase.INITIALIZING:
+                return self._initialize()
+            case Phase.IN_TRANSACTION:
+                return self._addition()
+            case Phase.COMMITTING:
+                return self._addition() or (self._end() if is_flushed else None)
+            case Phase.ABORTING:
+                return self._end() if is_flushed else None
+        return None
+
+    def _addition(self) -> TransactionRequest | None:
+        if self._to_add:
+            return add_partitions_request(self.transactional_id, self.identity, self._to_add)
+        if not self._offsets:
+            return None
+        waiting = self._offsets[0]
+        implicit = self.transaction_version >= IMPLICIT_PARTITIONS
+        if not implicit and not waiting.is_added:
+            return add_offsets_request(self.transactional_id, self.identity, waiting.group.group_id)
+        self._started = True
+        return commit_offsets_request(
+            self.transactional_id, self.identity, waiting, implicit=implicit
+        )
+
+    def _end(self) -> TransactionRequest | None:
+        if not self._ended and not self._skip_end and self._started:
+            implicit = self.transaction_version >= IMPLICIT_PARTITIONS
+            self._end_sent = True
+            return end_request(
+                self.transactional_id,
+                self.identity,
+                is_commit=self.phase is Phase.COMMITTING,
+                implicit=implicit,
+            )
+        if not self._ended:
+            self._on_ended()
+        return self._initialize() if self.phase in (Phase.COMMITTING, Phase.ABORTING) else None
+
+    def _initialize(self) -> TransactionRequest:
+        return initialize_request(self.transactional_id, self._timeout_ms, self.identity)
+
+    # --- answers -------------------------------------------------------------------------------
+
+    def _on_initialized(
+        self, request: TransactionRequest, response: InitProducerIdResponse
+    ) -> Advice:
+        code = response.error_code
+        if not code:
+            self.identity = Identity(response.producer_id, response.producer_epoch)
+            self._on_ready()
+            return Advice()
+        if self.phase is Phase.INITIALIZING and code in NOT_STARTED:
+            self._not_started(error_for(code, self._refused_text(code)))
+            return Advice()
+        return self._on_refused(request, code)
+
+    def _on_partitions_added(
+        self, request: TransactionRequest, response: AddPartitionsToTxnResponse
+    ) -> Advice:
+        answered: set[TopicPartition] = set()
+        refused: dict[int, list[str]] = {}
+        for topic in response.results_by_topic_v3_and_below:
+            for answer in topic.results_by_partition:
+                partition = TopicPartition(topic.name, answer.partition_index)
+                answered.add(partition)
+                code = answer.partition_error_code
+                if code:
+                    refused.setdefault(code, []).append(str(partition))
+        # What was not attempted says nothing: the others say why.
+        codes = [code for code in refused if code != ErrorCode.OPERATION_NOT_ATTEMPTED] or [
+            *refused
+        ]
+        if codes:
+            return self._on_refused(request, codes[0], ", ".join(sorted(refused[codes[0]])))
+        self._to_add -= answered
+        if self.phase is not Phase.ABORTING:
+            self._partitions |= answered
+        self._started = True
+        return Advice()
+
+    def _on_offsets_committed(
+        self, request: TransactionRequest, response: TxnOffsetCommitResponse
+    ) -> Advice:
+        if not self._offsets:
+            return Advice()  # aborted meanwhile
+        waiting = self._offsets[0]
+        advice = Advice()
+        for topic in response.topics:
+            for answer in topic.partitions:
+                partition = TopicPartition(topic.name, answer.partition_index)
+                if answer.error_code:
+                    advice = self._on_refused(request, answer.error_code, str(partition))
+                    if self.failure is not None:
+                        return advice
+                else:
+                    waiting.missing.pop(partition, None)
+        if not waiting.missing:
+            self._offsets.popleft()
+            waiting.operation.end()
+        elif advice == Advice():  # the answer omits some
+            return Advice(self._retry_backoff_ms)
+        return advice
+
+    def _on_refused(self, request: TransactionRequest, code: int, what: str = "") -> Advice:
+        """Repeat the request, or end the transaction or the producer."""
+        error = error_for(code)
+        reason = f"{request.kind.value}{f' of {what}' if what else ''}: {error}"
+        if request.group_id is not None:
+            reason = f"{reason} (group {request.group_id!r})"
+        if code in MOVED:
+            return Advice(self._retry_backoff_ms, find_coordinator=True)
+        if error.retriable:
+            is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
+            soon = is_concurrent and request.kind is not RequestKind.INITIALIZE
+            backoff_ms = min(CONCURRENT_BACKOFF_MS, self._retry_backoff_ms)
+            return Advice(backoff_ms if soon else self._retry_backoff_ms)
+        if code in FENCED:
+            self._fail_for_good(error_for(ErrorCode.PRODUCER_FENCED))
+        elif code in NEEDS_NEW_EPOCH and request.kind is not RequestKind.INITIALIZE:
+            self._raise_epoch = True
+            self._skip_end = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            self._fail_transaction(error_for(code, reason))
+        elif code in ABORTABLE and request.kind is not RequestKind.INITIALIZE:
+            self._fail_transaction(error_for(code, reason))
+        else:
+            self._fail_for_good(error_for(code, reason))
+        return Advice()
+
+    # --- transitions ---------------------------------------------------------------------------
+
+    def _not_started(self, error: Exception) -> None:
+        self.phase = Phase.UNINITIALIZED
+        self._end_pending(error)
+
+    def _on_ended(self) -> None:
+        """The transaction is over. A new epoch comes next, where one is needed."""
+        self._ended = True
+        was_explicit = self.transaction_version < IMPLICIT_PARTITIONS
+        # Batches of the old generation must not reach partitions that the new one writes to.
+        upgrade = was_explicit and self._offered_version >= IMPLICIT_PARTITIONS
+        if not (self._skip_end or upgrade or (self._raise_epoch and was_explicit)):
+            self._on_ready()
+
+    def _on_ready(self) -> None:
+        self.phase = Phase.READY
+        self.failure = None
+        self.transaction_version = self._offered_version
+        self._raise_epoch = self._skip_end = False
+        self._started = self._end_sent = self._ended = False
+        self._partitions.clear()
+        self._to_add.clear()
+        self._end_pending(None)
+
+    def _fail_transaction(self, error: Exception) -> None:
+        if self.phase is Phase.ABORTING:
+            self._end_abort_with(error)
+            return
+        self.phase = Phase.ABORTABLE_ERROR
+        self.failure = TransactionAbortable(
+            f"the transaction of {self.transactional_id!r} cannot be committed: {error}; "
+            "abort() it, and do its work again in the next one"
+        )
+        self.failure.__cause__ = error
+        self._end_sent = False
+        self._to_add.clear()
+        self._drop_offsets(self.failure)
+        self._end_pending(self.failure)
+
+    def _end_abort_with(self, error: Exception) -> None:
+        """The coordinator does not know what is to be aborted: then a new epoch is all it takes."""
+        if self._skip_end or self._raise_epoch:
+            self._skip_end = True
+        else:
+            self._fail_for_good(error)
+
+    def _fail_for_good(self, error: Exception) -> None:
+        who = f"the producer of {self.transactional_id!r} (id {self.identity.producer_id}, epoch "
+        who += f"{self.identity.producer_epoch})"
+        if isinstance(error, ProducerFenced):
+            self.failure = ProducerFenced(
+                f"{who} is fenced: another producer has this transactional id now, or the "
+                f"transaction outlived transaction_timeout_ms={self._timeout_ms}; close() this "
+                "one, and make a new one if no other took over"
+            )
+        else:
+            self.failure = ApplicationRecoverable(
+                f"{who} cannot go on: {error}; close() it, and make a new one"
+            )
+            self.failure.__cause__ = error
+        self.phase = Phase.FATAL_ERROR
+        self._drop_offsets(self.failure)
+        self._end_pending(self.failure)
+
+    def _drop_offsets(self, error: Exception) -> None:
+        for waiting in self._offsets:
+            waiting.operation.end(error)
+        self._offsets.clear()
+
+    def _end_pending(self, error: Exception | None) -> None:
+        if self._pending is not None:
+            self._pending.end(error)
+
+    def _same_pending(self, name: str) -> TransactionOperation | None:
+        """The same call, not seen to its end yet; any other has to wait for that."""
+        pending = self._pending
+        if pending is None or pending.is_acknowledged:
+            self._pending = None
+            return None
+        if pending.name == name:
+            return pending
+        raise InvalidTxnState(
+            f"{name}: {pending.name}() has not ended yet, or has timed out; call it again first"
+        )
+
+    def _raise_if_fatal(self) -> None:
+        if self.phase is Phase.FATAL_ERROR:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise type(self.failure)(str(self.failure)) from self.failure.__cause__
+
+    def _no_transaction(self) -> str:
+        return (
+            f"no transaction is open: the producer of {self.transactional_id!r} is "
+            f"{self.phase.value}; use `with producer.transaction():`, or begin()"
+        )
+
+    def _refused_text(self, code: int) -> str:
+        text = f"transactional_id={self.transactional_id!r}: {error_for(code)}"
+        if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            return (
+                f"{text}; transaction_timeout_ms={self._timeout_ms} is more than the brokers' "
+                "transaction.max.timeout.ms allows: lower the one or raise the other"
+            )
+        return text

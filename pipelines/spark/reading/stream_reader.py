@@ -1,0 +1,214 @@
+"""Micro-batches: where a stream starts, how far each batch goes, what its tasks read.
+
+    one long-lived instance in the driver    initialOffset, latestOffset, partitions, commit
+    a pickled copy in every task             read
+
+What always holds:
+    partitions(start, end) depends on its arguments and the options alone.
+    An end never goes back, unless records are gone and failOnDataLoss is false.
+    The first batch's end carries where it started (`@initial`, see offsets), because Spark forgets.
+    When nothing is new `latestOffset` returns `start` itself, after waiting a moment on the broker:
+    Spark asks a hundred times a second, the broker answers five.
+
+Not here: committing offsets to a group.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ....protocol.errors import UnknownTopicOrPartition
+from ...ranges.partition_range import DataLoss
+from ...ranges.reading_client import reading_client
+from ..options.spark_options import ReadOptions
+from ..tasks.spark_failure import errors_in_one_line
+from .batch_query import plan, read_ranges
+from .offset_reader import OffsetReader
+from .offsets import (
+    Offsets,
+    backlog,
+    from_json,
+    initial_of,
+    must_wait,
+    ranges_between,
+    rate_limit,
+    to_json,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's source."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._offset_reader: OffsetReader | None = None
+        self._initial: dict[str, Any] | None = None
+        self._frozen_end: Offsets | None = None
+        self._latest: Offsets = {}
+        self._was_idle = False
+        self._triggered_at: float | None = None
+
+    @errors_in_one_line()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's
+        if self._initial is None:
+            reader = self._reader()
+            partitions = reader.partitions()
+            self._initial = to_json(
+                reader.resolve(self._options.starting, partitions, ending=False)
+            )
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMaxRows(2**62)  # any but ReadAllAvailable, which means Trigger.Once
+        return ReadAllAvailable()
+
+    @errors_in_one_line()
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's
+        self._frozen_end = self._reader().latest(self._reader().partitions(), known={})
+
+    @errors_in_one_line()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begun = from_json(start)
+        is_first = start == self._initial
+        end = self._available(begun, may_wait=not is_first)
+        self._latest = end
+        count = backlog(begun, end)
+        limited = not isinstance(limit, ReadAllAvailable)
+        if limited and self._frozen_end is None and self._must_wait(count):
+            end = begun
+        elif limited and isinstance(limit, ReadMaxRows):
+            end = rate_limit(begun, end, limit.max_rows)
+        if is_first:
+            return to_json(end, initial=begun)
+        if end == begun:
+            self._was_idle = True
+            return start
+        self._was_idle = False
+        self._triggered_at = time.monotonic()
+        return to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's
+        return to_json(self._latest) if self._latest else None
+
+    @errors_in_one_line()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begun = initial_of(end)
+        if begun is None:
+            begun = from_json(start)
+        return list(plan(ranges_between(begun, from_json(end)), self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_ranges(self._schema, self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the checkpoint has the offsets."""
+
+    def stop(self) -> None:
+        """The process ends with the query; its client is a daemon thread."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_offset_reader": None}
+
+    def _reader(self) -> OffsetReader:
+        if self._offset_reader is None:
+            client = reading_client(self._options.bootstrap, self._options.fetch)
+            self._offset_reader = OffsetReader(client, self._options)
+        return self._offset_reader
+
+    def _must_wait(self, count: int) -> bool:
+        since = self._triggered_at
+        return must_wait(
+            count,
+            self._options.min_offsets_per_trigger,
+            since_last_trigger_ms=None if since is None else int((time.monotonic() - since) * 1000),
+            max_delay_ms=self._options.max_trigger_delay_ms,
+        )
+
+    def _available(self, begun: Offsets, *, may_wait: bool) -> Offsets:
+        """Where each partition ends now, or ended when Trigger.AvailableNow began."""
+        reader = self._reader()
+        if self._frozen_end is not None:
+            return self._checked(begun, dict(self._frozen_end))
+        waits = may_wait and bool(begun)
+        if waits and self._was_idle:  # beyond what is known: a batch may be held back below it
+            reader.wait_beyond({**begun, **self._latest})
+        end = self._end_now(reader, begun)
+        if waits and not self._was_idle and end == begun:
+            reader.wait_beyond(begun)
+            end = self._end_now(reader, begun)
+        return end
+
+    def _end_now(self, reader: OffsetReader, begun: Offsets) -> Offsets:
+        try:
+            partitions = reader.partitions(max_age_ms=self._options.fetch.metadata_max_age_ms)
+            end = reader.latest(partitions, known=begun)
+        except UnknownTopicOrPartition as error:
+            self._lose(f"{error}, but the query has read from it")
+            return begun
+        return self._checked(begun, end)
+
+    def _checked(self, begun: Offsets, end: Offsets) -> Offsets:
+        gone = sorted(begun.keys() - end.keys())
+        if gone:
+            self._lose(f"{', '.join(map(str, gone))} are gone")
+        for key, last in end.items():
+            if last < begun.get(key, 0):
+                self._lose(f"the end of {key} went back from {begun[key]} to {last}")
+        return end
+
+    def _lose(self, text: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{text}. {self._options.limits.data_loss_remedy}")
+        logger.warning("%s; failOnDataLoss is false, so the query goes on", text)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream whose options are refused: says so at the first thing that it is asked.
+
+    What streamReader itself raises never comes through: Spark's runner of streaming sources fails
+    over it with an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: ValueError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's
+        self._refuse()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
+
+    @errors_in_one_line()
+    def _refuse(self) -> NoReturn:
+        raise self._error

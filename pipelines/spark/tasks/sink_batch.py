@@ -1,0 +1,191 @@
+"""What exactly-once hangs on: which batch of which sink a task writes, and what of it is done.
+
+    group  spark-{sinkId}-{partition}   the last batch of that task: committed with its rows
+    group  spark-{sinkId}               the last batch that all tasks have done, and how many
+
+Both are committed offsets of MARKERS: the offset is the batch id, its metadata the rest as JSON.
+A topic of the sink's own, which never has a record: the topics that rows go to may differ from
+batch to batch, and may be deleted, with all offsets committed for them; and as offsets of a topic
+with records, batch ids would look like a group that lags.
+
+What always holds:
+    Rows of a batch are written by a task only if its own marker is of an earlier batch, and the
+    batch is not among those that all tasks have done.
+    A batch that is there already has to come again with the same rows; else it is refused.
+
+Tasks are not informed how many they are, so a change of that is seen by what follows from it: rows
+that differ, a task that was none before, and, when all are done, by the driver, which knows it.
+
+Not here: asking the cluster, and writing (transactional_sink).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ....clients.wire.record_metadata import TopicPartition
+from .spark_failure import ReplayRefused
+
+MARKERS: Final = TopicPartition("__bradbury_spark", 0)
+
+_REMEDY: Final = (
+    "Run the query as it ran before (the same tasks, rows that depend on the input alone), or give"
+    " a new sinkId: then this batch is written in full, and rows of it that are there are doubled"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """One batch of one sink.
+
+    query_id: of the streaming query whose batch it is; "" outside of queries.
+    is_private: the sink id was made for one job, so nothing comes again after its end.
+    """
+
+    sink_id: str
+    batch_id: int
+    query_id: str
+    is_private: bool = False
+
+    @property
+    def group(self) -> str:
+        return f"spark-{self.sink_id}"
+
+    def task_id(self, partition: int) -> str:
+        """The transactional id of a task, and the name of its group."""
+        return f"{self.group}-{partition}"
+
+    def check_query(self, query_id: str) -> None:
+        """Raise ReplayRefused if the batches before were another query's.
+
+        Its batch ids begin anew: they would be mistaken for batches that are done.
+        """
+        if query_id != self.query_id:
+            raise ReplayRefused(
+                f"sinkId {self.sink_id!r} was used by {_named(query_id)} and is now by "
+                f"{_named(self.query_id)}, whose batch ids are others. Was the checkpoint deleted?"
+                " Give a new sinkId"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMarker:
+    """What a task has written of a batch. size: bytes of keys and values."""
+
+    batch_id: int
+    query_id: str
+    topic: str | None
+    row_count: int
+    size: int
+
+    @property
+    def metadata(self) -> str:
+        return json.dumps(
+            {
+                "query": self.query_id,
+                "topic": self.topic,
+                "rows": self.row_count,
+                "bytes": self.size,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def parse(cls, offset: int, metadata: str) -> TaskMarker:
+        found = _object(metadata)
+        return cls(
+            offset,
+            str(found.get("query", "")),
+            found.get("topic"),
+            int(found.get("rows", -1)),
+            int(found.get("bytes", -1)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMarker:
+    """A batch that all its tasks have done."""
+
+    batch_id: int
+    query_id: str
+    task_count: int
+
+    @property
+    def metadata(self) -> str:
+        return json.dumps({"query": self.query_id, "tasks": self.task_count}, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, offset: int, metadata: str) -> BatchMarker:
+        found = _object(metadata)
+        return cls(offset, str(found.get("query", "")), int(found.get("tasks", -1)))
+
+
+def is_done(
+    batch: SinkBatch, partition: int, task: TaskMarker | None, all_done: BatchMarker | None
+) -> bool:
+    """Whether this task's rows of the batch are in the log.
+
+    Raises:
+        ReplayRefused: it was not among the tasks of the batch, or the sink is another query's.
+    """
+    for marker in (task, all_done):
+        if marker is not None:
+            batch.check_query(marker.query_id)
+    if task is not None and task.batch_id >= batch.batch_id:
+        return True
+    if all_done is not None and all_done.batch_id >= batch.batch_id:
+        count = f" by {all_done.task_count} tasks" if all_done.batch_id == batch.batch_id else ""
+        raise ReplayRefused(
+            f"batch {batch.batch_id} of sink {batch.sink_id!r} was written{count}, and task "
+            f"{partition} had no rows of it; now it has. {_REMEDY}"
+        )
+    return False
+
+
+def check_same_rows(
+    batch: SinkBatch, partition: int, marker: TaskMarker, come_again: TaskMarker
+) -> None:
+    """Raise ReplayRefused if a task that is done has come again with other rows.
+
+    Their number and their bytes, in any order: a shuffle keeps none.
+    """
+    if marker.batch_id != batch.batch_id or marker == come_again:
+        return
+    if marker.topic != come_again.topic:
+        raise ReplayRefused(
+            f"sinkId {batch.sink_id!r} has written batch {batch.batch_id} to "
+            f"{marker.topic or 'the topics of its rows'}, not to "
+            f"{come_again.topic or 'the topics of its rows'}. Give each writer a sinkId of its own"
+        )
+    raise ReplayRefused(
+        f"task {partition} has written {_amount(marker)} of batch {batch.batch_id} of sink "
+        f"{batch.sink_id!r}, and now has {_amount(come_again)}: the number of tasks has changed, "
+        f"the rows depend on more than the input, or two writers share the sinkId. {_REMEDY}"
+    )
+
+
+def check_same_tasks(batch: SinkBatch, before: int, now: int) -> None:
+    """Raise ReplayRefused if a batch has come again with another number of tasks."""
+    if before != now:
+        raise ReplayRefused(
+            f"batch {batch.batch_id} of sink {batch.sink_id!r} was written by {before} tasks and "
+            f"came again with {now}. {_REMEDY}"
+        )
+
+
+def _amount(marker: TaskMarker) -> str:
+    return f"{marker.row_count} rows with {marker.size} bytes"
+
+
+def _named(query_id: str) -> str:
+    return f"query {query_id}" if query_id else "batch writes"
+
+
+def _object(metadata: str) -> dict[str, Any]:
+    try:
+        found = json.loads(metadata)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,1 @@
+"""Writing with Spark: rows of a task to a topic, at least once or in transactions."""

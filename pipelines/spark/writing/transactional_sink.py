@@ -1,0 +1,332 @@
+"""Writing exactly once: all rows that a task has of a batch, and that it has them, in one
+transaction.
+
+    transactional.id  spark-{sinkId}-{partition}; what else there is by name: sink_batch
+
+A task takes its transactional id over: another attempt of it, which may still run on an executor
+that is lost, is fenced from there on, and what it left open is aborted. Then it asks what is done,
+so that nobody can do it meanwhile; then it writes.
+
+What always holds:
+    Rows, and the marker that they are there, are committed together or not at all.
+    A task commits when Spark has said that it had all rows, and all are acknowledged.
+    A task without rows writes nothing, and no marker.
+    A producer that is kept is used only in the run of the query in which its own commit was the
+    last: its first request proves that no one has taken its transactional id over since.
+
+Not here: what is refused (sink_batch), how rows are sent (row_sender).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from ....clients.admin.group_admin import list_groups
+from ....clients.admin.group_offsets_admin import (
+    CommittedOffset,
+    alter_group_offsets,
+    group_offsets,
+)
+from ....clients.admin.topics_admin import NewTopic, create_topics
+from ....clients.producer.producer import Producer
+from ....clients.wire.cluster_client import ClusterClient
+from ....clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ....protocol.errors import (
+    ConnectionFailed,
+    InvalidTransactionTimeout,
+    KafkaError,
+    TopicAlreadyExists,
+    TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from ....protocol.topic_partition import TopicPartition as Key
+from ...ranges.reading_client import reading_client
+from ..options.spark_options import SPARK_FETCH, WriteOptions
+from ..tasks import worker
+from ..tasks.sink_batch import (
+    MARKERS,
+    BatchMarker,
+    SinkBatch,
+    TaskMarker,
+    check_same_rows,
+    check_same_tasks,
+    is_done,
+)
+from ..tasks.spark_failure import ExactlyOnceUnavailable
+from ..tasks.spark_task import SparkTask, current_task
+from ..tasks.worker import KeptProducer
+from .row_sender import RowSender, content_bytes
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 60_000
+RETRY_BACKOFF_MS: Final = 20
+"""Less than the 100 of producers: who takes over mostly waits for markers of a commit just made."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task wrote. ends: one past the last offset for each partition.
+
+    batch: what it was part of, if it was written exactly once and has rows.
+    was_done: it was in the log before this run.
+    """
+
+    row_count: int
+    ends: dict[Key, int] = field(default_factory=dict)
+    batch: SinkBatch | None = None
+    was_done: bool = False
+
+
+def make_marker_topic(bootstrap: str | None) -> None:
+    """Have the topic that markers are offsets of. Asked once a process."""
+    client = reading_client(bootstrap, SPARK_FETCH)
+    try:
+        client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
+    except UnknownTopicOrPartition:
+        configs = {"cleanup.policy": "compact"}
+        try:
+            wanted = [NewTopic(MARKERS.topic, 1, configs=configs)]
+            client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+        except TopicAlreadyExists:
+            pass
+        except KafkaError as error:
+            raise ExactlyOnceUnavailable(
+                f"the topic {MARKERS.topic} is not there and cannot be made ({error}); it has one "
+                "partition and no records"
+            ) from error
+
+
+def write_exactly_once(
+    options: WriteOptions, job_id: str | None, iterator: Iterator[pa.RecordBatch]
+) -> Written:
+    """Commit all rows in one transaction, unless they are there already. Drains the iterator.
+
+    job_id: a name that no other batch write has; None in a stream.
+
+    Raises:
+        ReplayRefused: the batch was written before, and not as it is now.
+        ExactlyOnceUnavailable: the brokers have no transactions, or Spark says too little.
+        ValueError, KafkaError: as RowSender. No row is committed.
+    """
+    task = current_task()
+    batch = _batch_of(options, task, job_id)
+    rows = (one for one in iterator if one.num_rows)
+    first = next(rows, None)
+    if first is None:
+        return Written(0)
+    kept = _continued(options, task, batch)
+    is_begun = kept is not None
+    kept = kept or _taken_over(options, task, batch)
+    try:
+        if is_done(batch, task.partition, kept.last, kept.all_done):
+            return _compared(options, task, batch, kept, chain([first], rows))
+        if not is_begun:
+            kept.producer.begin()
+        written = _write(options, task, batch, kept, chain([first], rows))
+    except BaseException:
+        worker.forget_transactional(kept)
+        raise
+    if batch.is_private:
+        worker.forget_transactional(kept)
+    return written
+
+
+def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """In the driver, when all tasks have committed: keep how many they were.
+
+    Raises:
+        ReplayRefused: the batch was written before, by another number of tasks.
+    """
+    written = [one for one in messages if isinstance(one, Written) and one.batch is not None]
+    batch = written[0].batch if written else None
+    if batch is None or batch.is_private:
+        return
+    client = reading_client(options.bootstrap, SPARK_FETCH)
+    count = len(messages)
+    if any(one.was_done for one in written):
+        known = _batch_marker(_committed(client, [batch.group])[batch.group])
+        if known is not None and known.batch_id > batch.batch_id:
+            return
+        if known is not None and known.batch_id == batch.batch_id:
+            check_same_tasks(batch, known.task_count, count)
+            return
+        _check_no_more_tasks(client, batch, count)
+    marker = BatchMarker(batch.batch_id, batch.query_id, count)
+    committed = {MARKERS: CommittedOffset(marker.batch_id, metadata=marker.metadata)}
+    client.run(
+        alter_group_offsets(client, batch.group, committed, timeout_ms=TIMEOUT_MS), TIMEOUT_MS
+    )
+
+
+def _check_no_more_tasks(client: ClusterClient, batch: SinkBatch, count: int) -> None:
+    """Raise ReplayRefused if tasks beyond `count` have written of a batch that had not ended."""
+    prefix = batch.task_id(0)[:-1]
+    listed = client.run(list_groups(client, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+    numbers = {
+        int(one.group_id.removeprefix(prefix)): one.group_id
+        for one in listed
+        if one.group_id.startswith(prefix) and one.group_id.removeprefix(prefix).isdecimal()
+    }
+    beyond = {number: name for number, name in numbers.items() if number >= count}
+    found = _committed(client, list(beyond.values()))
+    for number, name in sorted(beyond.items(), reverse=True):
+        marker = _task_marker(found[name])
+        if marker is not None and marker.batch_id == batch.batch_id:
+            check_same_tasks(batch, number + 1, count)
+
+
+def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> SinkBatch:
+    query_id = task.query_id or ""
+    if job_id is None:
+        if task.batch_id is None or task.query_id is None:
+            raise ExactlyOnceUnavailable(
+                "this version of Spark does not say which batch of which query a task writes"
+            )
+        return SinkBatch(options.sink_id or query_id, task.batch_id, query_id)
+    if options.sink_id is None:
+        if task.batch_id is None:
+            return SinkBatch(job_id, 0, "", is_private=True)
+        raise ValueError(
+            "a write within foreachBatch with deliveryGuarantee=exactly-once needs the option "
+            "sinkId: a name of its own for each writer, the same after a restart"
+        )
+    batch_id = task.batch_id if options.batch_id is None else options.batch_id
+    if batch_id is None:
+        raise ValueError(
+            f"sinkId {options.sink_id!r} outside of a streaming query needs the option batchId: "
+            "the number of this write, higher than that of the write before it"
+        )
+    return SinkBatch(options.sink_id, batch_id, query_id)
+
+
+def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer | None:
+    """A producer of this process that still has the transactional id, in a transaction.
+
+    None if there is none, or another has taken the transactional id over. All that is known of
+    earlier batches then is what it has committed itself.
+    """
+    kept = worker.kept_transactional(options.bootstrap, batch.task_id(task.partition))
+    if kept is None:
+        return None
+    last = kept.last
+    if (
+        kept.run != (task.run_id, options)
+        or last is None
+        or last.query_id != batch.query_id
+        or last.batch_id >= batch.batch_id
+    ):
+        worker.forget_transactional(kept)
+        return None
+    try:
+        kept.producer.begin()
+        kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
+    except (KafkaError, ConnectionFailed) as error:
+        logger.debug("%s is taken over anew: %s", kept.transactional_id, error)
+        worker.forget_transactional(kept)
+        return None
+    return kept
+
+
+def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer:
+    """A producer that has just got the transactional id, and what is done."""
+    transactional_id = batch.task_id(task.partition)
+    producer = Producer(
+        options.bootstrap,
+        **{"retry_backoff_ms": RETRY_BACKOFF_MS, **options.producer},
+        transactional_id=transactional_id,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+    )
+    kept = KeptProducer(producer, options.bootstrap, transactional_id, (task.run_id, options))
+    worker.keep_transactional(kept)
+    try:
+        producer.init_transactions()
+        client = reading_client(options.bootstrap, SPARK_FETCH)
+        found = _committed(client, [transactional_id, batch.group])
+        kept.last = _task_marker(found[transactional_id])
+        kept.all_done = _batch_marker(found[batch.group])
+    except InvalidTransactionTimeout as error:
+        worker.forget_transactional(kept)
+        raise InvalidTransactionTimeout(
+            f"{error}; lower the option kafka.transaction.timeout.ms, which is "
+            f"{options.transaction_timeout_ms}"
+        ) from error
+    except (TransactionalIdAuthorizationFailed, UnsupportedVersion) as error:
+        worker.forget_transactional(kept)
+        raise ExactlyOnceUnavailable(f"the brokers refuse transactions ({error})") from error
+    except BaseException:
+        worker.forget_transactional(kept)
+        raise
+    return kept
+
+
+def _write(
+    options: WriteOptions,
+    task: SparkTask,
+    batch: SinkBatch,
+    kept: KeptProducer,
+    rows: Iterable[pa.RecordBatch],
+) -> Written:
+    sender = RowSender(kept.producer, options)
+    size = 0
+    for one in rows:
+        sender.send(one)
+        size += content_bytes(one)
+    _check_input(task)
+    marker = TaskMarker(batch.batch_id, batch.query_id, options.topic, sender.row_count, size)
+    kept.producer.send_offsets({MARKERS: _committable(marker)}, kept.transactional_id)
+    kept.producer.commit()
+    kept.last = marker
+    return Written(sender.row_count, sender.finish(), batch)
+
+
+def _compared(
+    options: WriteOptions,
+    task: SparkTask,
+    batch: SinkBatch,
+    kept: KeptProducer,
+    rows: Iterable[pa.RecordBatch],
+) -> Written:
+    """What was written before, if the rows that have come again are the same."""
+    count = size = 0
+    for one in rows:
+        count += one.num_rows
+        size += content_bytes(one)
+    _check_input(task)
+    assert kept.last is not None
+    come_again = TaskMarker(batch.batch_id, batch.query_id, options.topic, count, size)
+    check_same_rows(batch, task.partition, kept.last, come_again)
+    return Written(count, {}, batch, was_done=True)
+
+
+def _check_input(task: SparkTask) -> None:
+    if not task.has_all_input():
+        raise ConnectionFailed("the task was ended before it had all its rows; none is committed")
+
+
+def _committed(
+    client: ClusterClient, groups: Sequence[str]
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    return client.run(group_offsets(client, groups, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+
+
+def _committable(marker: TaskMarker) -> OffsetAndMetadata:
+    return OffsetAndMetadata(marker.batch_id, marker.metadata)
+
+
+def _task_marker(offsets: Mapping[TopicPartition, CommittedOffset]) -> TaskMarker | None:
+    found = offsets.get(MARKERS)
+    return None if found is None else TaskMarker.parse(found.offset, found.metadata)
+
+
+def _batch_marker(offsets: Mapping[TopicPartition, CommittedOffset]) -> BatchMarker | None:
+    found = offsets.get(MARKERS)
+    return None if found is None else BatchMarker.parse(found.offset, found.metadata)

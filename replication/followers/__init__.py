@@ -1,0 +1,5 @@
+"""Followers: fetch, truncate, append; one fetcher for each leader that is followed.
+
+replica_fetcher                    one leader's partitions, question after question
+replica_fetcher_manager            which fetchers there are
+"""

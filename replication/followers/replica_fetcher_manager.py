@@ -1,0 +1,64 @@
+"""Replica fetcher manager: the fetchers of one node, one for each leader that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...protocol.topic_partition import TopicIdPartition
+from ..effects import WorkingStep
+from .replica_fetcher import FollowedPartition, FollowingNode, ReplicaFetcher
+
+
+class FetcherSettled:
+    """The condition that a fetcher does nothing to its logs: see procedure.Condition."""
+
+    def __init__(self, fetcher: ReplicaFetcher) -> None:
+        self._fetcher = fetcher
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        if self._fetcher.is_working:
+            self._fetcher.when_settled(self, step)
+        else:
+            step.on_work_done(self, None, 0)
+
+
+class ReplicaFetcherManager:
+    """The fetchers of one life of one node."""
+
+    def __init__(self, node: FollowingNode) -> None:
+        self._node = node
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._leaders: dict[TopicIdPartition, int] = {}
+
+    def follow(self, followed: FollowedPartition, leader_id: int) -> None:
+        """Follow this leader from now on. Another one that was followed must have been left."""
+        assert self._leaders.get(followed.partition_id, leader_id) == leader_id
+        if leader_id not in self._fetchers:
+            self._fetchers[leader_id] = ReplicaFetcher(self._node, leader_id)
+        self._leaders[followed.partition_id] = leader_id
+        self._fetchers[leader_id].follow(followed)
+
+    def leader_of(self, partition_id: TopicIdPartition) -> int | None:
+        """Who is followed there now."""
+        return self._leaders.get(partition_id)
+
+    def leave(self, partition_ids: Iterable[TopicIdPartition]) -> list[FetcherSettled]:
+        """Follow nobody. Returns what to wait for until nothing is done to these any more."""
+        concerned: dict[int, None] = {}
+        for partition_id in partition_ids:
+            leader_id = self._leaders.pop(partition_id, None)
+            if leader_id is not None:
+                concerned[leader_id] = None
+                self._fetchers[leader_id].leave(partition_id)
+        return [FetcherSettled(self._fetchers[leader_id]) for leader_id in concerned]
+
+    def leave_all(self) -> list[FetcherSettled]:
+        """See leave."""
+        return self.leave(list(self._leaders))
+
+    def end_empty(self) -> list[ReplicaFetcher]:
+        """Those that have nothing to follow any more: their connections may go."""
+        ended = [fetcher for fetcher in self._fetchers.values() if fetcher.is_empty]
+        for fetcher in ended:
+            del self._fetchers[fetcher.leader_id]
+        return ended

@@ -1,0 +1,428 @@
+"""AlterReplicaLogDirs manager: moves replicas of one node between its log directories.
+
+A move makes a copy of the log in the other directory, which follows it, a MiB at a time in a
+thread, until almost nothing is missing. Then the copy takes the log's place, in one input of this
+step: the last records are copied, the directory gets its final name, and from there on the replica
+appends to it and reads from it. Producers and consumers notice nothing: a slice that is being sent
+holds its file, and what waits for an fsync waits for one of the new log.
+
+storage/directories/log_directories says in which order things reach the disk, and what a crash
+leaves behind.
+A move that a stop or a crash has interrupted goes on after the start.
+
+What ends a move: the topic is deleted, another move of the same partition, one of the two
+directories fails. The copy is removed then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Protocol
+from uuid import UUID
+
+from ...protocol.errors import (
+    InvalidTopicException,
+    KafkaError,
+    KafkaStorageError,
+    LogDirNotFound,
+    ReplicaNotAvailable,
+)
+from ...protocol.topic_partition import TopicPartition
+from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.log_directory import LogDirectory
+from ...storage.directories.partition_directory import (
+    DELETE_SUFFIX,
+    MAX_NAME_LENGTH,
+    directory_name,
+    future_directory_name,
+)
+from ...storage.log.partition_log import LogSlice, PartitionLog
+from ..effects import Effects, WakeAt, WorkingStep
+from ..partition.replica import Replica
+from ..procedure import Outcomes, Procedure, Sequel, Turn
+from ..storage_work import StorageCall, Work, begin_flush
+
+logger = logging.getLogger(__name__)
+
+COPY_BYTES = 1024**2
+LONGEST_WAIT_MS = 1000
+"""A throttled move looks at its limit again after this: it may be another one."""
+LAST_BYTES = 256 * 1024
+"""What is copied in the step that switches, while requests wait: well below a millisecond."""
+
+
+NEVER = -1
+"""No number of truncations: the copy has to begin anew."""
+
+
+class NothingToMove(Exception):
+    """The reason is not an error: the partition is gone, or wanted elsewhere."""
+
+
+class MoveThrottle(Protocol):
+    """How fast moves may copy; see replication_throttle."""
+
+    def wait_to_move_ms(self) -> float: ...
+    def on_moved(self, size: int) -> None: ...
+
+
+class Move:
+    """One copy on its way: it lies in `directory`, and `procedure` has it follow the log."""
+
+    __slots__ = (
+        "_begun",
+        "directory",
+        "ended",
+        "future",
+        "key",
+        "pause",
+        "procedure",
+        "replica",
+        "truncations",
+    )
+
+    def __init__(
+        self, key: TopicPartition, replica: Replica, future: PartitionLog, directory: LogDirectory
+    ) -> None:
+        self.key = key
+        self.replica = replica
+        self.future = future
+        self.directory = directory
+        self.truncations = replica.log.local.truncations
+        self.procedure: Procedure
+        self.pause: Pause | None = None
+        self.ended: list[tuple[object, WorkingStep]] = []
+        """Who waits for the procedure's end: see CopyingStopped."""
+        self._begun = (0, 0)
+
+    def begin(self, procedure: Procedure, wall_ms: int) -> None:
+        self.procedure = procedure
+        self._begun = (procedure.now_ms, wall_ms)
+        procedure.begin()
+
+    @property
+    def wall_ms(self) -> int:
+        """The time of the world at the end of what was waited for last."""
+        begun_ms, wall_ms = self._begun
+        return wall_ms + self.procedure.now_ms - begun_ms
+
+    def __str__(self) -> str:
+        return f"{self.key[0]}-{self.key[1]}"
+
+
+class AlterLogDirsManager:
+    """The moves of one life of one node. What waits for the disk is a sequel (see procedure)."""
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        replicas: Mapping[TopicPartition, Replica],
+        effects: Effects,
+        *,
+        throttle: MoveThrottle,
+        write_note: Callable[[], Sequel],
+        new_id: Callable[[], UUID],
+        on_storage_failure: Callable[[], None],
+    ) -> None:
+        """`write_note`: see log_manager."""
+        self._directories = directories
+        self._replicas = replicas
+        self._effects = effects
+        self._throttle = throttle
+        self._write_note = write_note
+        self._new_id = new_id
+        self._on_storage_failure = on_storage_failure
+        self._moves: dict[TopicPartition, Move] = {}
+
+    # --- beginning and ending --------------------------------------------------------------------
+
+    def move(self, topic: str, partition: int, path: str, *, now_ms: int, wall_ms: int) -> Sequel:
+        """Begin to move a partition to the directory `path`; see handlers.log_dirs_port.LogDirs."""
+        key = (topic, partition)
+        if len(future_directory_name(topic, partition, self._new_id())) > MAX_NAME_LENGTH:
+            raise InvalidTopicException(f"the name of {topic} is too long for a move")
+        directory = self._directories.at(path)
+        if directory is None and path not in self._directories.unusable:
+            raise LogDirNotFound(f"{path} is no log directory of this node")
+        if directory is None or not directory.health.is_online:
+            raise KafkaStorageError(f"the log directory {path} is offline")
+        replica = self._replicas.get(key)
+        if replica is None:
+            raise ReplicaNotAvailable(f"{topic}-{partition} has no replica here")
+        current = self._moves.get(key)
+        if current is not None and current.directory is not directory:
+            yield from self.end(key)
+        if self._directories.of(replica.log) is directory or key in self._moves:
+            return
+        log = replica.log
+        topic_id, config, unique_id = log.topic_id, log.config, self._new_id()
+        assert topic_id is not None
+        made = StorageCall(
+            lambda: directory.make_log(topic, partition, topic_id, config, unique_id=unique_id)
+        )
+        yield from _run(made)
+        future = made.result
+        if self._replicas.get(key) is not replica or key in self._moves:
+            # Deleted, or another request's move, while the directory was made.
+            future.close(clean=False)
+            yield from _run(StorageCall(lambda: directory.deletions.delete([future.directory])))
+            return
+        directory.future_logs[key] = future
+        self._begin(Move(key, replica, future, directory), now_ms, wall_ms)
+
+    def resume(self, key: TopicPartition, replica: Replica, *, now_ms: int, wall_ms: int) -> None:
+        """Go on with a move that a stop has interrupted, if there is one."""
+        for directory in self._directories.online:
+            future = directory.future_logs.get(key)
+            if future is None or key in self._moves:
+                continue
+            if future.topic_id == replica.log.topic_id and key not in directory.logs:
+                future.local.reconfigure(replica.log.config)
+                move = Move(key, replica, future, directory)
+                if not _is_copy_of(replica.log, future):
+                    move.truncations = NEVER
+                self._begin(move, now_ms, wall_ms)
+
+    def end(self, key: TopicPartition) -> Sequel:
+        """Give up the move of a partition, if there is one, and remove the copy."""
+        move = self._moves.pop(key, None)
+        if move is not None:
+            yield [CopyingStopped(move)]
+            yield from self._remove_copy(move)
+
+    def close(self) -> Sequel:
+        """Stop copying; the copies stay and are gone on with after the next start."""
+        moves = list(self._moves.values())
+        if moves:
+            yield [CopyingStopped(move) for move in moves]
+
+    # --- moving ----------------------------------------------------------------------------------
+
+    def _begin(self, move: Move, now_ms: int, wall_ms: int) -> None:
+        self._moves[move.key] = move
+        logger.info("%s: moving to %s", move, move.directory.path)
+
+        def on_end(error: Exception | None) -> None:
+            if error is not None:
+                logger.error("%s: the move to %s ends", move, move.directory.path, exc_info=error)
+            waiting, move.ended = move.ended, []
+            for condition, step in waiting:
+                step.on_work_done(condition, None, move.procedure.now_ms)
+
+        move.begin(Procedure(self._effects, self._follow(move), now_ms, on_end), wall_ms)
+
+    def _follow(self, move: Move) -> Sequel:
+        try:
+            yield from self._catch_up(move)
+            source = yield from self._prepare(move)
+            while not self._switch(move, source):
+                yield [Turn(self._effects)]
+                yield from self._catch_up(move)
+            yield from self._finish(move, source)
+        except NothingToMove:
+            yield from self._give_up(move)
+        except KafkaError as error:
+            logger.warning("%s: the move to %s ends: %s", move, move.directory.path, error)
+            self._on_storage_failure()
+            yield from self._give_up(move)
+        except Exception:
+            logger.exception("%s: the move to %s ends", move, move.directory.path)
+            yield from self._give_up(move)
+
+    def _log(self, move: Move) -> PartitionLog:
+        """The log that is followed. Raises NothingToMove if there is none any more."""
+        if self._replicas.get(move.key) is not move.replica:
+            raise NothingToMove
+        return move.replica.log
+
+    def _missing(self, move: Move, max_bytes: int) -> LogSlice | None:
+        """The next piece to copy; None if the copy has to begin anew."""
+        log, future = self._log(move), move.future
+        offset = future.log_end_offset
+        if log.local.truncations != move.truncations:
+            return None
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            return None
+        return log.read(offset, max_bytes=max_bytes, up_to=log.log_end_offset, min_one_batch=True)
+
+    def _catch_up(self, move: Move) -> Sequel:
+        """It ends when less than LAST_BYTES are missing."""
+        while True:
+            piece = self._missing(move, COPY_BYTES)
+            if piece is None:
+                log = self._log(move)
+                move.truncations = log.local.truncations
+                start = log.log_start_offset
+                yield from _run(StorageCall(_begin_anew(move.future, start)))
+                continue
+            if piece.size:
+                yield from _run(CopyPiece(move, piece))
+                self._throttle.on_moved(piece.size)
+                while (wait_ms := self._throttle.wait_to_move_ms()) > 0:
+                    until_ms = move.procedure.now_ms + max(1, int(min(wait_ms, LONGEST_WAIT_MS)))
+                    move.pause = Pause(self._effects, until_ms)
+                    yield [move.pause]
+                    move.pause = None
+            if piece.size <= LAST_BYTES and not piece.is_limited:
+                return
+
+    def _prepare(self, move: Move) -> Generator[Any, Outcomes, LogDirectory]:
+        """All that waits for the disk and may come before the switch. Returns the old directory."""
+        log = self._log(move)
+        yield from _run(StorageCall(lambda: move.future.local.assign_epochs(log.epochs.entries)))
+        yield from _run(StorageCall(move.future.flushing.flush))
+        forgetting = move.directory.checkpoints.begin_forgetting([move.key])
+        if forgetting is not None:
+            yield from _run(forgetting)
+        assert log.topic_id is not None
+        self._directories.placements.assign((log.topic_id, move.key[1]), move.directory)
+        yield from self._write_note()
+        return self._directories.of(self._log(move))
+
+    def _switch(self, move: Move, source: LogDirectory) -> bool:
+        """Put the copy in the log's place, in one step; False if too much is missing for that."""
+        log, future = self._log(move), move.future
+        if log.local.truncations != move.truncations:
+            return False  # what was dropped was copied, though both may have the same end again
+        copied = 0
+        while future.log_end_offset != log.log_end_offset:
+            piece = self._missing(move, LAST_BYTES)
+            if piece is None or copied > LAST_BYTES:
+                return False
+            if not piece.size:
+                # Compaction removed the last batches; their offsets are not given again.
+                future.local.roll(now_ms=move.wall_ms, at_offset=log.log_end_offset)
+                break
+            CopyPiece(move, piece).run()
+            copied += piece.size
+        if log.epochs.latest_epoch != future.epochs.latest_epoch:
+            future.local.assign_epochs(log.epochs.entries)
+        future.high_watermark = log.high_watermark
+        if log.log_start_offset > future.log_start_offset:
+            future.advance_log_start_offset(log.log_start_offset)
+        future.local.reconfigure(log.config)
+        move.directory.rename_log(future, directory_name(*move.key))
+        del move.directory.future_logs[move.key]
+        move.directory.logs[move.key] = future
+        source.release_log(*move.key)
+        del self._moves[move.key]
+        move.replica.replace_log(future)
+        return True
+
+    def _finish(self, move: Move, source: LogDirectory) -> Sequel:
+        """The old log goes when the new one, and its name, are on the disk."""
+        old = f"{source.path}/{directory_name(*move.key)}"
+        yield from _run(StorageCall(move.directory.sync_names))
+        flush = begin_flush(move.replica.log)
+        if flush is not None:
+            yield from _run(flush)
+            flush.complete()
+        unique_id = self._new_id()
+        retired = StorageCall(
+            lambda: source.retire(old, *move.key, suffix=DELETE_SUFFIX, unique_id=unique_id)
+        )
+        yield from _run(retired)
+        delay_ms = move.future.config.file_delete_delay_ms
+        source.deletions.schedule(retired.result, move.wall_ms + delay_ms)
+        logger.info("%s: moved to %s", move, move.directory.path)
+
+    def _give_up(self, move: Move) -> Sequel:
+        """What has switched stays so; else the log stays where it was, and the note says that."""
+        if self._moves.get(move.key) is not move:
+            return
+        del self._moves[move.key]
+        try:
+            yield from self._remove_copy(move)
+        except KafkaError:
+            self._on_storage_failure()
+
+    def _remove_copy(self, move: Move) -> Sequel:
+        log = move.replica.log
+        if log.topic_id is not None and self._replicas.get(move.key) is move.replica:
+            self._directories.placements.assign(
+                (log.topic_id, move.key[1]), self._directories.of(log)
+            )
+            yield from self._write_note()
+        if move.directory.future_logs.get(move.key) is not move.future:
+            return
+        if move.directory.health.is_online:
+            future = move.directory.release_log(*move.key, future=True)
+            copy = future.directory
+            yield from _run(StorageCall(lambda: move.directory.deletions.delete([copy])))
+        else:
+            del move.directory.future_logs[move.key]
+
+
+def _is_copy_of(log: PartitionLog, future: PartitionLog) -> bool:
+    """Whether all of `future` is in `log`: a former life may have truncated that since."""
+    copied = future.epochs.latest_epoch
+    epoch, end = log.end_offset_for_epoch(copied)
+    return epoch == copied and future.log_end_offset <= end
+
+
+def _run(work: Work) -> Sequel:
+    """Raises what the work does."""
+    [failure] = yield [work]
+    if failure is not None:
+        raise failure
+
+
+def _begin_anew(future: PartitionLog, start: int) -> Callable[[], None]:
+    return lambda: future.truncate_fully_and_start_at(start)
+
+
+class CopyPiece:
+    """A piece of a log on its way into the copy, which nobody else uses."""
+
+    __slots__ = ("_move", "_piece", "_wall_ms")
+
+    def __init__(self, move: Move, piece: LogSlice) -> None:
+        self._move = move
+        self._piece = piece
+        self._wall_ms = move.wall_ms
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        piece = self._piece
+        assert piece.file is not None
+        data = piece.file.read_at(piece.size, piece.position)
+        self._move.future.append_as_follower(data, now_ms=self._wall_ms)
+
+
+class Pause:
+    """The condition that it is a certain time; or that nobody wants to wait for that any more."""
+
+    def __init__(self, effects: Effects, until_ms: int) -> None:
+        self._effects = effects
+        self._until_ms = until_ms
+        self._step: WorkingStep | None = None
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        """See procedure.Condition."""
+        self._step = step
+        self._effects.append(WakeAt(self, self._until_ms))
+
+    def on_time(self, now_ms: int) -> None:
+        """See effects.WakeAt."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.on_work_done(self, None, now_ms)
+
+
+class CopyingStopped:
+    """The condition that nothing is done to the copy of a move any more, from now on for ever."""
+
+    def __init__(self, move: Move) -> None:
+        self._move = move
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        """See procedure.Condition."""
+        move = self._move
+        if not move.procedure.is_running:
+            step.on_work_done(self, None, move.procedure.now_ms)
+            return
+        move.ended.append((self, step))
+        move.procedure.cancel()
+        if move.pause is not None:
+            move.pause.on_time(move.procedure.now_ms)

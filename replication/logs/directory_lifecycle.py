@@ -1,0 +1,138 @@
+"""Directory life cycle: the log directories of one node from their opening to their end.
+
+It decides whether they hold all that the node has ever acknowledged (has_all_data, which a node
+tells the controller). They do after a clean stop; and after the mere death of the process, as the
+page cache outlives it. Which of the two deaths it was, the process's or the machine's, says a token
+in memory: see actors/replication/intact_token. Its order is what keeps records safe:
+
+    put       as soon as the clean marks are taken, if nothing is missing: so the next life knows
+    put       else only when the node is registered: until the controller knows of the loss, each
+              life has to tell it
+    removed   as soon as a log is found damaged: it is cut to what is whole, and if the process died
+              before it has told the controller, the next life would find nothing wrong
+    removed   when a disk fails: what it still has is not known. It stays removed in this life.
+    removed   after a clean stop, whose marks say it alone from then on; not before they are there,
+              as a process may be killed while it stops
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...storage.directories.directory_checkpoints import MakeLock
+from ...storage.directories.log_directories import LogDirectories
+from ...storage.disk.file_system import FileSystem
+from ...storage.disk.storage_failure import DataDirectoryError, DirectoryUnusable, StorageFailure
+from ...storage.log_config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+
+class IntactToken(Protocol):
+    """What says that the page cache of the directories' last life is still there."""
+
+    def is_valid(self, directory_id: str) -> bool: ...
+    def put(self) -> None: ...
+    def remove(self) -> None: ...
+
+
+class DirectoryLifecycle:
+    """`open`, `begin` when the node is registered, `end` before they are closed, `on_closed`."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        file_system: FileSystem,
+        *,
+        token_of: Callable[[LogDirectories], IntactToken],
+        new_directory_id: Callable[[], str],
+        producer_id_expiration_ms: int,
+        make_lock: MakeLock,
+    ) -> None:
+        """`new_directory_id`, `make_lock`: see LogDirectories.open."""
+        self._paths = tuple(paths)
+        self._file_system = file_system
+        self._token_of = token_of
+        self._new_directory_id = new_directory_id
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._make_lock = make_lock
+        self._directories: LogDirectories | None = None
+        self._token: IntactToken | None = None
+        self.has_all_data = True
+        """Whether all that this node ever acknowledged was there when it was opened."""
+
+    def open(self, wall_ms: int) -> None:
+        """Lock the directories and recover their logs. Blocking: in a thread, before anything else.
+
+        Raises:
+            DataDirectoryError: one line with cause and remedy.
+        """
+        directories = LogDirectories.open(
+            self._file_system,
+            self._paths,
+            directory_ids=[self._new_directory_id() for _ in self._paths],
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            make_lock=self._make_lock,
+        )
+        self._directories = directories
+        for path, reason in directories.unusable.items():
+            logger.error("%s is offline until restart: %s", path, reason)
+        self._token = token = self._token_of(directories)
+        ids = [each.identity.directory_id for each in directories.all]
+        is_intact = {directory_id: token.is_valid(directory_id) for directory_id in ids}
+        try:
+            said = directories.load_logs(
+                lambda topic: LogConfig(), now_ms=wall_ms, on_damaged=token.remove
+            )
+        except (StorageFailure, DataDirectoryError) as error:
+            self._directories = None
+            directories.close(clean=False)
+            if isinstance(error, DataDirectoryError):
+                raise
+            raise DirectoryUnusable(f"no data directory can be read: {error}") from error
+        self.has_all_data = directories.has_all_data(is_intact.__getitem__)
+        if self.has_all_data:
+            token.put()
+        else:
+            token.remove()
+            logger.warning(
+                "the last stop was neither clean nor the death of a process alone: what this node "
+                "leads is given to others that are in sync"
+            )
+        for sentence in said:
+            logger.warning("%s", sentence)
+        for directory in directories.online:
+            for (topic, partition), log in directory.logs.items():
+                if log.recovery.bytes_truncated:
+                    logger.warning("%s-%d recovered: %s", topic, partition, log.recovery)
+
+    @property
+    def is_open(self) -> bool:
+        return self._directories is not None
+
+    @property
+    def directories(self) -> LogDirectories:
+        assert self._directories is not None, "open() comes first"
+        return self._directories
+
+    def begin(self) -> None:
+        """The node is registered: whoever must know of a loss knows of it."""
+        if self._token is not None and all(each.health.is_online for each in self.directories.all):
+            self._token.put()
+
+    def on_directory_failed(self) -> None:
+        """What a disk that failed still has is not known: the next life catches up first."""
+        if self._token is not None:
+            self._token.remove()
+
+    def end(self) -> LogDirectories | None:
+        """The directories, if open, to be closed. on_closed() comes next."""
+        directories, self._directories = self._directories, None
+        return directories
+
+    def on_closed(self) -> None:
+        """Their clean marks are there; or their disk has failed meanwhile."""
+        if self._token is not None:
+            self._token.remove()

@@ -1,0 +1,81 @@
+"""Log flusher: which logs are flushed when, and that their checkpoints follow.
+
+    flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
+    checkpoint   recovery points, high watermarks, log starts
+
+A round costs what has changed, not what is there: appends leave their replica in `changed`.
+When, and what else is done beside the requests (retention, free space): log_maintenance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...protocol.errors import KafkaStorageError
+from ...storage.directories.log_directories import LogDirectories
+from ..partition.replica import Replica
+from ..procedure import OneAtATime, Sequel
+from ..storage_work import begin_flush
+
+FOREVER_MS = 2**63 - 1
+
+
+class LogFlusher:
+    """Flushes of one life of one node. What waits for the disk is a sequel (see procedure)."""
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        changed: dict[Replica, None],
+        *,
+        on_storage_failure: Callable[[], None],
+    ) -> None:
+        """`changed`: see replica.ReplicaHost."""
+        self._directories = directories
+        self._changed = changed
+        self._on_storage_failure = on_storage_failure
+        self._checkpoint_turn = OneAtATime()
+
+    def flush_changed(self, wall_ms: int) -> Sequel:
+        """Those that are due by now. A disk that fails goes offline; the others go on."""
+        due = []
+        for replica in list(self._changed):
+            log = replica.log
+            flushing, active = log.flushing, log.segments.active
+            if flushing.needs_flush(wall_ms) or flushing.recovery_point < active.base_offset:
+                due.append(replica)
+            if log.config.flush_ms == FOREVER_MS or flushing.unflushed_records == 0:
+                self._changed.pop(replica, None)
+        for replica in due:
+            try:
+                flush = begin_flush(replica.log)
+                if flush is None:
+                    continue
+                [failure] = yield [flush]
+                if failure is not None:
+                    raise failure
+                flush.complete()
+            except KafkaStorageError:
+                self._on_storage_failure()
+
+    def checkpoint(self) -> Sequel:
+        """It ends when it is on the disks."""
+        try:
+            # Two at a time would rename each other's files away. Cancelled here, it has the turn.
+            yield [self._checkpoint_turn]
+            for directory in self._directories.online:
+                work = directory.checkpoints.begin()
+                if work is None:
+                    continue
+                [failure] = yield [work]
+                if isinstance(failure, KafkaStorageError):
+                    self._on_storage_failure()
+                elif failure is not None:
+                    raise failure
+        finally:
+            self._checkpoint_turn.release()
+
+    def settle(self) -> Sequel:
+        """It ends when no checkpoint is under way."""
+        yield [self._checkpoint_turn]
+        self._checkpoint_turn.release()

@@ -1,0 +1,250 @@
+"""Log maintenance: what is done beside the requests for the logs of a node, and in which order.
+
+    flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
+    checkpoint   recovery points, high watermarks, log starts
+    retain       old segments, idle producer ids
+    delete       the files of what was deleted a while ago
+    guard        the free space of the disks; see storage/disk/disk_guard
+
+A round costs what has changed, not what is there: appends leave their replica in `changed`, and
+only those are looked at several times a second. The slow rounds walk over all partitions, a few at
+a time, so that no request waits for the walk. One round after the other: between two of them, and
+where one waits for the disk, any request may come.
+
+A round that fails is logged and comes again; one that meets a broken disk takes that out of
+service, and the other disks' work goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from ...cluster.broker_config import BrokerConfig
+from ...protocol.errors import KafkaStorageError
+from ...protocol.topic_partition import TopicPartition
+from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.log_directory import LogDirectory
+from ...storage.disk.disk_guard import DiskGuard
+from ...storage.disk.storage_failure import StorageFailure
+from ...storage.log.retention import RETENTION_POLICY, DeletionPolicy, apply_retention
+from ..effects import Effects
+from ..partition.replica import Replica
+from ..procedure import Sequel, Turn
+from .log_flusher import FOREVER_MS, LogFlusher
+
+logger = logging.getLogger(__name__)
+
+ROUND_MS = 200
+"""How often to look which rounds are due."""
+GUARD_MS = 1000
+DELETION_MS = 10_000
+AT_A_TIME = 100
+"""Partitions of a slow round between two chances for requests: a millisecond or so."""
+
+
+class Round:
+    """Something that is done every `every_ms`. due_ms: when it comes next, as soon as known."""
+
+    __slots__ = ("due_ms", "every_ms", "run")
+
+    def __init__(self, every_ms: int, run: Callable[[], Sequel]) -> None:
+        self.every_ms = every_ms
+        self.run = run
+        self.due_ms: int | None = None
+
+
+class LogMaintenance:
+    """`begin` before the first request, `due_rounds` every ROUND_MS; `halt`, `settle` at last."""
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        replicas: Mapping[TopicPartition, Replica],
+        config: BrokerConfig,
+        effects: Effects,
+        *,
+        changed: dict[Replica, None],
+        on_storage_failure: Callable[[], None],
+        deletion_policy: DeletionPolicy = RETENTION_POLICY,
+    ) -> None:
+        """`changed`: see replica.ReplicaHost."""
+        self._directories = directories
+        self._replicas = replicas
+        self._effects = effects
+        self._changed = changed
+        self._on_storage_failure = on_storage_failure
+        self._deletion_policy = deletion_policy
+        self._flusher = LogFlusher(directories, changed, on_storage_failure=on_storage_failure)
+        self._guard = DiskGuard(config.bradbury_log_dir_min_free_bytes)
+        self._guard_due_ms = self._room_due_ms = 0
+        self._short: set[str] = set()
+        self._now_ms = self._wall_ms = 0
+        self._is_halted = False
+        retention_ms = config.log_retention_check_interval_ms
+        self._rounds = (
+            Round(ROUND_MS, self._flush_changed),
+            Round(ROUND_MS, self._guard_space),
+            Round(config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
+            Round(retention_ms, self._retain_all),
+            Round(min(DELETION_MS, retention_ms), self._delete_old_files),
+            Round(ROUND_MS, self._delete_old_directories),
+        )
+
+    def begin(self) -> None:
+        """So that the first appends find the floor of a disk, too."""
+        for directory in self._directories.online:
+            with contextlib.suppress(StorageFailure):  # it is offline, and the first round says so
+                directory.health.headroom = self._guard.headroom(*directory.space())
+
+    def due_rounds(self, now_ms: int, wall_ms: int) -> Sequel:
+        """Those whose time has come. One after the other, and never two of these at a time."""
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+        for each in self._rounds:
+            if each.due_ms is None:
+                each.due_ms = now_ms + each.every_ms - ROUND_MS
+            if self._is_halted or now_ms < each.due_ms:
+                continue
+            each.due_ms = now_ms + each.every_ms
+            try:
+                yield from each.run()
+            except StorageFailure:
+                self._on_storage_failure()
+            except Exception:
+                logger.exception("maintenance of the logs failed")
+
+    def halt(self) -> None:
+        """Go no further than what is under way."""
+        self._is_halted = True
+
+    def settle(self) -> Sequel:
+        """It ends when no checkpoint is under way."""
+        return self._flusher.settle()
+
+    def checkpoint(self) -> Sequel:
+        """It ends when it is on the disks."""
+        return self._flusher.checkpoint()
+
+    # --- rounds ----------------------------------------------------------------------------------
+
+    def _flush_changed(self) -> Sequel:
+        return self._flusher.flush_changed(self._wall_ms)
+
+    def _guard_space(self) -> Sequel:
+        """More often while there are appends: a fast disk fills a lot in a second."""
+        if self._now_ms < self._guard_due_ms and not self._changed:
+            return
+        self._guard_due_ms = self._now_ms + GUARD_MS
+        for directory in self._directories.online:
+            health = directory.health
+            before = health.headroom
+            query = SpaceQuery(directory)
+            [failure] = yield [query]
+            if isinstance(failure, KafkaStorageError):
+                self._on_storage_failure()
+                continue
+            if failure is not None:
+                raise failure
+            # What was appended meanwhile may or may not be in the disk's answer: it counts.
+            appended = before - health.headroom
+            health.headroom = self._guard.headroom(query.free, query.total) - appended
+            is_short, was_short = health.headroom <= 0, directory.path in self._short
+            if is_short and not was_short:
+                self._short.add(directory.path)
+                logger.error(
+                    "%s has %d bytes free, its floor is %d: producers are refused",
+                    directory.path,
+                    query.free,
+                    self._guard.floor(query.total),
+                )
+            elif was_short and not is_short:
+                self._short.discard(directory.path)
+                logger.warning(
+                    "%s has %d bytes free again: writing goes on", directory.path, query.free
+                )
+            if is_short and (not was_short or self._now_ms >= self._room_due_ms):
+                yield from self._make_room(directory)
+
+    def _make_room(self, directory: LogDirectory) -> Sequel:
+        """Retention now, and what is deleted goes at once: file.delete.delay.ms can wait."""
+        self._room_due_ms = self._now_ms + DELETION_MS
+
+        def make_room(replica: Replica) -> None:
+            if replica.log.health is directory.health:
+                self._retain(replica)
+                replica.log.local.delete_old_files(FOREVER_MS)
+
+        yield from self._walk(make_room)
+        yield from self._delete(directory, FOREVER_MS)
+
+    def _retain_all(self) -> Sequel:
+        return self._walk(self._retain)
+
+    def _retain(self, replica: Replica) -> None:
+        for deletion in apply_retention(replica.log, self._wall_ms, self._deletion_policy):
+            logger.info("%s-%d: deleting %s", replica.topic, replica.partition, deletion)
+        replica.log.local.expire_producers(self._wall_ms)
+
+    def _delete_old_files(self) -> Sequel:
+        return self._walk(lambda replica: replica.log.local.delete_old_files(self._wall_ms))
+
+    def _delete_old_directories(self) -> Sequel:
+        """Those of deleted partitions. Few wait for it, so those that are due go soon."""
+        for directory in self._directories.online:
+            yield from self._delete(directory, self._wall_ms)
+
+    def _delete(self, directory: LogDirectory, due_ms: int) -> Sequel:
+        paths = directory.deletions.take_due(due_ms)
+        if not paths:
+            return
+        [failure] = yield [DeleteDirectories(directory, paths)]
+        if isinstance(failure, KafkaStorageError):
+            self._on_storage_failure()
+        elif failure is not None:
+            raise failure
+
+    def _walk(self, visit: Callable[[Replica], object]) -> Sequel:
+        """Over every replica of this moment that is still here when its turn comes.
+
+        A log that cannot be worked upon, as its disk is full or broken, leaves the others theirs.
+        """
+        for number, (key, replica) in enumerate(list(self._replicas.items()), 1):
+            if self._is_halted:
+                return
+            if self._replicas.get(key) is replica:
+                try:
+                    visit(replica)
+                except KafkaStorageError as error:
+                    logger.warning("%s: %s", replica, error)
+                    self._on_storage_failure()
+            if number % AT_A_TIME == 0:
+                yield [Turn(self._effects)]
+
+
+class SpaceQuery:
+    """How much room there is on the disk of a directory: `free` and `total` bytes, after `run`."""
+
+    __slots__ = ("_directory", "free", "total")
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self.free = self.total = 0
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        self.free, self.total = self._directory.space()
+
+
+class DeleteDirectories:
+    """Directories of deleted partitions, with their files, that are due to go."""
+
+    __slots__ = ("_directory", "_paths")
+
+    def __init__(self, directory: LogDirectory, paths: Sequence[str]) -> None:
+        self._directory = directory
+        self._paths = list(paths)
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        self._directory.deletions.delete(self._paths)

@@ -1,0 +1,277 @@
+"""Log manager: the logs of one node in its directories: found, made, set aside, deleted.
+
+The logs of a removed topic are renamed away at once and their files deleted later. A directory
+whose topic the metadata does not know is set aside as `-stray` and never deleted: it may be
+somebody's only copy. Where a partition is, is noted durably before its log is made.
+
+What waits for the disk is written as a sequel (see procedure). Not here: who leads what
+(replica_manager), how the directories are opened and closed (directory_lifecycle).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...cluster.metadata.metadata_image import PartitionImage, TopicImage
+from ...protocol.errors import KafkaStorageError
+from ...protocol.topic_partition import TopicIdPartition, TopicPartition
+from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.log_directory import LogDirectory
+from ...storage.directories.partition_directory import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    parse_directory_name,
+)
+from ...storage.disk.storage_failure import StorageFailure
+from ...storage.log.partition_log import PartitionLog
+from ...storage.log_config import LogConfig
+from ..procedure import OneAtATime, Outcomes, Sequel
+
+logger = logging.getLogger(__name__)
+
+MAKE_AT_ONCE = 64
+"""Logs that one thread makes in a row: enough threads get work, and few jobs are handed out."""
+
+
+class AssignedPartition(NamedTuple):
+    """A partition that the metadata places on this node."""
+
+    topic: TopicImage
+    partition: int
+    state: PartitionImage
+    is_led_here: bool
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic.name, self.partition
+
+    @property
+    def replica_id(self) -> TopicIdPartition:
+        return self.topic.topic_id, self.partition
+
+
+class OpenedLogs(NamedTuple):
+    """Logs that are open now, and why others are not. found: it was there already."""
+
+    logs: list[tuple[AssignedPartition, PartitionLog]]
+    found: list[AssignedPartition]
+    offline: dict[TopicPartition, str]
+
+
+class MakeLogs:
+    """New logs of one directory; `made` are those that were made before it failed, if it did."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        assigned: Sequence[AssignedPartition],
+        config_of: Callable[[TopicImage], LogConfig],
+    ) -> None:
+        self.directory = directory
+        self.assigned = assigned
+        self.made: list[tuple[AssignedPartition, PartitionLog]] = []
+        self._configs = [config_of(each.topic) for each in assigned]
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        for each, config in zip(self.assigned, self._configs, strict=True):
+            log = self.directory.make_log(
+                each.topic.name,
+                each.partition,
+                each.topic.topic_id,
+                config,
+                leader_epoch=each.state.leader_epoch if each.is_led_here else None,
+                sync_names=False,
+            )
+            self.made.append((each, log))
+        self.directory.sync_names()
+
+
+class RetireLog:
+    """The directory of a closed log on its way to a name under which it is not opened."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        path: str,
+        key: TopicPartition,
+        *,
+        suffix: str,
+        unique_id: UUID,
+    ) -> None:
+        self._directory = directory
+        self._path = path
+        self._key = key
+        self._suffix = suffix
+        self._unique_id = unique_id
+        self.target = ""
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        self.target = self._directory.retire(
+            self._path, *self._key, suffix=self._suffix, unique_id=self._unique_id
+        )
+
+
+class LogManager:
+    """The logs of one life of one node."""
+
+    def __init__(
+        self,
+        directories: LogDirectories,
+        *,
+        config_of: Callable[[TopicImage], LogConfig],
+        new_id: Callable[[], UUID],
+        on_storage_failure: Callable[[], None],
+    ) -> None:
+        """`new_id`: draws one that nobody else has."""
+        self.directories = directories
+        self._config_of = config_of
+        self._new_id = new_id
+        self._on_storage_failure = on_storage_failure
+        self._note_turn = OneAtATime()
+        # Those that were there at the start, and that no partition was found to be of yet.
+        self._unclaimed: dict[PartitionLog, TopicPartition] = {
+            log: key for directory in directories.online for key, log in directory.logs.items()
+        }
+
+    def open_logs(
+        self, assigned: Sequence[AssignedPartition], wall_ms: int
+    ) -> Generator[Sequence[Any], Outcomes, OpenedLogs]:
+        """Take the logs that are there; make those that are not, noted before they are made.
+
+        A log that cannot be made, or whose directory is missing, leaves its partition offline.
+        """
+        directories = self.directories
+        opened = OpenedLogs([], [], {})
+        missing: list[AssignedPartition] = []
+        for each in assigned:
+            log = directories.claim(each.key, each.topic.topic_id)
+            if log is None:
+                missing.append(each)
+                continue
+            self._unclaimed.pop(log, None)
+            opened.logs.append((each, log))
+            opened.found.append(each)
+        for each in missing:
+            yield from self._clear_name(each, wall_ms)
+        places = directories.placements.place(each.replica_id for each in missing)
+        try:
+            yield from self.write_note()
+        except KafkaStorageError as error:
+            self._on_storage_failure()
+            opened.offline.update((each.key, str(error)) for each in missing)
+            return opened
+        jobs: dict[LogDirectory, list[AssignedPartition]] = {}
+        for each in missing:
+            directory = places.get(each.replica_id)
+            if directory is None:
+                opened.offline[each.key] = (
+                    f"the log directory that holds {each.key[0]}-{each.key[1]} is offline"
+                )
+            else:
+                jobs.setdefault(directory, []).append(each)
+        yield from self._forget_names(jobs, opened)
+        yield from self._make_logs(jobs, opened)
+        return opened
+
+    def write_note(self) -> Sequel:
+        """Where the partitions are, durably. Raises KafkaStorageError."""
+        try:
+            yield [self._note_turn]  # in here: cancelled, it goes no further, and has the turn
+            note = self.directories.placements.begin_note()
+            if note is not None:
+                [failure] = yield [note]
+                if failure is not None:
+                    raise failure
+        finally:
+            self._note_turn.release()
+
+    def _forget_names(
+        self, jobs: dict[LogDirectory, list[AssignedPartition]], opened: OpenedLogs
+    ) -> Sequel:
+        """What a former log of the name has left in the checkpoints goes before a new one comes."""
+        begun = [
+            (directory, work)
+            for directory, assigned in jobs.items()
+            if (work := directory.checkpoints.begin_forgetting([each.key for each in assigned]))
+            is not None
+        ]
+        if not begun:
+            return
+        outcomes = yield [work for _, work in begun]
+        for (directory, _), failure in zip(begun, outcomes, strict=True):
+            if isinstance(failure, KafkaStorageError):
+                self._on_storage_failure()
+                refused = jobs.pop(directory)
+                opened.offline.update((each.key, str(failure)) for each in refused)
+            elif failure is not None:
+                raise failure
+
+    def _make_logs(
+        self, jobs: dict[LogDirectory, list[AssignedPartition]], opened: OpenedLogs
+    ) -> Sequel:
+        works = [
+            MakeLogs(directory, assigned[start : start + MAKE_AT_ONCE], self._config_of)
+            for directory, assigned in jobs.items()
+            for start in range(0, len(assigned), MAKE_AT_ONCE)
+        ]
+        if not works:
+            return
+        outcomes = yield works
+        for work, failure in zip(works, outcomes, strict=True):
+            if isinstance(failure, KafkaStorageError):
+                self._on_storage_failure()
+                unmade = work.assigned[len(work.made) :]
+                opened.offline.update((each.key, str(failure)) for each in unmade)
+            elif failure is not None:
+                raise failure
+            for each, log in work.made:
+                work.directory.logs[each.key] = log
+                opened.logs.append((each, log))
+
+    def forget(self, replica_ids: Iterable[TopicIdPartition]) -> None:
+        """They are not placed here any more."""
+        self.directories.placements.forget(replica_ids)
+
+    def _clear_name(self, assigned: AssignedPartition, wall_ms: int) -> Sequel:
+        """A log of this name that belongs to another topic id, which is no more."""
+        for directory in self.directories.online:
+            log = directory.logs.get(assigned.key)
+            if log in self._unclaimed:
+                yield from self._set_aside(assigned.key, log, wall_ms)
+
+    def set_strays_aside(self, wall_ms: int) -> Sequel:
+        """Logs on the disk that the metadata, now known, does not place here."""
+        for log in list(self._unclaimed):
+            found = parse_directory_name(log.directory.rpartition("/")[2])
+            assert found is not None, log.directory
+            yield from self._set_aside(found, log, wall_ms)
+
+    def _set_aside(self, key: TopicPartition, log: PartitionLog, wall_ms: int) -> Sequel:
+        self._unclaimed.pop(log, None)
+        logger.warning(
+            "the metadata knows no %s-%d with topic id %s: setting its log aside as -stray",
+            *key,
+            log.topic_id,
+        )
+        yield from self.retire(key, log, STRAY_SUFFIX, wall_ms)
+
+    def retire(self, key: TopicPartition, log: PartitionLog, suffix: str, wall_ms: int) -> Sequel:
+        """Close a log and give its directory, durably, a name under which it is not opened."""
+        directory = self.directories.of(log)
+        try:
+            path = log.directory
+            directory.release_log(*key)
+            work = RetireLog(directory, path, key, suffix=suffix, unique_id=self._new_id())
+            [failure] = yield [work]
+            if failure is not None:
+                raise failure
+        except StorageFailure:
+            self._on_storage_failure()
+            return
+        if suffix == DELETE_SUFFIX:
+            directory.deletions.schedule(work.target, wall_ms + log.config.file_delete_delay_ms)

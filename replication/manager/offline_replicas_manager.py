@@ -1,0 +1,107 @@
+"""What this node has in log directories that are offline: the controller is to do without it.
+
+Asked at once when a directory has failed, and when an image makes this node lead what is offline;
+then again as long as nobody else can lead, for another replica may come back or catch up. One
+request is on its way at a time. A partition is in the request until an image neither has this node
+lead it nor counts on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from ...cluster.control.offline_replicas import OfflineReplica, RemoveOfflineReplicas
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...protocol.errors import ConnectionFailed, NotController, StaleBrokerEpoch
+from ...protocol.topic_partition import TopicPartition
+from ..effects import DeadlineMoved, Effects, SendControllerRequest
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 100
+LOOK_AGAIN_MS: Final = 5_000
+"""Between two questions about what nobody else could lead."""
+
+
+class OfflineNode(Protocol):
+    """The node whose directories these are."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def broker_epoch(self) -> int: ...
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class OfflineReplicasManager:
+    """The requests of one life of one node; `offline` is kept by who made it."""
+
+    def __init__(
+        self, node: OfflineNode, offline: Collection[TopicPartition], effects: Effects
+    ) -> None:
+        self._node = node
+        self._offline = offline
+        self._effects = effects
+        self._looks_at_ms: int | None = None
+        self._is_asking = False
+
+    def look(self) -> None:
+        """There may be partitions that are offline, and that others count on."""
+        self._looks_at_ms = 0
+        self._effects.append(DeadlineMoved(self))
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See effects.TickingStep."""
+        return None if self._is_asking else self._looks_at_ms
+
+    def on_tick(self, now_ms: int) -> None:
+        if self._is_asking or self._looks_at_ms is None or now_ms < self._looks_at_ms:
+            return
+        self._looks_at_ms = None
+        replicas = self._counted_on()
+        if replicas:
+            self._is_asking = True
+            request = RemoveOfflineReplicas(
+                node_id=self._node.node_id,
+                broker_epoch=self._node.broker_epoch,
+                replicas=tuple(replicas),
+            )
+            self._effects.append(SendControllerRequest(self, request))
+
+    def on_answer(self, answers: tuple[bool, ...], now_ms: int) -> None:
+        """Whether the controller does without each of them now."""
+        logger.info("%d replicas in offline directories are out of sync now", sum(answers))
+        if not all(answers):
+            logger.warning("%d partitions wait for another leader", answers.count(False))
+        self._look_again(now_ms + LOOK_AGAIN_MS)
+
+    def on_failed(self, error: Exception, now_ms: int) -> None:
+        """No answer: it may have been carried out, which the next image says."""
+        is_expected = isinstance(error, NotController | ConnectionFailed | StaleBrokerEpoch)
+        logger.log(
+            logging.INFO if is_expected else logging.ERROR,
+            "the controller does not know yet what is offline: %s",
+            error,
+            exc_info=None if is_expected else error,
+        )
+        self._look_again(now_ms + RETRY_MS)
+
+    def _look_again(self, at_ms: int) -> None:
+        self._is_asking = False
+        if self._looks_at_ms is None:  # else something is new since the question
+            self._looks_at_ms = at_ms
+
+    def _counted_on(self) -> list[OfflineReplica]:
+        image, found = self._node.image, []
+        for name, index in self._offline:
+            topic = image.topics.get(name)
+            if topic is None or index >= len(topic.partitions):
+                continue
+            state = topic.partitions[index]
+            if self._node.node_id in state.isr:
+                found.append(OfflineReplica(topic.topic_id, index))
+        return found

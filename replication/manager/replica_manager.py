@@ -1,0 +1,413 @@
+"""Replica manager: the partitions that one node holds, a replica for each, which leads or follows.
+
+Acts on the metadata image: a partition that names this node gets a log; one that it leads serves
+as soon as its leader epoch is on the disk; one that another node leads is fetched from that one.
+Before a replica changes sides its fetcher has let go of the log.
+
+After its first I/O failure a log directory is offline until restart. Requests for its partitions
+are answered KAFKA_STORAGE_ERROR until others lead them (offline_replicas_manager), the other
+directories serve on; with the last one the node ends. A partition whose directory was missing at
+the start is offline in the same way.
+
+Not here: who is asked for a partition (served_replicas), the logs on the disk (log_manager), how
+followers fetch (replica_fetcher), what runs beside the requests (log_maintenance), moves to other
+directories (alter_log_dirs_manager).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from ...cluster.broker_config import BrokerConfig
+from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
+from ...protocol.errors import KafkaStorageError
+from ...protocol.topic_partition import TopicPartition
+from ...steps.replies import ended
+from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.log_directory import LogDirectory
+from ...storage.directories.partition_directory import DELETE_SUFFIX
+from ...storage.disk.storage_failure import DirectoryHealth
+from ...storage.log.partition_log import PartitionLog
+from ...storage.log_config import LogConfig
+from ..effects import (
+    DirectoryFailed,
+    Effects,
+    EndMove,
+    FetchersEnded,
+    NoDirectoryLeft,
+    WorkingStep,
+)
+from ..followers.replica_fetcher import FollowedPartition, FollowerThrottle
+from ..followers.replica_fetcher_manager import ReplicaFetcherManager
+from ..logs.log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
+from ..partition.partition_effects import (
+    LeaderElected,
+    ReplicaClosed,
+    ReplicaOpened,
+    Resigned,
+    ResumeMove,
+)
+from ..partition.replica import Replica
+from ..partition.served_replicas import ServedReplicas
+from ..partition.topic_log_configs import TopicLogConfigs
+from ..procedure import Procedure, Sequel, Turn
+from .alter_partition_manager import AlterPartitionManager
+from .offline_replicas_manager import OfflineReplicasManager
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaManagerNode(Protocol):
+    """The node, as far as its replica manager knows it."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def log_defaults(self) -> LogConfig:
+        """What holds where a topic says nothing itself."""
+        ...
+
+    @property
+    def throttle(self) -> FollowerThrottle: ...
+
+
+class ReplicaManager:
+    """The replicas of one life of a node. `start`, `apply` for each image; `halt`, `shut_down`."""
+
+    def __init__(self, node: ReplicaManagerNode, effects: Effects) -> None:
+        self.effects = effects
+        self.image = MetadataImage()
+        """That this node acts on, or is about to."""
+        self.changed: dict[Replica, None] = {}
+        """See replica.ReplicaHost."""
+        self.by_partition: dict[TopicPartition, Replica] = {}
+        self._node = node
+        self._logs: LogManager | None = None
+        self._offline: dict[TopicPartition, str] = {}
+        self._failed: dict[str, None] = {}
+        self._applying: Procedure | None = None
+        self._wall_ms = 0
+        self.alter_partition = AlterPartitionManager(self, effects)
+        self.serving = ServedReplicas(self, self._offline)
+        self.log_configs = TopicLogConfigs(node, self)
+        self._offline_replicas = OfflineReplicasManager(self, self._offline, effects)
+        self.fetchers = ReplicaFetcherManager(self)
+
+    def start(self, logs: LogManager) -> None:
+        self._logs = logs
+
+    def _close(self, replica: Replica) -> None:
+        self.changed.pop(replica, None)
+        self.effects.append(ReplicaClosed(replica))
+
+    def halt(self) -> None:
+        """Follow nobody, and go no further with an image: only what is under way ends."""
+        if self._applying is not None:
+            self._applying.cancel()
+        self.fetchers.leave_all()
+
+    def shut_down(self, directories: LogDirectories) -> Sequel:
+        """The order of a clean stop, after others lead: nothing is appended any more, what is being
+        written is written, then all is flushed and the clean marks say so. `halt` comes first.
+        """
+        for replica in self.by_partition.values():
+            replica.resign()
+        yield [
+            condition
+            for replica in self.by_partition.values()
+            if (condition := replica.flush.ended()) is not None
+        ]
+        self._logs = None  # what fails from here on is no failure
+        [failure] = yield [CloseDirectories(directories)]
+        if isinstance(failure, KafkaStorageError):
+            logger.error("not closed cleanly, so the next start recovers it: %s", failure)
+        elif failure is not None:
+            raise failure
+
+    @property
+    def logs(self) -> LogManager:
+        assert self._logs is not None, "start() comes first"
+        return self._logs
+
+    # --- following the metadata ------------------------------------------------------------------
+
+    def apply(self, image: MetadataImage, ticket: Any, *, now_ms: int, wall_ms: int) -> None:
+        """Make this node's partitions what `image` says; the ticket is answered when they serve.
+
+        A topic whose image is the same object as before did not change. No other image is applied
+        before that.
+        """
+        assert self._applying is None, "one image at a time"
+        self._wall_ms = wall_ms
+
+        def on_end(error: Exception | None) -> None:
+            self._applying = None
+            self.effects.append(ended(ticket, error))
+
+        self._applying = Procedure(self.effects, self._apply(image), now_ms, on_end)
+        self._applying.begin()
+
+    def _apply(self, image: MetadataImage) -> Sequel:
+        before, self.image = self.image, image
+        for name, topic in before.topics.items():
+            now = image.topics.get(name)
+            if now is topic:
+                continue
+            if now is None or now.topic_id != topic.topic_id:
+                yield from self._remove(topic, range(len(topic.partitions)))
+            else:
+                yield from self._remove(topic, self._taken_away(topic, now))
+        changed = [
+            AssignedPartition(topic, index, topic.partitions[index], is_led_here)
+            for name, topic in image.topics.items()
+            for index, is_led_here in self._changed_here(before.topics.get(name), topic)
+        ]
+        yield from self._open_replicas([p for p in changed if p.key not in self.by_partition])
+        # Also where another leader is to be followed: an epoch that the former one has sent may be
+        # on its way to the disk.
+        yield self.fetchers.leave(
+            [
+                each.replica_id
+                for each in changed
+                if each.is_led_here or self.fetchers.leader_of(each.replica_id) != each.state.leader
+            ]
+        )
+        led_here = [each for each in changed if each.is_led_here]
+        self._resign_before(changed)
+        yield from self._begin_epochs(led_here)
+        for number, each in enumerate(changed, 1):
+            self._act_on(each)
+            if number % MAKE_AT_ONCE == 0:
+                yield [Turn(self.effects)]
+        if image.nodes is not before.nodes:
+            self.alter_partition.look_at_all()
+        ended = self.fetchers.end_empty()
+        if ended:
+            self.effects.append(FetchersEnded(ended))
+        yield from self.logs.set_strays_aside(self._wall_ms)
+
+    def _taken_away(self, before: TopicImage, now: TopicImage) -> list[int]:
+        """Partitions that had a replica here and have none any more."""
+        node_id = self._node.node_id
+        return [
+            index
+            for index, (old, new) in enumerate(zip(before.partitions, now.partitions, strict=False))
+            if old is not new and node_id in old.replicas and node_id not in new.replicas
+        ]
+
+    def _changed_here(
+        self, before: TopicImage | None, now: TopicImage
+    ) -> Iterable[tuple[int, bool]]:
+        """(partition, whether this node leads it) of those here of which anything is new."""
+        if before is now:
+            return
+        node_id = self._node.node_id
+        known: tuple[object, ...] = ()
+        if before is not None and before.topic_id == now.topic_id:
+            known = before.partitions if before.configs == now.configs else ()
+        for index, state in enumerate(now.partitions):
+            if index < len(known) and known[index] is state:
+                continue
+            if node_id in state.replicas:
+                yield index, state.leader == node_id
+
+    def _resign_before(self, changed: Sequence[AssignedPartition]) -> None:
+        """A new leader epoch takes a while to reach the disk: nobody leads in the old one then."""
+        for each in changed:
+            replica = self.by_partition.get(each.key)
+            leader = None if replica is None else replica.leader
+            if replica is None or leader is None:
+                continue
+            if leader.leader_epoch < each.state.leader_epoch:
+                self._resign(replica)
+
+    def _begin_epochs(self, led_here: Sequence[AssignedPartition]) -> Sequel:
+        """The epochs in which this node is about to lead reach the disk, many at a time."""
+        begun = [
+            (replica.log, each.state.leader_epoch)
+            for each in led_here
+            if (replica := self.by_partition.get(each.key)) is not None
+            and replica.log.epochs.latest_epoch < each.state.leader_epoch
+        ]
+        if begun:
+            outcomes = yield [
+                BeginEpochs(begun[start : start + MAKE_AT_ONCE])
+                for start in range(0, len(begun), MAKE_AT_ONCE)
+            ]
+            self.on_storage_failure()
+            for failure in outcomes:
+                if failure is not None:
+                    raise failure
+
+    def _act_on(self, assigned: AssignedPartition) -> None:
+        """Lead a partition, or follow who does, if its log is here."""
+        topic, _, state, is_led_here = assigned
+        replica = self.by_partition.get(assigned.key)
+        if replica is None:  # offline
+            self._offline_replicas.look()
+            return
+        config = self.log_configs.of(topic)
+        if config != replica.log.config:
+            replica.reconfigure(config)
+        if not is_led_here:
+            if replica.leader is not None:
+                self._resign(replica)
+            if state.leader != NO_LEADER:
+                followed = FollowedPartition(topic.topic_id, replica, state.leader_epoch)
+                self.fetchers.follow(followed, state.leader)
+            return
+        begins = replica.leader is None or replica.leader.leader_epoch < state.leader_epoch
+        assert self._applying is not None
+        replica.become_leader(state, self._applying.now_ms)
+        if begins:
+            self.effects.append(LeaderElected(replica, state))
+
+    # --- replicas --------------------------------------------------------------------------------
+
+    def _open_replicas(self, assigned: Sequence[AssignedPartition]) -> Sequel:
+        opened = yield from self.logs.open_logs(assigned, self._wall_ms)
+        self._offline.update(opened.offline)
+        for each, log in opened.logs:
+            self._offline.pop(each.key, None)
+            replica = Replica(*each.key, log, self, may_use_reserve=each.topic.is_internal)
+            self.by_partition[each.key] = replica
+            self.effects.append(ReplicaOpened(replica))
+        for each in opened.found:
+            self.effects.append(ResumeMove(each.key, self.by_partition[each.key]))
+
+    def _remove(self, topic: TopicImage, indexes: Iterable[int]) -> Sequel:
+        """These partitions are not placed on this node any more; their records go."""
+        gone = list(indexes)
+        if not gone:
+            return
+        self.logs.forget((topic.topic_id, index) for index in gone)
+        yield self.fetchers.leave([(topic.topic_id, index) for index in gone])
+        for index in gone:
+            key = (topic.name, index)
+            self._offline.pop(key, None)
+            replica = self.by_partition.pop(key, None)
+            if replica is not None:
+                self._resign(replica)
+                self._close(replica)
+                yield [MoveEnded(key, self.effects)]
+                yield from self.logs.retire(key, replica.log, DELETE_SUFFIX, self._wall_ms)
+
+    def _resign(self, replica: Replica) -> None:
+        replica.resign()
+        self.effects.append(Resigned(replica))
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def on_storage_failure(self) -> None:
+        """A disk failed: take the partitions of its directory out of service, and say so once."""
+        if self._logs is None:
+            return
+        directories = self._logs.directories
+        has_news = False
+        for directory in directories.all:
+            failure = directory.health.failure
+            if failure is None or directory.path in self._failed:
+                continue
+            has_news = True
+            self._failed[directory.path] = None
+            logger.error("%s is offline until restart: %s", directory.path, failure)
+            self.effects.append(DirectoryFailed(directory.path))
+            self._take_offline(directory, failure)
+            self._offline_replicas.look()
+        if has_news and not directories.online:
+            reason = f"no log directory is left: {', '.join(sorted(self._failed))} failed"
+            self.effects.append(NoDirectoryLeft(reason))
+
+    def _take_offline(self, directory: LogDirectory, failure: str) -> None:
+        for (topic, index), replica in list(self.by_partition.items()):
+            if replica.log.health is not directory.health:
+                continue
+            del self.by_partition[topic, index]
+            image = self.image.topics.get(topic)
+            if image is not None:
+                self.fetchers.leave([(image.topic_id, index)])
+            self._offline[topic, index] = failure
+            replica.fail_waiting(KafkaStorageError(failure))
+            self.effects.append(Resigned(replica))
+            self._close(replica)
+
+    # --- what its replicas, fetchers and AlterPartition manager ask ------------------------------
+
+    @property
+    def node_id(self) -> int:
+        return self._node.node_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """See replica_fetcher.FollowingNode."""
+        node = self.image.nodes.get(self._node.node_id)
+        return -1 if node is None else node.epoch
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._node.config
+
+    @property
+    def lag_time_max_ms(self) -> int:
+        return self._node.config.replica_lag_time_max_ms
+
+    @property
+    def throttle(self) -> FollowerThrottle:
+        return self._node.throttle
+
+    @property
+    def replicas(self) -> list[Replica]:
+        return list(self.by_partition.values())
+
+    def on_follower_caught_up(self, replica: Replica) -> None:
+        """See replica.ReplicaHost."""
+        self.alter_partition.look_at(replica)
+
+    def truncate(self, replica: Replica, offset: int) -> None:
+        """See replica_fetcher.FollowingNode."""
+        directory = self.logs.directories.of(replica.log)
+        directory.truncate_log(replica.topic, replica.partition, offset)
+
+
+class CloseDirectories:
+    """All log directories on their way to a clean stop."""
+
+    def __init__(self, directories: LogDirectories) -> None:
+        self._directories = directories
+
+    def run(self) -> None:
+        """See storage_work.Work."""
+        self._directories.close(clean=True)
+
+
+class BeginEpochs:
+    """Leader epochs of logs that are about to lead, on their way to the disk."""
+
+    def __init__(self, begun: Sequence[tuple[PartitionLog, int]]) -> None:
+        self._begun = begun
+
+    def run(self) -> None:
+        """See storage_work.Work. A directory that fails is seen by its health."""
+        failed: set[DirectoryHealth] = set()
+        for log, leader_epoch in self._begun:
+            if log.health in failed:
+                continue
+            try:
+                log.local.assign_epoch(leader_epoch)
+            except KafkaStorageError:
+                failed.add(log.health)
+
+
+class MoveEnded:
+    """The move of a partition to another directory, if there is one, has been given up."""
+
+    def __init__(self, key: TopicPartition, effects: Effects) -> None:
+        self.key = key
+        self._effects = effects
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        self._effects.append(EndMove(step, self))

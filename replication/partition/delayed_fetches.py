@@ -1,0 +1,93 @@
+"""Delayed fetches: those of one replica that wait for more to read (Kafka's purgatory of them).
+
+Followers wait for the log's end, consumers for the high watermark, and consumers of committed
+transactions for the last stable offset.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...storage.log.partition_log import PartitionLog
+
+EVERYTHING = 1 << 30
+"""Bytes, where they are not counted: a fetch that was woken for too little waits again."""
+
+
+class FetchWaiter(Protocol):
+    """A fetch that waits. Notified of how much became readable, or that it should look again now.
+
+    It takes note, and calls nobody back.
+    """
+
+    def on_readable(self, size: int) -> None: ...
+    def on_changed(self) -> None: ...
+
+
+class ReadReplica(Protocol):
+    """The replica whose log is read; a move to another directory gives it another log."""
+
+    log: PartitionLog
+
+
+class DelayedFetches:
+    """The fetches that wait at one replica, in the order in which they came."""
+
+    def __init__(self, replica: ReadReplica) -> None:
+        self._replica = replica
+        # Dicts for their order: what a set would give depends on where objects are in memory.
+        self._consumers: dict[FetchWaiter, None] = {}
+        self._followers: dict[FetchWaiter, None] = {}
+        self._stable_consumers: dict[FetchWaiter, None] = {}
+        # As it was when they were last woken, or the first of them came.
+        self._stable_end, self._is_behind = 0, False
+
+    def park(
+        self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
+    ) -> None:
+        """See handlers.replica_port.LeaderReplica."""
+        if is_follower:
+            self._followers[waiter] = None
+        elif is_committed:
+            if not self._stable_consumers:
+                self._note_stable()
+            self._stable_consumers[waiter] = None
+        else:
+            self._consumers[waiter] = None
+
+    def unpark(self, waiter: FetchWaiter) -> None:
+        self._consumers.pop(waiter, None)
+        self._stable_consumers.pop(waiter, None)
+        self._followers.pop(waiter, None)
+
+    def wake_followers(self, size: int) -> None:
+        """`size` 0: nothing to read, but watermarks for the next answer."""
+        for waiter in list(self._followers):
+            waiter.on_readable(size)
+
+    def wake_consumers(self, size: int) -> None:
+        """The high watermark has moved by so many bytes."""
+        for waiter in list(self._consumers):
+            waiter.on_readable(size)
+        if self._stable_consumers:
+            self._wake_stable(size)
+
+    def on_changed(self) -> None:
+        """Another node leads, or the disk has failed: everybody looks again."""
+        for waiter in (*self._consumers, *self._stable_consumers, *self._followers):
+            waiter.on_changed()
+
+    def _wake_stable(self, size: int) -> None:
+        """Readers of committed transactions have more where the last stable offset has moved; how
+        much is not known where it is not the high watermark: what a marker ends may be large.
+        """
+        before, was_behind = self._stable_end, self._is_behind
+        self._note_stable()
+        if self._stable_end > before:
+            for waiter in list(self._stable_consumers):
+                waiter.on_readable(EVERYTHING if was_behind or self._is_behind else size)
+
+    def _note_stable(self) -> None:
+        log = self._replica.log
+        self._stable_end = log.last_stable_offset
+        self._is_behind = self._stable_end < log.high_watermark

@@ -1,0 +1,41 @@
+"""Effects about the replicas that a node holds: what the replica manager asks its driver to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...cluster.metadata.metadata_image import PartitionImage
+from ...protocol.topic_partition import TopicPartition
+from .replica import Replica
+
+
+class ReplicaOpened(NamedTuple):
+    """A replica is held by this node from now on."""
+
+    replica: Replica
+
+
+class ReplicaClosed(NamedTuple):
+    """A replica is not held here any more, or its directory is offline."""
+
+    replica: Replica
+
+
+class LeaderElected(NamedTuple):
+    """A replica leads from now on, in a new leader epoch."""
+
+    replica: Replica
+    state: PartitionImage
+
+
+class Resigned(NamedTuple):
+    """A replica does not lead any more."""
+
+    replica: Replica
+
+
+class ResumeMove(NamedTuple):
+    """Go on with a move that a stop has interrupted, if there is one."""
+
+    key: TopicPartition
+    replica: Replica

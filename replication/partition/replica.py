@@ -1,0 +1,324 @@
+"""Replica: a partition that this node holds, as its leader or as a follower.
+
+Here acks=all is answered, and an append of a follower is made. The rules are
+cluster/partition/leader_state and follower_state, the log (storage/log/partition_log) checks and
+stores; this class joins them, in the order that keeps records safe.
+
+Order of an append, nothing between: write to the file, log end offset, followers that wait for
+records are woken, then for the leader's own copy
+    - a topic without flush.messages: the record counts at once (it is in the page cache, which
+      survives the death of this process but not of the machine), the high watermark moves, the
+      producer is answered and consumers are woken;
+    - flush.messages reached: nothing counts until an fsync of it has returned; one fsync serves
+      every batch that came before it began (group commit). A failed fsync is never tried again: the
+      pages may be gone. The directory goes offline and producers get KAFKA_STORAGE_ERROR, with the
+      record in doubt, as after any crash.
+With followers a record counts when all in sync have it too, each as far as the topic asks: what a
+follower asks for next is what it has (see cluster/partition/leader_state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ...cluster.metadata.metadata_image import PartitionImage
+from ...cluster.partition.follower_state import next_high_watermark
+from ...cluster.partition.leader_state import FollowerFetch, LeaderState
+from ...protocol.buffer import Buffer
+from ...protocol.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+)
+from ...storage.disk.storage_failure import StorageFailure
+from ...storage.log.partition_log import AppendResult, PartitionLog
+from ...storage.log_config import LogConfig
+from ...storage.producers.verification_guard import VerificationGuard
+from ..effects import Effects
+from .delayed_deletes import DelayedDeletes
+from .delayed_fetches import EVERYTHING, DelayedFetches
+from .delayed_produces import DelayedProduces
+from .replica_flush import ReplicaFlush
+
+
+class ReplicaHost(Protocol):
+    """The node, as far as its replicas know it."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def effects(self) -> Effects: ...
+    @property
+    def changed(self) -> dict[Replica, None]:
+        """Replicas with appends since the last look; they put themselves here."""
+        ...
+
+    def on_follower_caught_up(self, replica: Replica) -> None:
+        """One of its followers, which is not in sync, may be so now."""
+        ...
+
+    def on_storage_failure(self) -> None:
+        """A disk has failed."""
+        ...
+
+
+class Replica:
+    """Lives as long as its process. `now_ms` is of a clock that never jumps, `wall_ms` is not."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        log: PartitionLog,
+        host: ReplicaHost,
+        *,
+        may_use_reserve: bool = False,
+    ) -> None:
+        """`may_use_reserve`: appends are taken below the disk's floor of free space, too; see
+        storage/disk/disk_guard.
+        """
+        self.topic = topic
+        self.partition = partition
+        self.log = log
+        self.leader: LeaderState | None = None
+        self.batches_in = self.bytes_in = self.records_in = 0
+        self.bytes_copied = self.isr_shrinks = self.isr_expands = 0
+        self._host = host
+        self._may_use_reserve = may_use_reserve
+        self.produces = DelayedProduces(str(self), host.effects)
+        self.fetches = DelayedFetches(self)
+        self.deletes = DelayedDeletes(self, host.effects)
+        self.flush = ReplicaFlush(self, host.effects)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # --- leadership ------------------------------------------------------------------------------
+
+    def become_leader(self, state: PartitionImage, now_ms: int) -> None:
+        """Begin (or go on in) its leader epoch; an older one than ours is ignored.
+
+        The log has the epoch on disk already: see partition_assignment.
+        """
+        leader = self.leader
+        if leader is not None and state.partition_epoch < leader.partition_epoch:
+            return
+        if leader is not None and leader.leader_epoch == state.leader_epoch:
+            leader.on_replicas(state.replicas)
+            self.on_isr(state.isr, state.partition_epoch)
+            return
+        self._abandon_waiting()
+        self.leader = LeaderState(
+            state.leader_epoch,
+            state.partition_epoch,
+            self.log.high_watermark,
+            node_id=self._host.node_id,
+            replicas=state.replicas,
+            isr=state.isr,
+            start_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+        )
+        self.leader.min_insync_replicas = self.log.config.min_insync_replicas
+        self._advance()
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.log.local.reconfigure(config)
+        if self.leader is not None:
+            self.leader.min_insync_replicas = config.min_insync_replicas
+
+    def on_isr(self, isr: Sequence[int], partition_epoch: int) -> None:
+        """The controller has decided who is in sync."""
+        leader = self.leader
+        if leader is None:
+            return
+        before = leader.isr
+        if leader.on_isr(isr, partition_epoch):
+            self._commit()
+        self.isr_shrinks += len(before - leader.isr)
+        self.isr_expands += len(leader.isr - before)
+
+    def on_isr_refused(self) -> None:
+        """The controller has decided that it stays as it is."""
+        if self.leader is not None and self.leader.on_refused():
+            self._commit()
+
+    def resign(self) -> None:
+        self.leader = None
+        self._abandon_waiting()
+
+    def _abandon_waiting(self) -> None:
+        self._host.effects.append(LeadershipEnded(self))
+        self._fail_waiting(NotLeaderOrFollower(f"{self} has a new leader"))
+
+    def fail_waiting(self, error: KafkaStorageError) -> None:
+        """The directory is offline: nothing that waits here will be committed by us."""
+        self._fail_waiting(error)
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        self.produces.fail(error)
+        self.deletes.fail(error)
+        self.fetches.on_changed()
+
+    # --- leading ---------------------------------------------------------------------------------
+
+    def check_produce(self, *, acks_all: bool) -> None:
+        """Whether a producer may append now. Raises NotLeaderOrFollower, NotEnoughReplicas."""
+        leader = self.leader
+        if leader is None:
+            raise NotLeaderOrFollower(f"{self} is not led here")
+        if acks_all and not leader.has_enough_insync:
+            raise NotEnoughReplicas(
+                f"{leader.isr_size} replicas are in sync, "
+                f"min.insync.replicas is {leader.min_insync_replicas}"
+            )
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        opened: bool,
+        now_ms: int,
+        wall_ms: int,
+        is_own: bool = False,
+        guard: VerificationGuard | None = None,
+        uses_reserve: bool = False,
+    ) -> AppendResult:
+        """Append one batch, as its leader. Raises KafkaError: nothing was appended.
+
+        Whether acks=all may be answered now says `is_committed`; else see `produces`.
+        `uses_reserve`: also on a disk that is nearly full. Other arguments: see
+        PartitionLog.append_as_leader.
+        """
+        leader, host = self.leader, self._host
+        if leader is None:
+            raise NotLeaderOrFollower(f"{self} is not led here")
+        health = self.log.local.health
+        if health.headroom <= 0 and not (self._may_use_reserve or uses_reserve):
+            raise KafkaStorageError(f"the disk of {self} is nearly full; reads go on")
+        try:
+            result = self.log.append_as_leader(
+                batch,
+                leader_epoch=leader.leader_epoch,
+                now_ms=wall_ms,
+                opened=opened,
+                is_own=is_own,
+                guard=guard,
+            )
+        except StorageFailure:
+            host.on_storage_failure()
+            raise
+        except FencedLeaderEpoch as error:
+            # The next epoch is on its way to the disk. Producers know this answer, and try again.
+            raise NotLeaderOrFollower(str(error)) from None
+        if not result.duplicate:
+            self.batches_in += 1
+            self.bytes_in += len(batch)
+            self.records_in += result.last_offset - result.base_offset + 1
+            health.headroom -= len(batch)
+            host.changed[self] = None
+            if leader.followers:
+                leader.on_append(result.base_offset, now_ms)
+                self.fetches.wake_followers(len(batch))
+            self._advance(len(batch))
+        return result
+
+    def is_committed(self, offset: int) -> bool:
+        """Whether acks=all may be answered for the record at `offset`."""
+        return offset < self.log.high_watermark
+
+    def on_follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> tuple[int, int] | None:
+        """See handlers.replica_port.LeaderReplica."""
+        leader = self.leader
+        assert leader is not None
+        follower = leader.followers.get(fetch.node_id)
+        known_end = -1 if follower is None else follower.log_end_offset
+        progress = leader.on_follower_fetch(fetch, self.log, now_ms=now_ms)
+        if progress.diverging is not None:
+            return progress.diverging
+        if fetch.offset < known_end:
+            # It may have been late, as one of a connection that was given up. The session that the
+            # follower goes on in is to say where it is, though nothing has changed for it.
+            self.fetches.wake_followers(0)
+        if progress.has_moved:
+            self._commit()
+        self.deletes.on_follower_fetch()
+        if progress.may_join:
+            self._host.on_follower_caught_up(self)
+        return None
+
+    def _advance(self, size: int = 0) -> None:
+        """Count what may count; start an fsync for what may not yet."""
+        leader, log = self.leader, self.log
+        if leader is None:
+            return
+        durable = log.log_end_offset
+        if durable - log.flushing.recovery_point >= log.local.config.flush_messages:
+            durable = log.flushing.recovery_point
+            self.flush.maybe_start()
+        if leader.on_local_append(durable):
+            self._commit(size)
+
+    def _commit(self, size: int = EVERYTHING) -> None:
+        """The high watermark has moved."""
+        leader = self.leader
+        assert leader is not None
+        self.log.high_watermark = leader.high_watermark
+        self.produces.on_high_watermark(leader)
+        self.fetches.wake_consumers(size)
+        self.fetches.wake_followers(0)  # the next answer has it
+
+    # --- following -------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: Buffer, wall_ms: int) -> None:
+        """What the leader has from our end on. Raises KafkaError; see PartitionLog."""
+        before = self.log.log_end_offset
+        self.log.append_as_follower(records, now_ms=wall_ms)
+        if self.log.log_end_offset > before:
+            self.log.health.headroom -= len(records)
+            self.bytes_copied += len(records)
+            self._host.changed[self] = None
+
+    def update_watermarks(self, high_watermark: int, log_start_offset: int) -> bool:
+        """What the leader has committed, and what it still keeps.
+
+        Returns whether the leader is to be told that our log begins later now.
+        """
+        log = self.log
+        reached = next_high_watermark(log, high_watermark)
+        if reached > log.high_watermark:
+            log.high_watermark = reached
+            self._host.changed[self] = None
+            self.fetches.wake_consumers(EVERYTHING)  # those in this rack
+        if log_start_offset <= log.log_start_offset:
+            return False
+        log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
+        return True
+
+    # --- the disk --------------------------------------------------------------------------------
+
+    def on_flushed(self) -> None:
+        """An fsync has returned."""
+        self._advance(EVERYTHING)
+
+    def on_storage_failure(self) -> None:
+        """Its disk has failed a flush, or somebody who has read its log."""
+        self._host.on_storage_failure()
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """Go on with `log`, which holds the same records in another directory.
+
+        What waits for an fsync now waits for one of the new log.
+        """
+        log.local.producers.take_questions(self.log.local.producers)
+        self.log = log
+        self._host.changed[self] = None
+        self._advance()
+
+
+class LeadershipEnded(NamedTuple):
+    """A replica does not lead any more, or in another epoch: what it was given is not appended."""
+
+    replica: Replica

@@ -1,0 +1,79 @@
+"""Which replica of a node serves a request: one that leads, or a follower that may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...protocol.errors import (
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    PolicyViolation,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from ...protocol.topic_partition import TopicPartition
+from .replica import Replica
+
+
+class ServingNode(Protocol):
+    """The node whose replicas these are, and the image that it acts on."""
+
+    by_partition: dict[TopicPartition, Replica]
+    image: MetadataImage
+
+
+class ServedReplicas:
+    """`offline`: why a partition is, kept by who made it."""
+
+    def __init__(self, node: ServingNode, offline: Mapping[TopicPartition, str]) -> None:
+        self._node = node
+        self._offline = offline
+
+    def leader_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> Replica:
+        """See handlers.replica_port.Partitions."""
+        replica = self._node.by_partition.get((topic, partition))
+        if replica is None or replica.leader is None:
+            if (topic, partition) in self._offline:
+                raise KafkaStorageError(self._offline[topic, partition])
+            if self._node.image.partition(topic, partition) is None:
+                raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
+            raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
+        if current_leader_epoch != -1:
+            _check_leader_epoch(replica.leader.leader_epoch, current_leader_epoch)
+        return replica
+
+    def follower_of(
+        self, topic: str, partition: int, *, current_leader_epoch: int = -1
+    ) -> Replica | None:
+        """See handlers.replica_port.Partitions."""
+        replica = self._node.by_partition.get((topic, partition))
+        state = self._node.image.partition(topic, partition)
+        if replica is None or replica.leader is not None or state is None:
+            return None
+        if current_leader_epoch not in (-1, state.leader_epoch):
+            return None
+        return replica
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """See handlers.replica_port.Partitions."""
+        replica = self.leader_of(topic, partition)
+        log = replica.log
+        if "delete" not in log.config.cleanup_policies:
+            raise PolicyViolation(
+                f"{replica} has cleanup.policy={log.config.cleanup_policy!r} without "
+                "delete: its records are not deleted by offset"
+            )
+        return replica.deletes.delete_records(
+            log.high_watermark if before_offset == -1 else before_offset
+        )
+
+
+def _check_leader_epoch(epoch: int, known: int) -> None:
+    """Raises FencedLeaderEpoch, UnknownLeaderEpoch: whoever asks knows of another leader."""
+    if known < epoch:
+        raise FencedLeaderEpoch(f"leader epoch {known} is over")
+    if known > epoch:
+        raise UnknownLeaderEpoch(f"leader epoch {known} is news here")
