@@ -1,5 +1,6 @@
 """Topics as Ray Datasets.
 
+ray_data_missing   what is said where the extra [data] is missing
 read_topic         bradbury.read_topic: a Dataset of the records between two offsets
 topic_datasource   the plan: which task reads which ranges; what one task does
 topic_offsets      offsets, times and edges as they are given -> ranges

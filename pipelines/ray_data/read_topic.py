@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import ray.data
-from ray.data import DataContext
+import ray
 
 from ...clients.admin.log_dirs import describe_log_dirs
 from ...clients.wire.cluster_client import ClusterClient
@@ -16,8 +15,8 @@ from ...protocol.errors import KafkaError
 from ..ranges.fetch_options import FetchOptions
 from ..ranges.partition_range import PartitionRange, ReadLimits
 from ..ranges.reading_client import reading_client
+from .ray_data_missing import require_ray_data
 from .topic_columns import SCHEMA, check_columns
-from .topic_datasource import TopicDatasource, TopicRead
 from .topic_offsets import Offset, resolve_ranges
 from .value_decoder import Decoder, ValueDecoder
 
@@ -87,7 +86,13 @@ def read_topic(
         UnknownTopicOrPartition: a topic does not exist.
         DataLoss: the log begins above a start.
         ConnectionFailed: there is no cluster.
+        RayDataMissing: the extra [data] is not installed.
     """
+    require_ray_data()
+    import ray.data
+
+    from .topic_datasource import TopicDatasource, TopicRead
+
     if trigger != "once":
         raise ValueError(f"trigger is {trigger!r}; the only one there is yet is 'once'")
     if isolation_level not in _ISOLATION_LEVELS:
@@ -150,6 +155,8 @@ def _record_bytes(
 
 def _task_count(ranges: Sequence[PartitionRange], record_bytes: float) -> int:
     total = sum(one.size for one in ranges) * record_bytes
+    from ray.data import DataContext
+
     resources = ray.cluster_resources() if ray.is_initialized() else {}  # type: ignore[no-untyped-call]
     cpus = int(resources.get("CPU", 1))
     largest = DataContext.get_current().target_max_block_size or 128 * 1024 * 1024

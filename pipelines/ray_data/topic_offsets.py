@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.io_thread import Steps, wait
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...clients.threads.io_thread import Steps
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.io_thread import Steps
 from ...discovery.bootstrap import find_servers
 from ...discovery.state_file import default_namespace
 from ...protocol.errors import UnknownTopicOrPartition
 from ..ranges.reading_client import reading_client
-from .topic_datasink import FETCH, TIMEOUT_MS, TopicDatasink, TopicWrite
+from .ray_data_missing import require_ray_data
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -65,7 +65,11 @@ def write_topic(
         ValueError: an argument cannot be, or a column is not there.
         UnknownTopicOrPartition: the topic does not exist.
         ConnectionFailed: there is no cluster.
+        RayDataMissing: the extra [data] is not installed.
     """
+    require_ray_data()
+    from .topic_datasink import FETCH, TIMEOUT_MS, TopicDatasink, TopicWrite
+
     if delivery_guarantee not in GUARANTEES:
         raise ValueError(
             f"delivery_guarantee is {delivery_guarantee!r}; use {' or '.join(GUARANTEES)}"

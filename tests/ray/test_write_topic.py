@@ -179,7 +179,7 @@ def test_a_task_that_dies_after_it_has_committed_does_not_write_again(
 
 def write_with(sink: type[TopicDatasink], dataset: ray.data.Dataset, topic: str) -> None:
     """write_topic, by another Datasink."""
-    from bradbury.pipelines.ray_data import write_topic as module
+    from bradbury.pipelines.ray_data import topic_datasink as module
 
     ordinary = module.TopicDatasink
     module.TopicDatasink = sink  # type: ignore[misc]
