@@ -30,13 +30,19 @@ from ...clients.admin.group_offsets_admin import group_offsets
 from ...clients.admin.topics_admin import NewTopic, create_topics
 from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
-from ...protocol.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from ...protocol.errors import (
+    ClusterAuthorizationFailed,
+    KafkaError,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+)
 from ..ranges.fetch_options import FetchOptions
-from ..ranges.reading_client import reading_client
+from ..ranges.reading_client import load_kernels, reading_client
 
 MARKERS: Final = TopicPartition("__bradbury_ray_data", 0)
 TIMEOUT_MS: Final = 60_000
 MAX_OPEN_BATCHES: Final = 64
+MIN_TASK_BYTES: Final = 16 * 1024 * 1024
 FETCH: Final = FetchOptions(client_id="bradbury-ray-data")
 
 
@@ -71,6 +77,11 @@ class TopicDatasink(Datasink[int]):
 
     def get_name(self) -> str:
         return "Topic"
+
+    @property
+    def min_bytes_per_write(self) -> int:
+        """Smaller blocks are bundled: a task has connections, and a transaction, of its own."""
+        return MIN_TASK_BYTES
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
         """`schema` may be that of blocks which the tasks still map before they write them."""
@@ -123,6 +134,7 @@ class TopicDatasink(Datasink[int]):
             if not len(table):
                 continue
             self._check_columns(table.column_names)
+            load_kernels(len(table))
             records = _streams(table, write) if write.as_streams else _records(table, write)
             count += len(records)
             unacknowledged.append(
@@ -179,12 +191,12 @@ def _pieces(table: pa.Table, most_bytes: int) -> Iterator[bytes]:
 
 
 def _make_marker_topic(bootstrap: str) -> None:
+    """Asks for it at once: clients look for a topic that is not there for some seconds."""
     client = reading_client(bootstrap, FETCH)
+    wanted = [NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})]
     try:
+        client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+    except TopicAlreadyExists:
+        pass
+    except (TopicAuthorizationFailed, ClusterAuthorizationFailed):  # it may be there all the same
         client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
-    except UnknownTopicOrPartition:
-        wanted = [NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})]
-        try:
-            client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
-        except TopicAlreadyExists:
-            pass

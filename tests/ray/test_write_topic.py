@@ -132,6 +132,14 @@ def test_large_blocks_are_cut_into_records_that_brokers_take(topic: str) -> None
 # --- tasks that run again ------------------------------------------------------------------------
 
 
+class ManyTasks(TopicDatasink):
+    """A block a task."""
+
+    @property
+    def min_bytes_per_write(self) -> None:  # type: ignore[override]
+        return None
+
+
 def die_once(flag: Path) -> None:
     """As an executor that the kernel kills: nothing is cleaned up."""
     try:
@@ -146,7 +154,7 @@ def test_a_task_that_dies_while_it_writes_leaves_nothing(
 ) -> None:
     flag = tmp_path / "died"
 
-    class DiesAtTheEnd(TopicDatasink):
+    class DiesAtTheEnd(ManyTasks):
         def write(self, blocks: Iterable[Block], ctx: TaskContext) -> int:
             def then_die() -> Iterable[Block]:
                 yield from blocks
@@ -165,7 +173,7 @@ def test_a_task_that_dies_after_it_has_committed_does_not_write_again(
 ) -> None:
     flag = tmp_path / "died"
 
-    class DiesBehindTheCommit(TopicDatasink):
+    class DiesBehindTheCommit(ManyTasks):
         def write(self, blocks: Iterable[Block], ctx: TaskContext) -> int:
             count = super().write(blocks, ctx)
             if ctx.task_idx == 1:
