@@ -7,9 +7,10 @@
              brought it, one after the other
 
 Each voter is brought what it has not, one request at a time: a snapshot if what it lacks is no more
-in the log. One that cannot be reached is tried again for ever, and looked up again, as its process
-may be another one by then. Whoever is to vote next is brought the log before it counts, and who is
-to be none until that is committed. Whoever refuses has voted in a newer epoch: then it is over.
+in the log. One that cannot be reached is tried again forever, and looked up again, as its process
+may be another one by then. A node that is to vote next is sent the log before it counts, and who is
+to be none until that is committed. A voter that refuses has voted in a newer epoch: then it is
+over.
 
 The rules are in cluster/quorum/metadata_quorum.py; the log is small, so all of it behind the
 snapshot, and that, is held in memory.

@@ -165,7 +165,7 @@ class QuorumController:
     # --- becoming active -------------------------------------------------------------------------
 
     def start(self, ticket: Any, now: Instant) -> None:
-        """Answered when active. Retries for ever what can come right by itself: absent voters.
+        """Answered when active. Retries forever what can come right by itself: absent voters.
 
         May be called again once superseded: it begins again, in a newer epoch. Refuses Superseded.
         """
@@ -176,7 +176,7 @@ class QuorumController:
         self._election = ControllerElection(self._name, self._effects, self._times)
 
     def stop(self, reason: str) -> None:
-        """Nothing is changed, sent or listened to any more; whoever waits is refused."""
+        """Nothing is changed, sent or received any more; waiting callers are refused."""
         self._is_active = False
         self.waiting_for = "its successor"
         self._tick_at_ms = None

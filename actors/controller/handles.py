@@ -36,7 +36,7 @@ A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
 AT_ONCE = (Register, Leave, Suspect)
-"""Calls that fail when there is no controller now: whoever makes them does it again."""
+"""Calls that fail when there is no controller now: callers retry."""
 RETRY_SECONDS = 0.1
 FIND_SECONDS = 1.0
 SILENCE_SECONDS = 6.0
@@ -85,7 +85,7 @@ class ControllerHandle(Controller):
     """The controller as a node reaches it.
 
     It is the actor of that name; when that does not answer, the one whom the voters have
-    voted for, who may be a broker that stands in for it (see standby).
+    voted for, who may be a broker with a standby controller.
     """
 
     def __init__(self, namespace: str, image: Callable[[], MetadataImage] = MetadataImage) -> None:
@@ -123,7 +123,7 @@ class ControllerHandle(Controller):
         name = CONTROLLER
         if self._is_lost:
             # Whom we have lost is not asked again at once, which takes a second while its node is
-            # dead and Ray does not know: who comes next has votes of its own.
+            # dead and Ray does not know: the next controller is elected anyway.
             deadline = asyncio.get_running_loop().time() + FIND_SECONDS
             newest = await self._newest_vote()
             while newest in (None, self._vote):

@@ -21,7 +21,7 @@ FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 ANSWER_SECONDS = 30.0
 ROOM_FOR_HEADERS = 16 * 1024**2
-"""In an answer, beside its records: some 200,000 partitions."""
+"""In an answer, besides its records: some 200,000 partitions."""
 
 
 class ConnectingNode(Protocol):

@@ -1,7 +1,7 @@
-"""Compacts the logs of a node, one after the other, beside the requests.
+"""Compacts the logs of a node, one after the other, in the background.
 
 Each of `log.cleaner.threads` workers takes the log that needs it most
-(storage/log/cleaner_manager), cleans it in a thread of its own (storage/cleaner/cleaner) and looks
+(storage/log/cleaner_manager), cleans it in its own thread (storage/cleaner/cleaner) and looks
 for the next; when there is none it waits log.cleaner.backoff.ms. Reading and writing of all
 together stays below log.cleaner.io.max.bytes.per.second on average. What is decided or changed
 about a log happens on the loop that owns it; a thread only ever reads closed segments and writes
@@ -64,7 +64,7 @@ class LogCleaner:
             config: the broker's settings.
             now_ms: the time now.
             checkpoint: writes the checkpoints of the log directories.
-            on_failure: told when a log directory has gone offline.
+            on_failure: called when a log directory has gone offline.
         """
         self._logs = logs
         self._config = _config_of(config)
@@ -158,7 +158,7 @@ class LogCleaner:
             logger.warning("compaction of %s given up for now: %s", log.directory, error)
             return False
         except Exception as error:
-            # Or it would be tried again at once, for ever, and the others never.
+            # Or it would be tried again at once, forever, and the others never.
             self.uncleanable[log] = repr(error)
             logger.exception("compacting %s failed; it is left alone until restart", log.directory)
         finally:

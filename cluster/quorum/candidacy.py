@@ -22,7 +22,7 @@ STAGGER_MS = 500
 
 @dataclass(slots=True)
 class Candidacy:
-    """What one node has heard of the controller. Soft state; times on a clock that never jumps."""
+    """The controller's signs of life at one node. Soft state; times on a clock that never jumps."""
 
     _unheard_since_ms: int | None = None
     _answered_ms: int | None = None
@@ -39,7 +39,7 @@ class Candidacy:
             self._answered_ms = now_ms
 
     def on_vote_granted(self, *, now_ms: int) -> None:
-        """Somebody has just been granted this voter's vote: a controller that may be heard soon."""
+        """The voter has just granted its vote, to a controller that may announce itself soon."""
         if self._unheard_since_ms is not None:
             self._unheard_since_ms = self._answered_ms = now_ms
 
@@ -49,7 +49,7 @@ class Candidacy:
             return False
         waits_until_ms = self._unheard_since_ms + UNREACHABLE_MS
         if self._answered_ms is not None:
-            # It may be about to become active; that it is gone again has to show anew.
+            # It may be about to become active; that it is gone again must be noticed first.
             waits_until_ms = min(
                 self._unheard_since_ms + INACTIVE_MS, self._answered_ms + INACTIVE_MS // 2
             )

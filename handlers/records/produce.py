@@ -373,7 +373,7 @@ async def _complete(
         except KafkaError as error:
             _describe(one.answer, error, one.topic, response, context)
 
-    if len(later) == 1:  # most requests: no task of its own
+    if len(later) == 1:  # most requests: no separate task
         await settle(later[0])
     else:
         await asyncio.gather(*(settle(one) for one in later))

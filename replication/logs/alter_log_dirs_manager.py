@@ -53,7 +53,7 @@ LAST_BYTES = 256 * 1024
 
 
 NEVER = -1
-"""No number of truncations: the copy has to begin anew."""
+"""No number of truncations: the copy has to begin again."""
 
 
 class NothingToMove(Exception):
@@ -237,7 +237,7 @@ class AlterLogDirsManager:
         return move.replica.log
 
     def _missing(self, move: Move, max_bytes: int) -> LogSlice | None:
-        """The next piece to copy; None if the copy has to begin anew."""
+        """The next piece to copy; None if the copy has to begin again."""
         log, future = self._log(move), move.future
         offset = future.log_end_offset
         if log.local.truncations != move.truncations:
@@ -411,7 +411,7 @@ class Pause:
 
 
 class CopyingStopped:
-    """The condition that nothing is done to the copy of a move any more, from now on for ever."""
+    """The condition that nothing is done to the copy of a move any more, from now on forever."""
 
     def __init__(self, move: Move) -> None:
         self._move = move

@@ -1,4 +1,4 @@
-"""Log maintenance: what is done beside the requests for the logs of a node, and in which order.
+"""Log maintenance: what is done in the background for the logs of a node, and in which order.
 
     flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
     checkpoint   recovery points, high watermarks, log starts

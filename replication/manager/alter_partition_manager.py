@@ -86,7 +86,7 @@ class AlterPartitionManager:
         self._candidates[replica] = None
 
     def look_at_all(self) -> None:
-        """Nodes have come or gone: whoever was not eligible may be now."""
+        """Nodes have come or gone: a replica that was not eligible may be now."""
         self._look_at_all_ms = 0
         self._effects.append(DeadlineMoved(self))
 
@@ -175,7 +175,7 @@ class AlterPartitionManager:
         return found
 
     def _send(self) -> None:
-        """The broker epoch is that of now: the node may have been registered anew meanwhile."""
+        """The broker epoch is that of now: the node may have been registered again meanwhile."""
         self._retry_ms = None
         node = self._node.image.nodes.get(self._node.node_id)
         request = AlterPartition(

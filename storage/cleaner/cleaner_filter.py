@@ -10,7 +10,7 @@ producer fields and codec. A record is never changed but for the base its timest
 
 The delete horizon: the first cleaning that meets a tombstone (or a marker without data) that is the
 last of its key writes into the batch when it may go, now + delete.retention.ms: attribute bit 6 is
-set and base_timestamp holds the time. Whoever began to read before it can still see it.
+set and base_timestamp holds the time. Readers that began before it can still see it.
 Source: apache/kafka MemoryRecords.filterTo, LogCleaner.scala (cleanInto).
 
 Not here: files and segments (cleaner), the loops over records (cleaner_plain, cleaner_compiled).
@@ -201,7 +201,7 @@ def _runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
 
 
 class BatchFilter:
-    """What is left of batches, in one cleaning of one log. Told of every batch in order."""
+    """What is left of batches, in one cleaning of one log. It is given every batch in order."""
 
     def __init__(
         self,

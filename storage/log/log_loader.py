@@ -171,7 +171,7 @@ class LogLoader:
         names = self._names()
         cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-        # While there is a .cleaned, the .swap beside it is an index without its log (see
+        # While there is a .cleaned, the .swap next to it is an index without its log (see
         # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
         keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
         for name in sorted(set(swaps) - set(keep)):
