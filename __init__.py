@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
+    from .pipelines.ray_data.read_topic import read_topic
+    from .pipelines.ray_data.write_topic import write_topic
     from .pipelines.spark.session import spark
 
 # public name -> module that owns it
@@ -66,8 +68,10 @@ _OWNERS = {
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
     "local": ".launch.local",
+    "read_topic": ".pipelines.ray_data.read_topic",
     "spark": ".pipelines.spark.session",
     "up": ".launch.cluster",
+    "write_topic": ".pipelines.ray_data.write_topic",
 }
 
 # public name -> the module that it is
@@ -100,8 +104,10 @@ __all__ = [
     "classic",
     "connect",
     "local",
+    "read_topic",
     "spark",
     "up",
+    "write_topic",
 ]
 
 

@@ -1,0 +1,190 @@
+"""Blocks of a Dataset -> records; each task once, however often Ray runs it.
+
+    transactional.id, group  ray-data-{write id}-{task}    of one task of one write
+
+Ray runs a task again when its worker or node has died, also after it has done its work. So a task
+writes its rows, and the marker that they are there (a committed offset of MARKERS), in one
+transaction, and looks for the marker before it begins. It takes its transactional id over first:
+another attempt that still runs is fenced from there on, and what it left open is aborted.
+
+What always holds:
+    Rows and marker of a task are committed together or not at all.
+    With delivery_guarantee="at-least-once" there is neither: a task that runs again doubles rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from ray.data._internal.execution.interfaces import TaskContext
+from ray.data.block import Block, BlockAccessor
+from ray.data.datasource import Datasink, WriteResult
+
+from ...clients.admin.group_admin import delete_groups
+from ...clients.admin.group_offsets_admin import group_offsets
+from ...clients.admin.topics_admin import NewTopic, create_topics
+from ...clients.producer.producer import Producer
+from ...clients.wire.record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
+from ...protocol.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from ..ranges.fetch_options import FetchOptions
+from ..ranges.reading_client import reading_client
+
+MARKERS: Final = TopicPartition("__bradbury_ray_data", 0)
+TIMEOUT_MS: Final = 60_000
+MAX_OPEN_BATCHES: Final = 64
+FETCH: Final = FetchOptions(client_id="bradbury-ray-data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicWrite:
+    """What all tasks of a write have in common.
+
+    columns: which column is key, value, timestamp and headers; those that are None are not there.
+    partition: one for all, the column that has it, or None: by key.
+    as_streams: each piece of a block is one record, an Arrow IPC stream of at most `stream_bytes`.
+    """
+
+    write_id: str
+    topic: str
+    bootstrap: str
+    columns: Mapping[str, str | None]
+    partition: int | str | None
+    as_streams: bool
+    stream_bytes: int
+    is_exactly_once: bool
+    producer: Mapping[str, Any]
+
+    def task_id(self, task: int) -> str:
+        return f"ray-data-{self.write_id}-{task}"
+
+
+class TopicDatasink(Datasink[int]):
+    """`write` returns how many records a task has written."""
+
+    def __init__(self, write: TopicWrite) -> None:
+        self._write = write
+
+    def get_name(self) -> str:
+        return "Topic"
+
+    def on_write_start(self, schema: pa.Schema | None = None) -> None:
+        """`schema` may be that of blocks which the tasks still map before they write them."""
+        if self._write.is_exactly_once:
+            _make_marker_topic(self._write.bootstrap)
+
+    def _check_columns(self, names: Iterable[str]) -> None:
+        names = list(names)
+        wanted = [name for name in self._write.columns.values() if name is not None]
+        if isinstance(self._write.partition, str):
+            wanted.append(self._write.partition)
+        for name in wanted:
+            if name not in names:
+                raise ValueError(f"there is no column {name!r}; there are {', '.join(names)}")
+
+    def write(self, blocks: Iterable[Block], ctx: TaskContext) -> int:
+        write = self._write
+        transactional_id = write.task_id(ctx.task_idx) if write.is_exactly_once else None
+        with Producer(
+            write.bootstrap, **{**write.producer, "transactional_id": transactional_id}
+        ) as producer:
+            if transactional_id is None:
+                return self._send(producer, blocks)
+            producer.init_transactions()
+            done = self._done(transactional_id)
+            if done is not None:
+                return done
+            with producer.transaction():
+                count = self._send(producer, blocks)
+                marker = OffsetAndMetadata(count, "records")
+                producer.send_offsets({MARKERS: marker}, transactional_id)
+            return count
+
+    def _done(self, transactional_id: str) -> int | None:
+        """How many records an attempt before has committed."""
+        client = reading_client(self._write.bootstrap, FETCH)
+        found = client.run(
+            group_offsets(client, [transactional_id], timeout_ms=TIMEOUT_MS), TIMEOUT_MS
+        )
+        marker = found[transactional_id].get(MARKERS)
+        return None if marker is None else marker.offset
+
+    def _send(self, producer: Producer, blocks: Iterable[Block]) -> int:
+        """Returns when all are acknowledged."""
+        write = self._write
+        count = 0
+        unacknowledged: deque[Future[BatchMetadata]] = deque()
+        for block in blocks:
+            table = BlockAccessor.for_block(block).to_arrow()
+            if not len(table):
+                continue
+            self._check_columns(table.column_names)
+            records = _streams(table, write) if write.as_streams else _records(table, write)
+            count += len(records)
+            unacknowledged.append(
+                producer.send_batch(write.topic, records, partition=write.partition)
+            )
+            while len(unacknowledged) > MAX_OPEN_BATCHES:
+                unacknowledged.popleft().result()
+        producer.flush()
+        for one in unacknowledged:
+            one.result()
+        return count
+
+    def on_write_complete(self, write_result: WriteResult[int]) -> None:
+        """No task comes again: the markers can go."""
+        if not self._write.is_exactly_once:
+            return
+        client = reading_client(self._write.bootstrap, FETCH)
+        groups = [self._write.task_id(task) for task in range(len(write_result.write_returns))]
+        try:
+            client.run(delete_groups(client, groups, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+        except KafkaError:
+            pass  # they expire (offsets.retention.minutes); the rows are there
+
+
+def _records(table: pa.Table, write: TopicWrite) -> pa.Table:
+    """The columns under the names that send_batch has for them."""
+    chosen = {
+        name: table.column(column) for name, column in write.columns.items() if column is not None
+    }
+    if isinstance(write.partition, str):
+        chosen[write.partition] = table.column(write.partition)
+    return pa.table(chosen)
+
+
+def _streams(table: pa.Table, write: TopicWrite) -> pa.Table:
+    """Records whose values are the rows, a piece at a time."""
+    return pa.table({"value": pa.array(_pieces(table, write.stream_bytes), pa.binary())})
+
+
+def _pieces(table: pa.Table, most_bytes: int) -> Iterator[bytes]:
+    """Arrow IPC streams of at most about `most_bytes`, halved until they are."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    stream = sink.getvalue()
+    if stream.size <= most_bytes or len(table) == 1:
+        yield stream.to_pybytes()
+        return
+    parts = -(-stream.size // most_bytes)
+    rows = max(1, len(table) // parts)
+    del stream, sink
+    for start in range(0, len(table), rows):
+        yield from _pieces(table.slice(start, rows), most_bytes)
+
+
+def _make_marker_topic(bootstrap: str) -> None:
+    client = reading_client(bootstrap, FETCH)
+    try:
+        client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
+    except UnknownTopicOrPartition:
+        wanted = [NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})]
+        try:
+            client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+        except TopicAlreadyExists:
+            pass

@@ -1,0 +1,149 @@
+"""The plan of a read, and what one task of it does.
+
+What always holds:
+    Starts and ends are fixed when the Dataset is made: executed again, after a failure or a second
+    time, it has the same records.
+    A task sends what it has read as it reads: its memory is bounded by RangeReader, not by its
+    ranges.
+    Columns that nothing behind the read wants are not built; filters on topic, partition and offset
+    leave ranges out (range_predicate).
+
+Source: ray/data/_internal/datasource/kafka_datasource.py (Ray 2.60).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from ..ranges.partition_range import PartitionRange, ReadLimits
+from ..ranges.range_reader import RangeReader
+from ..ranges.reading_client import load_kernels, reading_client
+from .range_predicate import columns_of, narrowed
+from .topic_columns import SCHEMA, topic_table
+from .topic_offsets import split_ranges
+from .value_decoder import ValueDecoder
+
+ROWS_ALONE: Final = "__bsp_stub"
+"""The column by which Ray knows how many rows a block of no columns has (its arrow_block)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRead:
+    """What all tasks of a read have in common. It travels by pickle.
+
+    bootstrap: "host:port,...", as the driver has found it.
+    record_bytes: of one record on the average, for estimates.
+    """
+
+    bootstrap: str
+    limits: ReadLimits
+    decoder: ValueDecoder
+    record_bytes: float
+
+
+class TopicDatasource(Datasource):
+    """Records of some ranges. Ray Data asks it for tasks each time the Dataset is executed."""
+
+    def __init__(
+        self, read: TopicRead, ranges: Sequence[PartitionRange], columns: Sequence[str]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._projection_map: dict[str, str] | None = None  # no __init__ of Ray's sets it
+        self._read = read
+        self._ranges = list(ranges)
+        self._columns = list(columns)
+
+    def get_name(self) -> str:
+        return "Topic"
+
+    def estimate_inmemory_data_size(self) -> int:
+        return int(sum(one.size for one in self._selected()) * self._read.record_bytes)
+
+    def supports_projection_pushdown(self) -> bool:
+        return not self._read.decoder.repeats_rows  # else the columns are those of the values
+
+    def supports_predicate_pushdown(self) -> bool:
+        return not self._read.decoder.repeats_rows
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: Any = None,
+    ) -> list[ReadTask]:
+        read, predicate = self._read, self.get_current_predicate()
+        chosen = self._get_data_columns()
+        columns = self._columns if chosen is None else chosen
+        tasks = []
+        for one in split_ranges(self._selected(), parallelism):
+            metadata = BlockMetadata(
+                num_rows=None,  # compacted records and markers have offsets, too
+                size_bytes=int(one.size * read.record_bytes),
+                exec_stats=None,
+                input_files=(f"{one.topic}-{one.partition}[{one.start}, {one.end})",),
+            )
+            tasks.append(
+                ReadTask(
+                    _RangeRead(read, one, tuple(columns), predicate),
+                    metadata,
+                    schema=self._schema(columns),
+                    per_task_row_limit=per_task_row_limit,
+                )
+            )
+        return tasks
+
+    def _selected(self) -> list[PartitionRange]:
+        predicate = self.get_current_predicate()
+        return self._ranges if predicate is None else narrowed(self._ranges, predicate)
+
+    def _schema(self, columns: Iterable[str]) -> pa.Schema | None:
+        fields = []
+        for name in columns:
+            of_type = SCHEMA.field(name).type
+            if name == "value":
+                of_type = self._read.decoder.type_of(of_type)
+                if of_type is None:
+                    return None
+            fields.append(pa.field(name, of_type))
+        return pa.schema(fields)
+
+
+class _RangeRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
+    """One task, in a worker of Ray."""
+
+    def __init__(
+        self, read: TopicRead, one: PartitionRange, columns: tuple[str, ...], predicate: Any
+    ) -> None:
+        self._read = read
+        self._range = one
+        self._columns = columns
+        self._predicate = predicate
+
+    def __call__(self) -> Iterator[pa.Table]:
+        read, predicate = self._read, self._predicate
+        needed = list(self._columns) or ["offset"]
+        if predicate is not None:
+            needed += sorted(columns_of(predicate).difference(needed))
+            predicate = predicate.to_pyarrow()
+        client = reading_client(read.bootstrap, read.limits.fetch)
+        load_kernels(self._range.size)
+        with RangeReader(client, read.limits) as reader:
+            for decoded in reader.read([self._range]):
+                if not len(decoded):
+                    continue
+                table = read.decoder.decode(topic_table(decoded, needed), decoded)
+                if predicate is not None:
+                    table = table.filter(predicate)
+                if not len(table):
+                    continue
+                if not self._columns:
+                    table = pa.table({ROWS_ALONE: pa.nulls(len(table))})
+                elif len(needed) != len(self._columns):
+                    table = table.select(self._columns)
+                yield table

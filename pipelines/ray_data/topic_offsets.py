@@ -1,0 +1,179 @@
+"""Which records: offsets, times and edges as they are given -> ranges with fixed ends.
+
+What is given for a read, in the words of ray.data.read_kafka:
+
+    1500                                    this offset, in every partition
+    datetime(2026, 1, 1)                    the first record not before it; without a zone it is UTC
+    "earliest", "latest"                    the edges of the log
+    {"flights": {0: 1500, 1: "earliest"}}   by partition; those not named have the usual edge
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from ...clients.threads.io_thread import Steps, wait
+from ...clients.wire.cluster_client import ClusterClient
+from ...clients.wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import UnknownTopicOrPartition
+from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
+
+logger = logging.getLogger(__name__)
+
+One = int | str | datetime
+Offset = One | Mapping[str, Mapping[int, One]]
+
+_TIMEOUT_MS: Final = 65_000
+
+
+def resolve_ranges(
+    client: ClusterClient,
+    topics: Sequence[str],
+    start_offset: Offset,
+    end_offset: Offset,
+    limits: ReadLimits,
+) -> list[PartitionRange]:
+    """A range for each partition of the topics that has something, in order.
+
+    Raises:
+        UnknownTopicOrPartition: one does not exist.
+        ValueError: an offset cannot be, or lies behind the log's end.
+        DataLoss: the log begins above a start, and `fail_on_data_loss` is true.
+    """
+    return client.run(_resolve(client, topics, start_offset, end_offset, limits), _TIMEOUT_MS)
+
+
+def _resolve(
+    client: ClusterClient,
+    topics: Sequence[str],
+    start_offset: Offset,
+    end_offset: Offset,
+    limits: ReadLimits,
+) -> Steps[list[PartitionRange]]:
+    client.want(topics)
+    yield from wait(client.refresh())
+    partitions: list[TopicPartition] = []
+    for topic in topics:
+        try:
+            view = yield from client.topic(topic)
+        except UnknownTopicOrPartition:
+            raise UnknownTopicOrPartition(
+                f"topic {topic!r} does not exist; create it with `bradbury topics create {topic}`"
+            ) from None
+        partitions += [TopicPartition(topic, one.partition) for one in view.partitions]
+    partitions.sort()
+    first = yield from list_offsets(client, dict.fromkeys(partitions, EARLIEST))
+    last = yield from list_offsets(
+        client,
+        dict.fromkeys(partitions, LATEST),
+        isolation_level=limits.fetch.isolation_level,
+    )
+    edges = _Edges(first, last)
+    given_start = _by_partition(start_offset, partitions, "start_offset", "earliest")
+    given_end = _by_partition(end_offset, partitions, "end_offset", "latest")
+    starts = yield from _offsets(client, given_start, edges)
+    ends = yield from _offsets(client, given_end, edges)
+    ranges = [
+        _range(key, starts[key], ends[key], first[key].offset, last[key].offset, limits)
+        for key in partitions
+    ]
+    return [one for one in ranges if one.size]
+
+
+class _Edges(NamedTuple):
+    first: Mapping[TopicPartition, OffsetAt]
+    last: Mapping[TopicPartition, OffsetAt]
+
+
+def _offsets(
+    client: ClusterClient, given: Mapping[TopicPartition, One], edges: _Edges
+) -> Steps[dict[TopicPartition, int]]:
+    """Where no record is as late as a time: the end of the log."""
+    times = {key: _milliseconds(one) for key, one in given.items() if isinstance(one, datetime)}
+    found: Mapping[TopicPartition, OffsetAt] = {}
+    if times:
+        found = yield from list_offsets(client, times)
+    offsets = {}
+    for key, one in given.items():
+        last = edges.last[key].offset
+        if isinstance(one, int):
+            offsets[key] = one
+        elif isinstance(one, str):
+            offsets[key] = edges.first[key].offset if one == "earliest" else last
+        else:
+            offset = found[key].offset
+            offsets[key] = last if offset < 0 else min(offset, last)
+    return offsets
+
+
+def _range(
+    key: TopicPartition, start: int, end: int, first: int, last: int, limits: ReadLimits
+) -> PartitionRange:
+    if end > last:
+        raise ValueError(f"end_offset {end} of {key} is behind the end of the log, {last}")
+    if start > end:
+        raise ValueError(f"start_offset {start} of {key} is greater than its end_offset {end}")
+    if start < first and start < end:
+        text = f"offset {start} of {key} is gone: the log begins at {first}"
+        if limits.fail_on_data_loss:
+            raise DataLoss(f"{text}. {limits.data_loss_remedy}")
+        logger.warning("%s; reading starts there", text)
+    return PartitionRange(*key, min(max(start, first), end), end)
+
+
+def _by_partition(
+    given: Offset, partitions: Sequence[TopicPartition], name: str, usual: str
+) -> dict[TopicPartition, One]:
+    if not isinstance(given, Mapping):
+        _check_one(given, name, usual)
+        return dict.fromkeys(partitions, given)
+    named: dict[TopicPartition, One] = {}
+    for topic, offsets in given.items():
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"{name}[{topic!r}] must map partitions to offsets")
+        for partition, one in offsets.items():
+            where = f"{name}[{topic!r}][{partition!r}]"
+            if not isinstance(partition, int):
+                raise TypeError(f"{where}: partitions are integers")
+            _check_one(one, where, usual)
+            named[TopicPartition(topic, partition)] = one
+    unknown = sorted(set(named) - set(partitions))
+    if unknown:
+        raise UnknownTopicOrPartition(f"{name} names {unknown[0]}, which is not read")
+    return {key: named.get(key, usual) for key in partitions}
+
+
+def _check_one(given: object, name: str, usual: str) -> None:
+    if given == usual or isinstance(given, datetime):
+        return
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return
+    raise ValueError(f"{name} is {given!r}; use an offset, a datetime or {usual!r}")
+
+
+def _milliseconds(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def split_ranges(ranges: Sequence[PartitionRange], count: int) -> list[PartitionRange]:
+    """About `count` ranges of about equal size; a range is never joined with another one.
+
+    >>> split_ranges([PartitionRange("t", 0, 0, 30), PartitionRange("t", 1, 5, 15)], 4)
+    [... t-0 [0, 10), [10, 20), [20, 30), t-1 [5, 15)]
+    """
+    total = sum(one.size for one in ranges)
+    pieces = []
+    for one in ranges:
+        share = min(one.size, max(1, round(count * one.size / total)))
+        start = one.start
+        for left in range(share, 0, -1):
+            end = start + (one.end - start) // left
+            pieces.append(one._replace(start=start, end=end))
+            start = end
+    return pieces

@@ -1,0 +1,148 @@
+"""Values of records -> typed columns, a whole chunk at a time.
+
+    raw     value: binary, as it is
+    utf8    value: string
+    json    value: struct of the fields of `value_schema`; each value is one JSON object
+    arrow   each value is an Arrow IPC stream; its columns, and its rows, take the value's place:
+            the other columns are repeated for each of them
+    a function of a pyarrow binary array that returns an array of the same length
+
+A value that cannot be decoded fails the read and is named by its partition and offset, as far as
+the decoder says which it is. A null value (a tombstone) is null, with arrow no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...protocol.columns.columns import DecodedBatches
+
+Decoder = Callable[[Any], Any]
+NAMES: Final = ("raw", "utf8", "json", "arrow")
+
+
+class UndecodableValue(ValueError):
+    """A value is not what `value_decoder` says."""
+
+
+class ValueDecoder:
+    """What becomes of the column `value`. `schema`: of its fields, for json."""
+
+    def __init__(self, decoder: str | Decoder, schema: pa.Schema | None) -> None:
+        """Raises ValueError for a name that there is not, or a schema without need, or missing."""
+        if isinstance(decoder, str) and decoder not in NAMES:
+            raise ValueError(
+                f"value_decoder is {decoder!r}; use {', '.join(map(repr, NAMES))} or a function"
+            )
+        if decoder == "json" and schema is None:
+            raise ValueError(
+                "value_decoder='json' needs value_schema, a pyarrow.schema of the objects' fields: "
+                "blocks that are decoded apart must have the same columns"
+            )
+        if schema is not None and decoder != "json":
+            raise ValueError("value_schema is for value_decoder='json'")
+        self._decoder = decoder
+        self._schema = schema
+
+    @property
+    def repeats_rows(self) -> bool:
+        """Whether one value may become several rows, or none."""
+        return self._decoder == "arrow"
+
+    def type_of(self, raw: pa.DataType) -> pa.DataType | None:
+        """The type of the column `value`; None: not known before values are seen."""
+        match self._decoder:
+            case "raw":
+                return raw
+            case "utf8":
+                return pa.string()
+            case "json":
+                assert self._schema is not None
+                return pa.struct(list(self._schema))
+        return None
+
+    def decode(self, table: pa.Table, decoded: DecodedBatches) -> pa.Table:
+        """`table`, with its column `value` decoded. Without that column it stays as it is."""
+        if "value" not in table.column_names or self._decoder == "raw":
+            return table
+        values = decoded.values
+        try:
+            if self._decoder == "arrow":
+                return _with_streams(table, values)
+            if self._decoder == "utf8":
+                column = values.cast(pa.string())
+            elif self._decoder == "json":
+                assert self._schema is not None
+                column = _json(values, self._schema)
+            else:
+                assert callable(self._decoder)
+                column = self._decoder(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise UndecodableValue(
+                f"a value of {decoded.topic}-{decoded.partition} between the offsets "
+                f"{decoded.offsets[0]} and {decoded.offsets[-1]} is not {self._decoder}: {error}"
+            ) from error
+        if len(column) != len(table):
+            raise ValueError(
+                f"value_decoder has made {len(column)} rows of {len(table)} values; it must return "
+                "an array of the same length"
+            )
+        place = table.column_names.index("value")
+        return table.set_column(place, "value", column)
+
+
+def _json(values: pa.Array, schema: pa.Schema) -> pa.Array:
+    """One object a value; line ends inside an object are allowed."""
+    from pyarrow import json
+
+    present = values if not values.null_count else values.drop_null()
+    if not len(present):
+        return pa.nulls(len(values), pa.struct(list(schema)))
+    whole = pa.array([0, len(present)], pa.int32())
+    joined = pc.binary_join(pa.ListArray.from_arrays(whole, present), b"\n")
+    read = json.read_json(
+        pa.BufferReader(joined[0].as_buffer()),
+        read_options=json.ReadOptions(block_size=max(1 << 20, joined[0].as_buffer().size + 1)),
+        parse_options=json.ParseOptions(
+            explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+        ),
+    )
+    if len(read) != len(present):
+        raise pa.ArrowInvalid(f"{len(present)} values have {len(read)} JSON objects")
+    struct = read.combine_chunks().to_struct_array()
+    if isinstance(struct, pa.ChunkedArray):
+        struct = struct.combine_chunks()
+    if not values.null_count:
+        return struct
+    places = np.cumsum(values.is_valid().to_numpy(zero_copy_only=False)) - 1
+    return struct.take(pa.array(places, mask=values.is_null().to_numpy(zero_copy_only=False)))
+
+
+def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:
+    """A stream is read once a value: its rows, not the values, are what there are many of."""
+    tables = [
+        None if not value.is_valid else pa.ipc.open_stream(value.as_buffer()).read_all()
+        for value in values
+    ]
+    rows = np.repeat(np.arange(len(values)), [0 if each is None else len(each) for each in tables])
+    found = [each for each in tables if each is not None]
+    if not found:
+        return table.drop_columns(["value"]).slice(0, 0)
+    streams = pa.concat_tables(found, promote_options="default")
+    others = table.drop_columns(["value"])
+    if not others.column_names:
+        return streams
+    repeated = others.take(pa.array(rows))
+    for field in streams.schema:
+        if field.name in repeated.column_names:
+            raise ValueError(
+                f"the values have a column {field.name!r}, and so have records; leave it out with "
+                "columns=[...]"
+            )
+        repeated = repeated.append_column(field, streams.column(field.name))
+    return repeated

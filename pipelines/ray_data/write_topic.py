@@ -1,0 +1,124 @@
+"""`bradbury.write_topic`: the rows of a Ray Dataset as records of a topic, each once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...clients.threads.io_thread import Steps
+from ...clients.wire.cluster_client import ClusterClient
+from ...discovery.bootstrap import find_servers
+from ...discovery.state_file import default_namespace
+from ...protocol.errors import UnknownTopicOrPartition
+from ..ranges.reading_client import reading_client
+from .ray_data_missing import require_ray_data
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+GUARANTEES: Final = ("exactly-once", "at-least-once")
+ENCODERS: Final = ("raw", "arrow")
+STREAM_BYTES: Final = 512 * 1024
+"""Half of what max.message.bytes is by default."""
+
+
+def write_topic(
+    dataset: Dataset,
+    topic: str,
+    *,
+    value: str | None = None,
+    key: str | None = None,
+    partition: int | str | None = None,
+    timestamp: str | None = None,
+    headers: str | None = None,
+    value_encoder: str = "raw",
+    delivery_guarantee: str = "exactly-once",
+    bootstrap_servers: str | Sequence[str] | None = None,
+    producer_config: Mapping[str, Any] | None = None,
+    transaction_timeout_ms: int = 900_000,
+    concurrency: int | None = None,
+    ray_remote_args: dict[str, Any] | None = None,
+) -> None:
+    """Write all rows, and return when they are in the log.
+
+        bradbury.write_topic(ds, "flights", key="tail", value="payload")
+        bradbury.write_topic(ds, "features", value_encoder="arrow")   # whole blocks, any columns
+
+    A task that Ray runs again, because its worker or node has died, does not write again what it
+    had written; its rows become visible together. Called again, the Dataset is written again.
+
+    Args:
+        value, key: columns of bytes or text. value: by default "value"; with "arrow" there is none.
+        partition: one for all, or the column that has it; None: by key, as Kafka's clients do it.
+        timestamp, headers: columns; timestamps of Arrow or in ms, else it is now.
+        value_encoder: "raw": a row is a record. "arrow": a piece of a block is a record, an Arrow
+            IPC stream, which read_topic(value_decoder="arrow") reads.
+        delivery_guarantee: "exactly-once", or "at-least-once": faster for many small tasks, and a
+            task that runs again doubles its rows.
+        bootstrap_servers: None: found as all clients find them.
+        producer_config: settings of bradbury.Producer, as compression_type.
+        transaction_timeout_ms: the brokers abort a task that writes for longer.
+        concurrency, ray_remote_args: of the tasks; see `Dataset.write_datasink`.
+
+    Raises:
+        ValueError: an argument cannot be, or a column is not there.
+        UnknownTopicOrPartition: the topic does not exist.
+        ConnectionFailed: there is no cluster.
+        RayDataMissing: the extra [data] is not installed.
+    """
+    require_ray_data()
+    from .topic_datasink import FETCH, TIMEOUT_MS, TopicDatasink, TopicWrite
+
+    if delivery_guarantee not in GUARANTEES:
+        raise ValueError(
+            f"delivery_guarantee is {delivery_guarantee!r}; use {' or '.join(GUARANTEES)}"
+        )
+    if value_encoder not in ENCODERS:
+        raise ValueError(f"value_encoder is {value_encoder!r}; use {' or '.join(ENCODERS)}")
+    as_streams = value_encoder == "arrow"
+    named = {"value": value, "key": key, "timestamp": timestamp, "headers": headers}
+    if as_streams:
+        given = [name for name, column in named.items() if column is not None]
+        if given or isinstance(partition, str):
+            raise ValueError(
+                "value_encoder='arrow' makes one record of many rows: it has no "
+                f"{', '.join(given) or 'partition'} by row"
+            )
+    elif value is None:
+        named["value"] = "value"
+    settings = dict(producer_config or {})
+    for name in ("transactional_id", "bootstrap"):
+        if name in settings:
+            raise ValueError(f"producer_config has {name}, which write_topic sets itself")
+    is_exactly_once = delivery_guarantee == "exactly-once"
+    if is_exactly_once:
+        settings["transaction_timeout_ms"] = transaction_timeout_ms
+    if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
+        bootstrap_servers = ",".join(bootstrap_servers)
+    bootstrap = find_servers(bootstrap_servers, default_namespace())
+    client = reading_client(bootstrap, FETCH)
+    client.run(_existing(client, topic), TIMEOUT_MS)
+    write = TopicWrite(
+        write_id=uuid.uuid4().hex,
+        topic=topic,
+        bootstrap=bootstrap,
+        columns=named,
+        partition=partition,
+        as_streams=as_streams,
+        stream_bytes=STREAM_BYTES,
+        is_exactly_once=is_exactly_once,
+        producer=settings,
+    )
+    dataset.write_datasink(
+        TopicDatasink(write), concurrency=concurrency, ray_remote_args=ray_remote_args
+    )
+
+
+def _existing(client: ClusterClient, topic: str) -> Steps[None]:
+    try:
+        yield from client.topic(topic)
+    except UnknownTopicOrPartition:
+        raise UnknownTopicOrPartition(
+            f"topic {topic!r} does not exist; create it with `bradbury topics create {topic}`"
+        ) from None
