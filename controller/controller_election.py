@@ -6,7 +6,7 @@
     lead      votes, and the best log (metadata_leader)
     image     what that log says, read in a thread
 
-What can come right by itself (absent voters) is tried again forever; a rival that was faster is
+What can recover by itself (absent voters) is retried forever; a rival that was faster is
 the end.
 """
 

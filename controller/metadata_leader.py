@@ -418,7 +418,7 @@ class MetadataLeader:
             case CommittedEntryLost():
                 self._end(f"voter {to.name} has another log than was committed: {answer}")
             case _:
-                logger.error("bringing the metadata log to voter %s: %r", to.name, answer)
+                logger.error("replicating the metadata log to voter %s failed: %r", to.name, answer)
                 self._end(f"a fault in bringing the log to voter {to.name}: {answer!r}")
 
     def _on_progress(self, to: _Recipient, is_more_committed: bool, now: Instant) -> None:
@@ -430,7 +430,7 @@ class MetadataLeader:
         self._drive(to, now)
 
     def _on_silence(self, to: _Recipient, why: object, now: Instant) -> None:
-        logger.debug("voter %s does not take the log: %s", to.name, why)
+        logger.debug("voter %s refuses the metadata log: %s", to.name, why)
         self._end_install(to, now)
         to.voter = None  # its process may be another one now
         self._pause(to, to.retry_ms, now)

@@ -70,7 +70,7 @@ class ReplicatedLog:
             try:
                 data = self._read_snapshot(end)
                 if check_snapshot(data) != end:
-                    raise CorruptMessage("its name says something else")
+                    raise CorruptMessage("its name and its content disagree")
             except CorruptMessage as error:
                 logger.error("%s: %s", self._path(end), error)  # noqa: TRY400 -- a file's fault
                 continue

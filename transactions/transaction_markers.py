@@ -223,7 +223,7 @@ class TransactionMarkerManager:
 
     def on_failed(self, node_id: int, error: Exception, now_ms: int) -> None:
         """No answer: the markers may be there or not. Twice does no harm."""
-        logger.info("node %d does not take transaction markers: %s", node_id, error)
+        logger.info("sending transaction markers to node %d failed: %s", node_id, error)
         for pending, partitions in self._in_flight.pop(node_id).items():
             if self._is_current(pending):
                 self._wait(pending, partitions, now_ms)

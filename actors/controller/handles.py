@@ -73,7 +73,9 @@ class _Target:
         try:
             await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise ConnectionFailed("another controller is asked now")
+                raise ConnectionFailed(
+                    "the controller has changed; the request is sent to the new one"
+                )
             result: A = answer.result()
             return result
         finally:
@@ -109,7 +111,7 @@ class ControllerHandle(Controller):
             self._give_up(target)
             raise
 
-    def look_anew(self) -> None:
+    def find_controller_again(self) -> None:
         """Somebody else may be the controller: who waits for the former one asks him."""
         self._give_up(self._target)
 
@@ -198,19 +200,21 @@ class ControllerHandle(Controller):
         except (ConnectionFailed, NotController, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._give_up(self._target)
-            self.candidacy.on_unheard(
+            self.candidacy.on_poll_failed(
                 now_ms=int(loop.time() * 1000), is_reachable=isinstance(error, NotController)
             )
             if isinstance(error, TimeoutError):
                 raise ConnectionFailed("the controller does not answer") from None
             raise
         if update.controller_epoch < self._epoch:
-            # It was deposed and, having had nothing to write since, does not know it.
+            # A newer one was elected and, having had nothing to write since, does not know it.
             self._give_up(self._target)
-            self.candidacy.on_unheard(now_ms=int(loop.time() * 1000), is_reachable=True)
-            raise NotController(f"the controller of epoch {update.controller_epoch} was deposed")
+            self.candidacy.on_poll_failed(now_ms=int(loop.time() * 1000), is_reachable=True)
+            raise NotController(
+                f"a newer controller than that of epoch {update.controller_epoch} is active"
+            )
         self._epoch = update.controller_epoch
-        self.candidacy.on_heard()
+        self.candidacy.on_poll_answered()
         self._is_lost = False
         if self._vote is None and self._voter_actors():
             self._vote = await self._newest_vote()

@@ -91,7 +91,7 @@ class LeaderConnections:
         config = self._node.config
         address = self._node.address_of(step.leader_id)
         if address is None:
-            raise ConnectionFailed("its address is not known")
+            raise ConnectionFailed(f"the address of node {step.leader_id} is not known")
         connection = await PeerConnection.open(
             *address,
             client_id=f"follower-{self._node.node_id}",

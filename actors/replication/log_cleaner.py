@@ -146,21 +146,21 @@ class LogCleaner:
         try:
             await self._clean(found)
         except CleaningAborted as error:
-            logger.info("compaction of %s given up for now: %s", log.directory, error)
+            logger.info("compaction of %s is postponed: %s", log.directory, error)
             return False
         except UncleanableLog as error:
             self.uncleanable[log] = str(error)
-            logger.error("%s; it is left alone until restart", error)  # noqa: TRY400 - it says all
+            logger.error("%s; not compacted until restart", error)  # noqa: TRY400 - it says all
         except StorageFailure:
             self._on_failure()
             return False
         except KafkaStorageError as error:
-            logger.warning("compaction of %s given up for now: %s", log.directory, error)
+            logger.warning("compaction of %s is postponed: %s", log.directory, error)
             return False
         except Exception as error:
             # Or it would be tried again at once, forever, and the others never.
             self.uncleanable[log] = repr(error)
-            logger.exception("compacting %s failed; it is left alone until restart", log.directory)
+            logger.exception("compacting %s failed; not compacted until restart", log.directory)
         finally:
             self._in_progress.discard(log)
         return True
@@ -210,7 +210,7 @@ class LogCleaner:
         self.totals.bytes_read += cleaning.report.bytes_read
         self.totals.bytes_written += cleaning.report.bytes_written
         await self._checkpoint()
-        _tell(log, cleaning, time.monotonic() - started)
+        _log_result(log, cleaning, time.monotonic() - started)
 
     async def _step(self, log: PartitionLog, cleaning: Cleaning, call: Callable[[], T]) -> T:
         """One blocking step, in a cleaner's thread."""
@@ -237,7 +237,7 @@ def _config_of(config: BrokerConfig) -> CleanerConfig:
     )
 
 
-def _tell(log: PartitionLog, cleaning: Cleaning, seconds: float) -> None:
+def _log_result(log: PartitionLog, cleaning: Cleaning, seconds: float) -> None:
     report = cleaning.report
     logger.info(
         "compacted %s from offset %d to %d in %.2f s (%.1f MB/s): %d segments to %d, "

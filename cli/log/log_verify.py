@@ -271,8 +271,8 @@ def _wrong_records(records: Iterable[Record], header: RecordBatchHeader) -> str 
     if before > header.last_offset:
         return f"record {before} in a batch that ends at {header.last_offset}"
     # Brokers of then took what producers wrote into a compressed message, and some wrote 0.
-    is_told = header.magic >= MAGIC and header.record_count and not header.is_control
-    if is_told and latest != header.max_timestamp:
+    has_max_timestamp = header.magic >= MAGIC and header.record_count and not header.is_control
+    if has_max_timestamp and latest != header.max_timestamp:
         return f"latest timestamp {latest}, but the header says {header.max_timestamp}"
     return None
 

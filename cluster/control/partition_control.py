@@ -99,8 +99,8 @@ def create_partitions(
         raise UnknownTopicOrPartition(f"topic {wanted.topic!r} does not exist")
     if topic.is_internal:
         raise InvalidPartitions(
-            f"with more partitions of {topic.name!r} most of what is in it would have other "
-            "coordinators, which know nothing of it"
+            f"partitions cannot be added to {topic.name!r}: groups and transactional ids would "
+            "get other coordinators, which do not have their state"
         )
     present = len(topic.partitions)
     if wanted.total == present and is_repeated:

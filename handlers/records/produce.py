@@ -220,7 +220,7 @@ def _leader(name: str | None, index: int, context: RequestContext) -> LeaderRepl
     if name is None:
         raise UnknownTopicId("no topic has this id")
     if name in INTERNAL_TOPICS:
-        raise InvalidTopicException(f"{name} is written by coordinators alone")
+        raise InvalidTopicException(f"only coordinators may write to {name}")
     return context.node.partitions.leader_of(name, index)
 
 

@@ -346,10 +346,10 @@ class ReplicaFetcher:
     def _fail(self, error: Exception, now_ms: int) -> None:
         """The next question begins a session, on a new connection, a while later."""
         if not isinstance(error, ConnectionFailed):
-            logger.error("following node %d failed", self.leader_id, exc_info=error)
+            logger.error("the fetcher of node %d failed", self.leader_id, exc_info=error)
         else:
             if self._failure is None:
-                logger.warning("node %d cannot be followed: %s", self.leader_id, error)
+                logger.warning("fetching from node %d failed: %s", self.leader_id, error)
             self._failure = str(error)
             self._effects.append(SuspectNode(self.leader_id))
         self._out_of_range.clear()
@@ -362,7 +362,7 @@ class ReplicaFetcher:
         self._is_waiting = False
         self._backoff_ms = FIRST_BACKOFF_MS
         if self._failure is not None:
-            logger.info("node %d is followed again", self.leader_id)
+            logger.info("fetching from node %d works again", self.leader_id)
             self._failure = None
         if answer.error_code in SESSION_ERRORS:
             self._begin_session()
@@ -484,7 +484,7 @@ class ReplicaFetcher:
     ) -> None:
         log = followed.replica.log
         logger.info(
-            "%s parts from node %d's log: %s (it ended at %d, high watermark %d)",
+            "%s diverges from its leader's log on node %d: %s (end offset %d, high watermark %d)",
             followed,
             self.leader_id,
             step,
@@ -493,7 +493,7 @@ class ReplicaFetcher:
         )
         if step.offset < log.high_watermark:
             logger.warning(
-                "%s loses records below its high watermark %d: its leader was elected uncleanly",
+                "%s is truncated below its high watermark %d: unclean leader election",
                 followed,
                 log.high_watermark,
             )

@@ -144,7 +144,7 @@ class AlterLogDirsManager:
             raise InvalidTopicException(f"the name of {topic} is too long for a move")
         directory = self._directories.at(path)
         if directory is None and path not in self._directories.unusable:
-            raise LogDirNotFound(f"{path} is no log directory of this node")
+            raise LogDirNotFound(f"{path} is not a log directory of this node")
         if directory is None or not directory.health.is_online:
             raise KafkaStorageError(f"the log directory {path} is offline")
         replica = self._replicas.get(key)
@@ -205,7 +205,7 @@ class AlterLogDirsManager:
 
         def on_end(error: Exception | None) -> None:
             if error is not None:
-                logger.error("%s: the move to %s ends", move, move.directory.path, exc_info=error)
+                logger.error("%s: the move to %s failed", move, move.directory.path, exc_info=error)
             waiting, move.ended = move.ended, []
             for condition, step in waiting:
                 step.on_work_done(condition, None, move.procedure.now_ms)
@@ -223,11 +223,11 @@ class AlterLogDirsManager:
         except NothingToMove:
             yield from self._give_up(move)
         except KafkaError as error:
-            logger.warning("%s: the move to %s ends: %s", move, move.directory.path, error)
+            logger.warning("%s: the move to %s failed: %s", move, move.directory.path, error)
             self._on_storage_failure()
             yield from self._give_up(move)
         except Exception:
-            logger.exception("%s: the move to %s ends", move, move.directory.path)
+            logger.exception("%s: the move to %s failed", move, move.directory.path)
             yield from self._give_up(move)
 
     def _log(self, move: Move) -> PartitionLog:

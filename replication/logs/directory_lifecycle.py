@@ -99,8 +99,8 @@ class DirectoryLifecycle:
         else:
             token.remove()
             logger.warning(
-                "the last stop was neither clean nor the death of a process alone: what this node "
-                "leads is given to others that are in sync"
+                "unclean shutdown of the machine, records may be missing: other in-sync replicas "
+                "lead the partitions of this node"
             )
         for sentence in said:
             logger.warning("%s", sentence)

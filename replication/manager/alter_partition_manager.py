@@ -139,11 +139,11 @@ class AlterPartitionManager:
     def on_failed(self, error: Exception, now_ms: int) -> None:
         """No answer: a proposal counts until there is one, so it is never given up."""
         if isinstance(error, (NotController, ConnectionFailed, StaleBrokerEpoch)):
-            logger.info("the in-sync replicas cannot be changed now: %s", error)
+            logger.info("AlterPartition is retried: %s", error)
         elif isinstance(error, KafkaError):
-            logger.warning("the in-sync replicas cannot be changed: %s", error)
+            logger.warning("AlterPartition failed: %s", error)
         else:
-            logger.error("the in-sync replicas cannot be changed", exc_info=error)
+            logger.error("AlterPartition failed", exc_info=error)
         self._retry_ms = now_ms + RETRY_MS
 
     def _proposals(self, replicas: Iterable[LeadingReplica], now_ms: int) -> list[Proposal]:

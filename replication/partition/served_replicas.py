@@ -76,4 +76,4 @@ def _check_leader_epoch(epoch: int, known: int) -> None:
     if known < epoch:
         raise FencedLeaderEpoch(f"leader epoch {known} is over")
     if known > epoch:
-        raise UnknownLeaderEpoch(f"leader epoch {known} is news here")
+        raise UnknownLeaderEpoch(f"leader epoch {known} is not known here yet")

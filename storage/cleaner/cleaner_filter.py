@@ -113,7 +113,9 @@ def _whole_batches(chunk: memoryview) -> tuple[list[StoredBatch], int]:
         if header.crc != compute_crc(content):
             raise CorruptMessage(f"the batch at offset {header.base_offset} has a wrong CRC")
         if not 0 <= header.record_count <= DECOMPRESSED_LIMIT or header.last_offset_delta < 0:
-            raise CorruptMessage(f"the batch at offset {header.base_offset} counts wrongly")
+            raise CorruptMessage(
+                f"the batch at offset {header.base_offset} has a wrong record count"
+            )
         batches.append(StoredBatch(header, content))
     return batches, end
 
@@ -138,7 +140,9 @@ class RecordBytes:
         if header.codec and header.record_count:
             records = decompress(header.codec, records, limit=DECOMPRESSED_LIMIT)
         if header.record_count > len(records):
-            raise CorruptMessage(f"the batch at offset {header.base_offset} counts wrongly")
+            raise CorruptMessage(
+                f"the batch at offset {header.base_offset} has a wrong record count"
+            )
         start = self._size
         self._parts.append(records)
         self._size += len(records)

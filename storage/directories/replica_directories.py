@@ -15,7 +15,7 @@ with the logs depends on nothing else, and is there when the node starts without
 What always holds: a placement is in the note of every usable directory, fsynced, before the log is
 made, so before its first record. Of several notes the highest generation is the true one: the
 others were out of use when it was written. A log that is found where the note does not say is
-believed; the note is mended. With a single directory there is no note: who should read it?
+believed; the note is corrected. With a single directory there is no note: who should read it?
 """
 
 from __future__ import annotations

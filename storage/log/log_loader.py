@@ -361,13 +361,13 @@ class LogLoader:
         self._note(f"the indexes of {segment.files.path} were absent or damaged")
 
     def _delete(self, segments: list[LogSegment], start: int) -> list[LogSegment]:
-        doomed = segments[start:]
-        self._bytes_truncated += sum(segment.size for segment in doomed)
-        self._segments_deleted += len(doomed)
-        self._is_damaged = self._is_damaged or any(segment.size for segment in doomed)
-        if doomed:
-            removed = SegmentList(self._file_system, doomed)
-            removed.mark_deleted(doomed, self._now_ms)
+        deleted = segments[start:]
+        self._bytes_truncated += sum(segment.size for segment in deleted)
+        self._segments_deleted += len(deleted)
+        self._is_damaged = self._is_damaged or any(segment.size for segment in deleted)
+        if deleted:
+            removed = SegmentList(self._file_system, deleted)
+            removed.mark_deleted(deleted, self._now_ms)
             sync_directory(self._file_system, self._directory)
             removed.unlink_deleted(self._now_ms)
         return segments[:start]

@@ -268,7 +268,7 @@ def _poll_members(
             if not connector._round():
                 return
         except Exception:
-            logger.exception("a bug in the connector; its members go on")
+            logger.exception("a bug in the connector; its members continue")
         del connector
         if stopping.is_set():
             time.sleep(ROUND_S)  # a stream is ending in its iterator's thread
