@@ -23,6 +23,7 @@ PAGES = (
     "README.md",
     "docs/quickstart.md",
     "docs/clients.md",
+    "docs/ray.md",
     "docs/consumer-groups.md",
     "docs/delivery-guarantees.md",
     "docs/exactly-once.md",
