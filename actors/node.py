@@ -4,7 +4,7 @@
     partition   hosts partitions of topics
     group       hosts partitions of __consumer_offsets and coordinates the groups in them
 
-On Ray each role is an actor of its own; local() gives one node all three. Every role answers every
+On Ray each role is a separate actor; local() gives one node all three. Every role answers every
 API: what it does not own, it answers with the code that moves the client on.
 
 Start: lock and recover the directories (threads), take the port, register with the controller,

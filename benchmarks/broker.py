@@ -2,7 +2,7 @@
 
     python -m bradbury.benchmarks.broker [--rounds 5]
 
-The broker is a process of its own (a local() cluster), the client is librdkafka called by the batch
+The broker is a separate process (a local() cluster), the client is librdkafka called by the batch
 (see librdkafka.py). Printed are median and best of the rounds, and what CPU time and memory the
 broker took. Both share this machine's cores, so the client's own work is part of every figure.
 """

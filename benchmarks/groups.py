@@ -3,7 +3,7 @@
     python -m bradbury.benchmarks.groups [--members 1000] [--groups 10000] [--seconds 3]
 
 First the rules alone, in this process: what they cost without sockets and disks. Then one broker in
-a process of its own, asked over sockets by this one: a group of many members, each with its own
+its own process, asked over sockets by this one: a group of many members, each with its own
 connection, and many groups of one member each, on 100 connections. Group records are fsynced.
 """
 

@@ -3,9 +3,9 @@
     python -m bradbury.benchmarks.many_partitions [--partitions 10000]
 
 storage alone: LogDirectory with a few records in every log; open after a kill (nothing closed, no
-clean mark) and after a clean stop. Each start runs in a process of its own, so that memory is its
+clean mark) and after a clean stop. Each start runs in its own process, so that memory is its
 own. local(): one CreateTopics over the wire, metadata, CPU of the idle node, and produce to one
-partition of the many beside a topic with one partition, in turns.
+partition of the many next to a topic with one partition, in turns.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m bradbury.benchmarks.producer_consumer [--records 2000000] [--size 100]
         [--bootstrap host:port] [--partitions 1] [--codec none]
 
-Without --bootstrap a broker runs in a process of its own on this machine, so producer or consumer
+Without --bootstrap a broker runs in its own process on this machine, so producer or consumer
 and broker share its cores. Each figure is the best and the median of five rounds, from the first
 call to the last acknowledgement or record: the measurements of `bradbury bench`, and iteration.
 """

@@ -1,4 +1,4 @@
-"""Spark batch read, rows per second, beside the most that Spark takes from any Python source.
+"""Spark batch read, rows per second, compared with any Python source.
 
     python -m bradbury.benchmarks.spark_read --rows 2000000 --value-bytes 100 --runs 5
 

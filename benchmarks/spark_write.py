@@ -1,11 +1,11 @@
-"""Spark batch write, rows per second: exactly once beside at least once.
+"""Spark batch write, rows per second: exactly once compared with at least once.
 
     python -m bradbury.benchmarks.spark_write --rows 400000 --value-bytes 100 --runs 10
 
 One process holds the broker, Spark runs on local[2]; both share the machine's cores. In each round
 the same rows are written with both guarantees, the order changing from round to round: their ratio
 survives a busy machine, the figures do not. Exactly once is at its dearest: each task takes its
-transactional id over anew, as the first batch of a query does.
+transactional id over again, as the first batch of a query does.
 """
 
 import argparse

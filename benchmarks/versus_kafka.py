@@ -2,7 +2,7 @@
 
     python -m bradbury.benchmarks.versus_kafka [--quick] [--rounds 5] [--only WORD]
         [--json figures.json]
-        [--partitions 1,100,1000,10000]     beside so many other partitions
+        [--partitions 1,100,1000,10000]     besides so many other partitions
         [--actors 1,2,4]                    Bradbury alone, on Ray
 
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node

@@ -1,1 +1,1 @@
-"""The command line: composes brokers, clients and pipelines for people."""
+"""The command line: composes brokers, clients and pipelines for users."""

@@ -165,7 +165,9 @@ class BrokerConfig(Config):
         2000, 1, "The most partitions in one answer to DescribeTopicPartitions."
     )
     broker_session_timeout_ms: int = integer(
-        9_000, 1, "A node that the controller has not heard for this long leads no partition."
+        9_000,
+        1,
+        "A node that the controller has had no heartbeat of for this long leads no partition.",
     )
     metadata_log_max_record_bytes_between_snapshots: int = long(
         20 * 1024**2,
@@ -221,7 +223,7 @@ class BrokerConfig(Config):
     )
     replica_selector_class: str = string(
         "",
-        f"Who is told to read from a follower: nobody, or with {RACK_AWARE} a consumer whose "
+        f"Which consumers are sent to a follower: none, or with {RACK_AWARE} those whose "
         "client.rack is that of a replica in sync.",
     )
     replica_lag_time_max_ms: int = long(

@@ -15,7 +15,7 @@ from .voter_requests import QuorumRequest
 
 
 class Instant(NamedTuple):
-    """A moment: on a clock that never jumps, and on the one that people look at."""
+    """A moment: on a clock that never jumps, and on the wall clock."""
 
     now_ms: int
     wall_ms: int
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
 
 
 class AskController(NamedTuple):
-    """Ask whoever is the controller now."""
+    """Ask the current controller."""
 
     call: ControllerCall[Any]
     then: Then
@@ -102,17 +102,17 @@ class StandIn(NamedTuple):
 
 
 class AskStandby(NamedTuple):
-    """Ask the controller that stands in."""
+    """Ask the standby controller."""
 
     call: ControllerCall[Any]
     then: Then
 
 
 class EndStandby(NamedTuple):
-    """The controller that stands in is over: somebody else is."""
+    """The standby controller has ended: another node is the controller."""
 
     reason: str
 
 
 class VoteGranted(NamedTuple):
-    """The node's voter has voted again: whoever waits for the former controller asks the next."""
+    """The node's voter has voted again: callers of the former controller ask the next."""

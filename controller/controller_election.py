@@ -6,7 +6,7 @@
     lead      votes, and the best log (metadata_leader)
     image     what that log says, read in a thread
 
-What can come right by itself (absent voters) is tried again for ever; a rival that was faster is
+What can recover by itself (absent voters) is retried forever; a rival that was faster is
 the end.
 """
 
@@ -129,7 +129,7 @@ class ControllerElection:
             return
         self._formation, self._token = formation, survey.token
         self._cluster_id = formation.cluster_id or survey.token[:22]
-        # Formatting is done again after a crash in the middle of it: whoever is named a voter
+        # Formatting is done again after a crash in the middle of it: a node that is named a voter
         # and has no log never had one, as a directory that was lost comes back with a new id.
         # In order of name: of two who format at once the second is refused by the first voter.
         self._unformatted = [each for each in formation.holders.values() if not each.state.is_voter]

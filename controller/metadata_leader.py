@@ -7,9 +7,10 @@
              brought it, one after the other
 
 Each voter is brought what it has not, one request at a time: a snapshot if what it lacks is no more
-in the log. One that cannot be reached is tried again for ever, and looked up again, as its process
-may be another one by then. Whoever is to vote next is brought the log before it counts, and who is
-to be none until that is committed. Whoever refuses has voted in a newer epoch: then it is over.
+in the log. One that cannot be reached is tried again forever, and looked up again, as its process
+may be another one by then. A node that is to vote next is sent the log before it counts, and who is
+to be none until that is committed. A voter that refuses has voted in a newer epoch: then it is
+over.
 
 The rules are in cluster/quorum/metadata_quorum.py; the log is small, so all of it behind the
 snapshot, and that, is held in memory.
@@ -417,7 +418,7 @@ class MetadataLeader:
             case CommittedEntryLost():
                 self._end(f"voter {to.name} has another log than was committed: {answer}")
             case _:
-                logger.error("bringing the metadata log to voter %s: %r", to.name, answer)
+                logger.error("replicating the metadata log to voter %s failed: %r", to.name, answer)
                 self._end(f"a fault in bringing the log to voter {to.name}: {answer!r}")
 
     def _on_progress(self, to: _Recipient, is_more_committed: bool, now: Instant) -> None:
@@ -429,7 +430,7 @@ class MetadataLeader:
         self._drive(to, now)
 
     def _on_silence(self, to: _Recipient, why: object, now: Instant) -> None:
-        logger.debug("voter %s does not take the log: %s", to.name, why)
+        logger.debug("voter %s refuses the metadata log: %s", to.name, why)
         self._end_install(to, now)
         to.voter = None  # its process may be another one now
         self._pause(to, to.retry_ms, now)

@@ -1,7 +1,7 @@
 """Who waits for news of the metadata, and for others to have them.
 
 Nodes learn of changes by asking (Poll): a question is parked until there is news, or for a while.
-It says how far its node has applied; whoever changed something waits for the nodes concerned.
+It says how far its node has applied; who changed something waits for the nodes concerned.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MetadataPublisher:
             self._parked.append(parked)
 
     def _answer(self, parked: _Parked, image: MetadataImage) -> None:
-        # Whoever asked may have died meanwhile: only a question is a sign of life. News wakes
+        # The node that asked may have died meanwhile: only a question is a sign of life. News wakes
         # this up, too, that the node was fenced; it must not be what brings the node back.
         try:
             check_session(image, parked.poll.node_id, parked.poll.incarnation)
@@ -144,7 +144,7 @@ class MetadataPublisher:
             self._effects.append(Reply(each.ticket, each.answer))
 
     def close(self, reason: str) -> None:
-        """Whoever asked for news shall look for the next controller; what was changed stands."""
+        """Nodes that asked for news shall look for the next controller; what was changed stands."""
         for parked in self._parked:
             self._effects.append(Refuse(parked.ticket, NotController(reason)))
         for waiting in self._waiting:

@@ -188,7 +188,7 @@ class MetadataVoter:
                 return (yield from self._install(request, now_ms))
             case AppendEntries():
                 return (yield from self._append(request, now_ms))
-        raise TypeError(f"{request!r} is nothing that a voter is asked")
+        raise TypeError(f"{request!r} is not a request to a voter")
 
     def _close(self) -> Job:
         if self._is_open:

@@ -177,7 +177,7 @@ class NodeLifecycle:
         if isinstance(error, NotController | ConnectionFailed):
             self._ask_later(now)
         elif self._ticket is not None:
-            self._refuse(error)  # whoever waits for the first news decides
+            self._refuse(error)  # the caller that waits for the first news decides
         elif isinstance(error, BrokerIdNotRegistered | InconsistentClusterId | StaleBrokerEpoch):
             self.stop()
             self._effects.append(Fenced(str(error)))

@@ -165,7 +165,7 @@ class QuorumController:
     # --- becoming active -------------------------------------------------------------------------
 
     def start(self, ticket: Any, now: Instant) -> None:
-        """Answered when active. Retries for ever what can come right by itself: absent voters.
+        """Answered when active. Retries forever what can recover by itself: absent voters.
 
         May be called again once superseded: it begins again, in a newer epoch. Refuses Superseded.
         """
@@ -176,7 +176,7 @@ class QuorumController:
         self._election = ControllerElection(self._name, self._effects, self._times)
 
     def stop(self, reason: str) -> None:
-        """Nothing is changed, sent or listened to any more; whoever waits is refused."""
+        """Nothing is changed, sent or received any more; waiting callers are refused."""
         self._is_active = False
         self.waiting_for = "its successor"
         self._tick_at_ms = None
@@ -317,7 +317,7 @@ class QuorumController:
                 )
                 self._voter_changes.append(changing)
             case _:
-                raise TypeError(f"{call!r} is nothing that a controller is asked")
+                raise TypeError(f"{call!r} is not a request to the controller")
 
     def _quorum_state(self) -> QuorumState:
         applied, polls = dict(self._publisher.applied), self._publisher.polls.of_all()
@@ -478,7 +478,7 @@ class QuorumController:
         self._probing.discard(node.node_id)
         known = self._image.nodes.get(node.node_id)
         if is_dead is True and known is not None and known.epoch == node.epoch:
-            logger.warning("nobody listens on the port of node %d: fencing it", node.node_id)
+            logger.warning("connection refused by node %d: fencing it", node.node_id)
             self._fence(node.node_id, self._answering(ticket), now)
         else:
             self._effects.append(Reply(ticket, None))
@@ -570,7 +570,7 @@ class QuorumController:
     def _look_after(self, now: Instant) -> None:
         """Fence nodes that have been silent for a session; see to partitions without leaders."""
         for node_id in self._sessions.expired(self._image, now_ms=now.now_ms):
-            logger.warning("node %d is silent: fencing it", node_id)
+            logger.warning("no heartbeat of node %d for a session: fencing it", node_id)
             self._ticking += 1
             self._fence(node_id, self._on_looked_after, now)
         if now.now_ms >= self._unclean_at_ms:
@@ -586,8 +586,8 @@ class QuorumController:
 
         def then(changed: int | Exception, now: Instant) -> None:
             if changed and not isinstance(changed, Exception):
-                how = "their first replicas lead" if is_balancing else "led by replicas out of sync"
-                logger.warning("%d partitions: %s now", changed, how)
+                how = "preferred replicas lead" if is_balancing else "unclean leader election"
+                logger.warning("%d partitions: %s", changed, how)
             self._on_looked_after(changed, now)
 
         self._ticking += 1

@@ -5,8 +5,8 @@
         00000000000000368769-0000000007.checkpoint     see cluster/quorum/metadata_snapshot
 
 What always holds: the log is dropped only up to a snapshot that is on this disk. A snapshot is
-written beside the old one, fsynced, renamed, the directory fsynced; only then what it stands for is
-dropped; only then the older snapshot. A start that finds any of these steps undone does it.
+written next to the old one, fsynced, renamed, the directory fsynced; only then what it stands for
+is dropped; only then the older snapshot. A start that finds any of these steps undone does it.
 
 All of it waits for the disk: call it in a thread, one call at a time. The rules are in
 cluster/quorum/voter; votes, and what is answered when, in metadata_voter.
@@ -70,7 +70,7 @@ class ReplicatedLog:
             try:
                 data = self._read_snapshot(end)
                 if check_snapshot(data) != end:
-                    raise CorruptMessage("its name says something else")
+                    raise CorruptMessage("its name and its content disagree")
             except CorruptMessage as error:
                 logger.error("%s: %s", self._path(end), error)  # noqa: TRY400 -- a file's fault
                 continue

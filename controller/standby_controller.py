@@ -39,7 +39,9 @@ class StandbyTimes:
 
 
 class Seen(NamedTuple):
-    """What its node knows at a moment. me: whom the controller that stands in asks voters as."""
+    """What its node knows at a moment. me: the name under which the standby controller asks
+    voters.
+    """
 
     vote: Candidate
     directory_id: str
@@ -124,14 +126,14 @@ class StandbyController:
         if isinstance(result, Exception):
             expected = (KafkaError, ConnectionFailed, Superseded, TimeoutError)
             if isinstance(result, expected):
-                logger.info("not standing in for the controller: %s", result)
+                logger.info("no standby controller here: %s", result)
             else:
-                logger.error("standing in for the controller failed", exc_info=result)
+                logger.error("the standby controller failed", exc_info=result)
             self.next_deadline_ms = now.now_ms + self._times.again_ms
             return
         self._is_standing = True
         # The former controller did not die alone, perhaps: others than the dead shall lead soon.
-        # Whoever misses them says so, too, but only when he has found this controller.
+        # Nodes that miss them say so, too, but only when he has found this controller.
         self._suspect([node.node_id for node in result.live_nodes()])
 
     def _suspect(self, node_ids: list[int]) -> None:

@@ -1,7 +1,7 @@
 """The files of one voter: its vote, who voted at first, and its copy of the log.
 
 On disk, below `<data dir>/metadata`: a log directory like any other (lock, meta.properties) with
-the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and beside its segments
+the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and next to its segments
 `quorum-state` (JSON: epoch and owner that it voted for, the voters' directory ids), replaced
 atomically.
 

@@ -1,7 +1,7 @@
 """What a controller asks of all brokers, and whom of them it may go on with.
 
-Whoever answers may hold a copy of the metadata; the newest copy says who votes. All of them have to
-answer only if none knows of a cluster: the one that is missing might.
+A node that answers may hold a copy of the metadata; the newest copy says who votes. All of them
+have to answer only if none knows of a cluster: the one that is missing might.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def form(survey: Survey) -> Formation | str:
     if knowing:
         voters = newest_of(knowing).voters
     else:
-        # Whoever does not answer may be a voter; only when all have spoken is that known.
+        # A node that does not answer may be a voter; only when all have spoken is that known.
         if not survey.brokers or len(states) < survey.brokers:
             return f"{survey.brokers - len(states) or 'its'} brokers to start"
         if clusters:

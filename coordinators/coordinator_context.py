@@ -3,7 +3,7 @@
     LOADING   the log is read from start to end and applied (coordinator_loader)
     ACTIVE    a request is put to the rules; what they decide is appended, and only when that is
               committed it is applied and answered
-    CLOSED    another node leads; whoever still waits is answered NOT_COORDINATOR
+    CLOSED    another node leads; waiting requests are answered NOT_COORDINATOR
 
 Records are applied in the order of the log, so commits are taken in that order, too, whichever is
 reported first. A refused append changed nothing, and the rules take it back. A commit that takes
@@ -250,8 +250,9 @@ class CoordinatorContext(Generic[R]):
             self._late_at_ms = pending.late_at_ms
 
     def _encode(self, append: Append, wall_ms: int) -> bytearray:
-        """A batch of its own; that of a transaction has no sequence, as Kafka's coordinators write
-        it: a request that comes again is appended again, and the last one counts.
+        """The coordinator's own batch; that of a transaction has no sequence, as Kafka's
+        coordinators write it: a request that comes again is appended again, and the last one
+        counts.
         """
         records = [(wall_ms, *self._kind.encode(record), ()) for record in append.records]
         codec, producer = self._kind.compression_codec, append.producer
@@ -359,7 +360,7 @@ class CoordinatorContext(Generic[R]):
         self._activate_if_loaded(now_ms, wall_ms)
 
     def _refuse_late(self, now_ms: int, wall_ms: int) -> None:
-        """Whoever waits too long for a commit is refused. The records may yet be committed."""
+        """Requests that wait too long are refused. The records may yet be committed."""
         self._late_at_ms = None
         for pending in list(self._pending):
             if pending.is_late:

@@ -38,7 +38,7 @@ class CoordinatorRules(Protocol):
         ...
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[Sequence[RulesEffect], Append]:
-        """It is not committed for long: whoever waits is answered with an error.
+        """It is not committed for long: waiting requests are answered with an error.
 
         Returns the Append to go on with, which nobody waits for.
         """
@@ -74,5 +74,5 @@ class CoordinatorKind(Generic[R]):
     load_buffer_size: int
     """How many bytes are read at a time when a coordinator starts."""
     append_timeout_ms: int
-    """How long whoever asked waits for a record to be committed."""
+    """How long a request waits for a record to be committed."""
     compression_codec: int = 0

@@ -40,7 +40,7 @@ class CoordinatorRuntime(Generic[R]):
         return context
 
     def on_resigned(self, partition: int) -> None:
-        """The node does not lead the partition any more: whoever waits is sent away."""
+        """The node does not lead the partition any more: waiting requests are refused."""
         known = self._contexts.pop(partition, None)
         if known is not None:
             known.close()

@@ -5,7 +5,7 @@
     next_deadline_ms   when to look again: perhaps for nothing, because a timer was moved on
 
 Two guards against declaring the living dead:
-    what is due fires only when it is asked for once more, so that requests that have arrived
+    what is due fires only when it is asked for again, so that requests that have arrived
     meanwhile are read first;
     a timer that is looked at late, because the process stood still, is put off by as much as it is
     late.
@@ -20,11 +20,11 @@ from typing import Any
 
 LATE_MS = 200
 STALE_ENTRIES = 64
-"""What may be queued in vain, beside as many entries as there are timers."""
+"""Stale entries that the queue may hold, besides as many entries as there are timers."""
 
 
 class CoordinatorTimer:
-    """Keys with their deadlines, in the monotonic milliseconds of whoever asks."""
+    """Keys with their deadlines, in the monotonic milliseconds of the caller."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Hashable, int] = {}

@@ -1,6 +1,6 @@
 """What the rules of a coordinator ask for. Performed by coordinator_context.
 
-In order, and all of them: a list of effects is one decision. Rules may return effects of their own,
+In order, and all of them: a list of effects is one decision. Rules may return their own effects,
 which the context hands to its driver as they are.
 """
 

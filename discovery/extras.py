@@ -33,7 +33,7 @@ def missing_modules(extra: str) -> list[str]:
 def install_command(extra: str) -> str:
     """The command line that adds `extra` to this installation."""
     pip = Path(sys.executable).with_name("pip")
-    # A virtual environment that is not activated has a pip of its own, which no PATH leads to.
+    # A virtual environment that is not activated has its own pip, which no PATH leads to.
     is_found = shutil.which("pip") == str(pip)
     said = "pip" if is_found else f"{shlex.quote(sys.executable)} -m pip"
     return f"{said} install {_requirement(extra)}"

@@ -42,8 +42,8 @@ INSIDE_RAY = ("RAY_ADDRESS", "RAY_JOB_ID")
 # the id is another one. Ray's client logs nothing about either.
 NO_CLUSTER = "ab" * 28
 
-# Ray runs its workers at nice 15, which starves a broker beside busy tasks; and it ends every node
-# 60 s after the loss of its head, which for a log must not stop the data.
+# Ray runs its workers at nice 15, which starves a broker on a node with busy tasks; and it ends
+# every node 60 s after the loss of its head, which for a log must not stop the data.
 EMBEDDED_ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
@@ -331,7 +331,7 @@ def _init_ray(address: str, namespace: str) -> None:
                 "install the cluster's Ray and Python versions here"
             ) from None
         raise
-    if users_mode is None and AUTH_MODE in os.environ:  # Ray's default for a cluster of its own
+    if users_mode is None and AUTH_MODE in os.environ:  # Ray's default for its own cluster
         _own_mode[:] = [os.environ[AUTH_MODE]]
 
 

@@ -2,10 +2,10 @@
 
     python examples/async_actor.py
 
-Five hundred calls are open at once; each waits, without a thread of its own, until its order is
-acknowledged. Beside them the actor follows a topic of prices. This is how a deployment of Ray Serve
-or an endpoint of FastAPI uses the clients, too: made where the event loop runs, awaited by each
-request. Starts a small embedded Ray and ends it again.
+Five hundred calls are open at once; each waits, without its own thread, until its order is
+acknowledged. At the same time the actor follows a topic of prices. This is how a deployment of Ray
+Serve or an endpoint of FastAPI uses the clients, too: made where the event loop runs, awaited by
+each request. Starts a small embedded Ray and ends it again.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ RECORDS = 100_000
 
 
 class Averages:
-    """Made once in each worker: what is dear to make (a model, a connection) is made here."""
+    """Made once in each worker: what is expensive to make (a model, a connection) is made here."""
 
     def __init__(self) -> None:
         self.sums: dict[bytes, tuple[int, int]] = {}

@@ -3,9 +3,9 @@
     python examples/exactly_once_topics.py
 
 Readings come in, copies and alarms go out, to two topics. Now and then a consumer actor dies by
-kill -9, between two batches or while it writes. In the end each reading is there once for whoever
-reads committed records only; whoever reads all of them sees what the dead have left, too. Starts a
-small embedded Ray and ends it again.
+kill -9, between two batches or while it writes. In the end each reading is there once for consumers
+that read committed records only; those that read all of them see what the dead have left, too.
+Starts a small embedded Ray and ends it again.
 """
 
 import os

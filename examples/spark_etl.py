@@ -2,7 +2,8 @@
 
     python examples/spark_etl.py                          # a cluster in this process, local Spark
     python examples/spark_etl.py --bootstrap host:9092    # a cluster that runs already
-    python examples/spark_etl.py --ray                    # brokers, executors on a Ray of its own
+    python examples/spark_etl.py --ray                    # brokers, executors on a Ray cluster
+    started here
 
 Needs Java 17 or 21 and the extra of Spark: `pip install -e '.[spark]'` in a checkout.
 """

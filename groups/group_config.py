@@ -33,7 +33,7 @@ class GroupCoordinatorConfig(Config):
     )
     group_max_size: int = integer(INT_MAX, 1, "The most members of a group.")
     offset_metadata_max_bytes: int = integer(
-        4096, 0, "The longest text beside a committed offset, in bytes."
+        4096, 0, "The longest metadata of a committed offset, in bytes."
     )
     offsets_retention_minutes: int = integer(
         7 * 24 * 60, 1, "How long the committed offsets of a group without members are kept."

@@ -1,4 +1,4 @@
-"""What the rules of groups ask the outside to do, beside what all coordinators ask for.
+"""What the rules of groups ask the outside to do, besides what all coordinators ask for.
 
 See coordinators/rules_effects for that.
 """
@@ -59,7 +59,7 @@ class StaticMemberStored:
 class OffsetsStored:
     """Offsets are committed, so the request can be answered with `response`.
 
-    `request_id` is None when it was told already that this takes too long.
+    `request_id` is None when it was answered already, as this takes too long.
     """
 
     request_id: int | None

@@ -13,7 +13,7 @@
                    session_timeout i32, subscription bytes, assignment bytes]
 
 Strings have an i16 length, bytes and arrays an i32 one; from v4 on values are flexible (compact
-lengths, tags). We write v3, and v1 for an offset with an expiry of its own, as Kafka 4.1 does: all
+lengths, tags). We write v3, and v1 for an offset with its own expiry, as Kafka 4.1 does: all
 brokers since 2.3 read that. We read v0-v4.
 
 What always holds: bytes that are no such record raise CorruptMessage, nothing else; a type that is
@@ -52,7 +52,7 @@ class OffsetCommitKey(Message):
 
 @dataclass(slots=True)
 class OffsetCommitValue(Message):
-    """expire_timestamp is -1 unless the client asked for a retention of its own (v2-4 commits)."""
+    """expire_timestamp is -1 unless the client asked for its own retention (v2-4 commits)."""
 
     API_KEY: ClassVar[int] = NO_API
     VERSIONS: ClassVar[Versions] = (0, 4)

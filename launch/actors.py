@@ -148,7 +148,7 @@ def start_actors(
 def wait_until_serving(
     handles: Mapping[str, ActorHandle[Any]], on_progress: Callable[[str], None]
 ) -> None:
-    """Until no actor has a problem. One that cannot come right by waiting is raised."""
+    """Until no actor has a problem. One that waiting cannot solve is raised."""
     deadline = time.monotonic() + READY_SECONDS
     patience = time.monotonic() + PATIENCE_SECONDS
     while True:

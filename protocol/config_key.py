@@ -119,7 +119,7 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """The values that may be given, for people."""
+        """The values that may be given, for users."""
         if self.only is not None:
             return f"only `{self.format(self.only)}`: {self.why_only}"
         if self.choices:
@@ -340,7 +340,7 @@ class Config:
 
     @classmethod
     def why_refused(cls, name: str) -> str:
-        """The text for people when `name` is not a setting of this class."""
+        """The text for users when `name` is not a setting of this class."""
         for prefix, reason in cls.refused.items():
             if name == prefix or (prefix.endswith("*") and name.startswith(prefix[:-1])):
                 return f"{cls.kind} config {name} is not available: {reason}"

@@ -5,7 +5,7 @@ thing the response can blame (a partition, a group, the request). Anything else 
 bug: it is logged with its traceback and answered as UNKNOWN_SERVER_ERROR or a closed connection.
 
 The class name is the code in CamelCase, so one search finds both. It crosses Ray actors, so it
-pickles by its arguments and takes exactly one: the text for people.
+pickles by its arguments and takes exactly one: the text for users.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .error_code import ErrorCode
 
 
 class KafkaError(Exception):
-    """An expected failure with a place in a Kafka response. `str()` is the text for people."""
+    """An expected failure with a place in a Kafka response. `str()` is the text for users."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     by_code: ClassVar[dict[int, type[KafkaError]]] = {}

@@ -34,7 +34,7 @@ def is_worth_waiting(record_count: int) -> bool:
 
 
 def is_worth_a_thread(record_count: int) -> bool:
-    """Whether clients that handle so many records more are to have the kernels loaded beside."""
+    """Whether clients that handle so many records more are to have the kernels loaded meanwhile."""
     global _client_records
     _client_records += record_count
     return _client_records >= BACKGROUND_RECORDS

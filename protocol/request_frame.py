@@ -1,7 +1,7 @@
 """A request as one frame, and the body of its answer: the client's side of a connection.
 
 Every client side has it from here: our clients, a broker towards its peers, tests and benchmarks.
-Each has a socket of its own kind, and its own way to wait.
+Each has its own kind of socket, and its own way to wait.
 
     on the wire   int32 size, header (header.py), body (codec.py), both ways
 """
@@ -40,7 +40,7 @@ def write_request(request: Message, version: int, correlation_id: int, client_id
 def write_request_start(
     request: Message, version: int, correlation_id: int, client_id: str, *, body_size: int
 ) -> bytearray:
-    """The frame of `request` up to its body, which follows in buffers of its own."""
+    """The frame of `request` up to its body, which follows in other buffers."""
     return close_frame(_header(request, version, correlation_id, client_id), extra=body_size)
 
 

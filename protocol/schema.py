@@ -24,7 +24,7 @@ class Wire:
 
     kind: int8 int16 int32 int64 uint16 uint32 float64 bool string bytes records uuid, or struct.
     struct: the element's class, a subclass of Struct, if kind is struct.
-    nullable: the versions in which null is a value of its own.
+    nullable: the versions in which null is a distinct value.
     tag: the tagged-field number (flexible versions only), or None.
     """
 

@@ -28,7 +28,7 @@ class TickingStep(Protocol):
 
 
 class DeadlineMoved(NamedTuple):
-    """`next_deadline_ms` of a step is another one, because of what another step has told it."""
+    """`next_deadline_ms` of a step is another one, because of an input from another step."""
 
     step: TickingStep
 

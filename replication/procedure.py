@@ -29,7 +29,7 @@ Sequel = Generator[Sequence[Any], Outcomes, None]
 
 
 class Procedure:
-    """One run. `on_end` is told the exception that has ended it, or None."""
+    """One run. `on_end` is called with the exception that has ended it, or None."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Procedure:
         self._resume(None)
 
     def cancel(self) -> None:
-        """Go no further than what is under way; on_end is told when that has ended."""
+        """Go no further than what is under way; on_end is called when that has ended."""
         self._is_cancelled = True
 
     def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:
@@ -78,7 +78,7 @@ class Procedure:
             except StopIteration:
                 self._end(None)
                 return
-            except Exception as error:  # noqa: BLE001 -- whoever waits for the end judges it
+            except Exception as error:  # noqa: BLE001 -- the caller that awaits the end judges it
                 self._end(error)
                 return
             self._outcomes = {}

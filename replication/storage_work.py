@@ -1,6 +1,7 @@
 """Storage work: what steps hand out to be done in a thread, because it waits for the disk.
 
-`run` is called there; afterwards the step that handed it out is told, whatever has become of it.
+`run` is called there; afterwards the step that handed it out is notified, whatever has become of
+it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Reply(NamedTuple):
-    """The request of this ticket is carried out; whoever gave the ticket has waited long enough."""
+    """The request of this ticket is carried out; the caller need not wait any longer."""
 
     ticket: Any
     answer: Any = None

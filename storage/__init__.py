@@ -2,7 +2,7 @@
 
 log_config     a topic's settings of its log
 disk           files, and what may be wrong with the disk below them
-segments       files of record batches with indexes beside them
+segments       files of record batches with indexes next to them
 producers      what idempotent producers have written last
 cleaner        compaction
 log            one partition's log

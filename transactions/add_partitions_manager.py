@@ -40,7 +40,7 @@ from ..steps.replies import Reply
 
 logger = logging.getLogger(__name__)
 
-_AS_TOLD = {
+_AS_ANSWERED = {
     # Producers expect this one of a partition's leader.
     ErrorCode.PRODUCER_FENCED.value: ErrorCode.INVALID_PRODUCER_EPOCH,
     # It was another question's partition that is missing; clients try again.
@@ -170,11 +170,11 @@ class AddPartitionsManager:
                     continue
             for question in questions:
                 # Nothing is verified that was not said to be.
-                told = {
+                answers = {
                     each: codes.get(each, ErrorCode.NETWORK_EXCEPTION)
                     for each in question.partitions
                 }
-                self._effects.append(Reply(question.ticket, told))
+                self._effects.append(Reply(question.ticket, answers))
         self._drop_empty(node_id)
 
     def on_failed(self, node_id: int, error: Exception) -> None:
@@ -214,7 +214,7 @@ class AddPartitionsManager:
                 self._effects.append(SendAddPartitionsToTxn(self, node_id, request))
 
     def _take(self, node_id: int) -> _Batch:
-        """The oldest question of each transactional id; what it asks beside that comes next."""
+        """The oldest question of each transactional id; its other questions come next."""
         taken: _Batch = {}
         rest: _Queue = {}
         for name, batch in self._queues.pop(node_id).items():
@@ -263,8 +263,8 @@ def _codes(result: AddPartitionsToTxnResult | None) -> dict[TopicPartition, Erro
     for topic in result.topic_results:
         for partition in topic.results_by_partition:
             code = partition.partition_error_code
-            told = _AS_TOLD.get(code) or _CODES.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
-            codes[topic.name, partition.partition_index] = told
+            answered = _AS_ANSWERED.get(code) or _CODES.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            codes[topic.name, partition.partition_index] = answered
     return codes
 
 

@@ -1,4 +1,4 @@
-"""What the rules of transactions ask the outside to do, beside what all coordinators ask for.
+"""What the rules of transactions ask the outside to do, besides what all coordinators ask for.
 
 See coordinators/rules_effects for that.
 """

@@ -5,7 +5,7 @@
 
 One manager for all coordinators of a node. One request is on its way to each node; what comes
 meanwhile goes in the next one, together. The decision is in the log, so it is never given up: what
-fails is sent again, to whoever leads the partition then. It ends otherwise only when the
+fails is sent again, to the leader of the partition then. It ends otherwise only when the
 coordinator is no longer here (`on_resigned`, or a partition says that there is a newer one): then
 the next one has found the decision in the log and sends the markers itself.
 
@@ -223,7 +223,7 @@ class TransactionMarkerManager:
 
     def on_failed(self, node_id: int, error: Exception, now_ms: int) -> None:
         """No answer: the markers may be there or not. Twice does no harm."""
-        logger.info("node %d does not take transaction markers: %s", node_id, error)
+        logger.info("sending transaction markers to node %d failed: %s", node_id, error)
         for pending, partitions in self._in_flight.pop(node_id).items():
             if self._is_current(pending):
                 self._wait(pending, partitions, now_ms)

@@ -89,7 +89,7 @@ class Controller(ControllerPort):
         return self._step.health()
 
     async def start(self) -> None:
-        """Return when active. Retries for ever what can come right by itself: absent voters.
+        """Return when active. Retries forever what can recover by itself: absent voters.
 
         May be called again once it was superseded; it then begins again, in a newer epoch.
 

@@ -36,7 +36,7 @@ A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
 AT_ONCE = (Register, Leave, Suspect)
-"""Calls that fail when there is no controller now: whoever makes them does it again."""
+"""Calls that fail when there is no controller now: callers retry."""
 RETRY_SECONDS = 0.1
 FIND_SECONDS = 1.0
 SILENCE_SECONDS = 6.0
@@ -73,7 +73,9 @@ class _Target:
         try:
             await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise ConnectionFailed("another controller is asked now")
+                raise ConnectionFailed(
+                    "the controller has changed; the request is sent to the new one"
+                )
             result: A = answer.result()
             return result
         finally:
@@ -85,7 +87,7 @@ class ControllerHandle(Controller):
     """The controller as a node reaches it.
 
     It is the actor of that name; when that does not answer, the one whom the voters have
-    voted for, who may be a broker that stands in for it (see standby).
+    voted for, who may be a broker with a standby controller.
     """
 
     def __init__(self, namespace: str, image: Callable[[], MetadataImage] = MetadataImage) -> None:
@@ -109,7 +111,7 @@ class ControllerHandle(Controller):
             self._give_up(target)
             raise
 
-    def look_anew(self) -> None:
+    def find_controller_again(self) -> None:
         """Somebody else may be the controller: who waits for the former one asks him."""
         self._give_up(self._target)
 
@@ -123,7 +125,7 @@ class ControllerHandle(Controller):
         name = CONTROLLER
         if self._is_lost:
             # Whom we have lost is not asked again at once, which takes a second while its node is
-            # dead and Ray does not know: who comes next has votes of its own.
+            # dead and Ray does not know: the next controller is elected anyway.
             deadline = asyncio.get_running_loop().time() + FIND_SECONDS
             newest = await self._newest_vote()
             while newest in (None, self._vote):
@@ -198,19 +200,21 @@ class ControllerHandle(Controller):
         except (ConnectionFailed, NotController, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._give_up(self._target)
-            self.candidacy.on_unheard(
+            self.candidacy.on_poll_failed(
                 now_ms=int(loop.time() * 1000), is_reachable=isinstance(error, NotController)
             )
             if isinstance(error, TimeoutError):
                 raise ConnectionFailed("the controller does not answer") from None
             raise
         if update.controller_epoch < self._epoch:
-            # It was deposed and, having had nothing to write since, does not know it.
+            # A newer one was elected and, having had nothing to write since, does not know it.
             self._give_up(self._target)
-            self.candidacy.on_unheard(now_ms=int(loop.time() * 1000), is_reachable=True)
-            raise NotController(f"the controller of epoch {update.controller_epoch} was deposed")
+            self.candidacy.on_poll_failed(now_ms=int(loop.time() * 1000), is_reachable=True)
+            raise NotController(
+                f"a newer controller than that of epoch {update.controller_epoch} is active"
+            )
         self._epoch = update.controller_epoch
-        self.candidacy.on_heard()
+        self.candidacy.on_poll_answered()
         self._is_lost = False
         if self._vote is None and self._voter_actors():
             self._vote = await self._newest_vote()

@@ -55,9 +55,9 @@ class Standby:
         driver.on_awaited(EndStandby, self._end)
 
     def controller(self) -> Controller:
-        """The one that stands in. Raises NotController if none does."""
+        """The standby controller. Raises NotController if none runs here."""
         if self._controller is None or not self._controller.is_active:
-            raise NotController("this broker stands in for no controller")
+            raise NotController("this broker runs no standby controller")
         return self._controller
 
     def start(self) -> None:

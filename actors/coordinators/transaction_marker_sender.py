@@ -43,7 +43,7 @@ class TransactionMarkerSender:
     """One event loop. `on_metadata` comes before the node acts on an image, `close` at last."""
 
     def __init__(self, node: Node, on_written: Callable[[MarkersWritten], None]) -> None:
-        """`on_written`: all markers of a transaction are there; called in a turn of its own."""
+        """`on_written`: all markers of a transaction are there; in a later turn of the loop."""
         self._node = node
         self._on_written = on_written
         self._driver = driver = StepDriver()
@@ -71,7 +71,7 @@ class TransactionMarkerSender:
             self._driver.carry_out()
 
     def _written(self, effect: MarkersWritten) -> None:
-        """In a turn of its own: the coordinator may be carrying out what has led here."""
+        """In a separate turn of the loop: the coordinator may be carrying out what has led here."""
         asyncio.get_running_loop().call_soon(self._on_written, effect)
 
     async def _ask(self, effect: SendWriteTxnMarkers) -> WriteTxnMarkersResponse:

@@ -49,8 +49,8 @@ class StepDriver:
         carry_out: Callable[[E], Awaitable[Any]],
         done: Callable[[E, Any], None],
     ) -> None:
-        """An effect of this kind takes a while. `done` is the input that it leads to: told its
-        result, or the exception. After `close` none comes.
+        """An effect of this kind takes a while. `done` is the input that it leads to: called with
+        its result or exception. After `close` none comes.
         """
 
         async def run(effect: E) -> None:
@@ -165,7 +165,7 @@ class StepDriver:
         self._timers.clear()
 
     def cancel(self) -> None:
-        """End what is still awaited: no step is told what has come of it."""
+        """End what is still awaited: no step gets a result."""
         for task in self._tasks:
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""The metrics of one node as people see them: names, types, labels, and where each value is from.
+"""The metrics of one node as users see them: names, types, labels, and where each value is from.
 
 METRICS is the whole list; docs/metrics.md shows it (a test compares). Names that begin with kafka_
 mean what the JMX exporter's usual rules make of Kafka's own beans, so dashboards for Kafka go on
@@ -6,7 +6,7 @@ working; bradbury_ ones have no counterpart or, like the histograms, a better fo
 
 A scrape has two halves. On the loop plain numbers are read, PARTITIONS_AT_ONCE partitions at a
 time; then a thread makes text of them. So a node of 10,000 partitions is not held up by it.
-At most MAX_PARTITIONS partitions have labels of their own; the number of others is a metric.
+At most MAX_PARTITIONS partitions have their own labels; the number of others is a metric.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def _family(metric: Metric, numbers: Numbers) -> Family:
 
 
 def _patiently(items: Iterable[T]) -> Iterator[T]:
-    """Hand over the interpreter again and again: for a thread beside the event loop.
+    """Hand over the interpreter again and again: for a thread besides the event loop.
 
     Left to itself a thread keeps it for 5 ms each time, and the loop needs it several times to
     answer one client.

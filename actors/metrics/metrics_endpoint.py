@@ -1,4 +1,4 @@
-"""GET /metrics on a port of its own, for Prometheus: one small HTTP answer per connection.
+"""GET /metrics on its own port, for Prometheus: one small HTTP answer per connection.
 
 Not a web server: one request, one answer, closed; a few at a time, each within seconds and with a
 short head. Scrapes that overlap share one answer. The port is bradbury.metrics.port or, as

@@ -8,7 +8,7 @@
     queued.max.request.bytes    memory of all connections together, see request_memory
 
 Settings are read when they are used, so a change of one holds from the next accept or look.
-Binding without SO_REUSEPORT is a fence of its own: while an earlier incarnation on this machine
+Binding without SO_REUSEPORT is a fence by itself: while an earlier incarnation on this machine
 still holds the port, the new one waits. Out of file descriptors, accepting pauses instead of
 spinning on a readiness that nothing can be done about.
 """

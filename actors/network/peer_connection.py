@@ -129,7 +129,7 @@ class PeerConnection:
         await self._send(frame, deadline)
         view = await self._receive_frame(deadline, is_used_up)
         if correlation_id_of(view) != self._correlation_id:
-            raise ConnectionFailed("the peer answers another request")
+            raise ConnectionFailed("the correlation id of the answer is not that of the request")
         return read_response(response, version, view)
 
     def _room(self, size: int) -> memoryview:

@@ -83,7 +83,7 @@ class _Shell:
 
 
 class NodeActor(_Shell):
-    """One node. Retries forever what may come right, and says meanwhile what is wrong."""
+    """One node. Retries forever what may recover, and says meanwhile what is wrong."""
 
     def __init__(self, config: NodeConfig, namespace: str) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class BrokerActor(NodeActor):
             voter=self._voter,
             image=lambda: self._node.image,
             candidacy=self._controller.candidacy,
-            on_vote_granted=self._controller.look_anew,
+            on_vote_granted=self._controller.find_controller_again,
         )
         self._spawn(self._watch())
         self._standby.start()

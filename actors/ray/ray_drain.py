@@ -48,7 +48,7 @@ class RayDrain:
                 )
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises: it is asked again
                 if is_answered:
-                    logger.warning("Ray does not say whether this node is drained: %s", error)
+                    logger.warning("asking Ray whether this node is drained failed: %s", error)
                 is_answered = False
                 self._client = None  # after a restart the GCS may be another one
                 await asyncio.sleep(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""A node's main figures in Ray's own metrics, so that they are where people of Ray look.
+"""A node's main figures in Ray's own metrics, so that they are where users of Ray look.
 
 Every record call of ray.util.metrics costs some 10 us, so nothing is recorded per request: the
 counters of the node are looked at every PERIOD_SECONDS and their growth is passed on. The whole

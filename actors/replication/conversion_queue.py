@@ -1,6 +1,6 @@
 """Batches that a topic keeps in another form than they came in: converted in threads, in order.
 
-A ConversionPool is the node's: a few threads of its own, so that an fsync never waits behind a
+A ConversionPool is the node's: a few separate threads, so that an fsync never waits behind a
 compression, and a bound on the bytes in work. A ConversionQueue is a partition's: conversions of
 successive batches run side by side, but what comes out is appended in the order of arrival,
 whichever connection it came on. While a queue is not empty, batches of that partition which need no
@@ -108,7 +108,7 @@ class ConversionQueue:
                 converted, append, answer, size = self._entries[0]
                 try:
                     appended = append(await converted)
-                except Exception as error:  # noqa: BLE001 -- whoever waits for the answer judges it
+                except Exception as error:  # noqa: BLE001 -- the caller that awaits the answer judges it
                     _answer(answer, error)
                 else:
                     if not answer.done():
@@ -120,7 +120,7 @@ class ConversionQueue:
                 self._appending = None
 
     def abandon(self, error: KafkaError) -> None:
-        """Nothing more is appended; whoever waits is told `error`."""
+        """Nothing more is appended; waiting callers get `error`."""
         if self._appending is not None:
             self._appending.cancel()
             self._appending = None

@@ -48,8 +48,8 @@ class IntactToken:
         """Whether the page cache of what this directory was written with is still there."""
         identity = self._identity()
         try:
-            told, _, _ = self._paths[directory_id].read_text().partition("\n")
-            return identity is not None and told == identity
+            known_id, _, _ = self._paths[directory_id].read_text().partition("\n")
+            return identity is not None and known_id == identity
         except OSError:
             return False
 

@@ -21,7 +21,7 @@ FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 ANSWER_SECONDS = 30.0
 ROOM_FOR_HEADERS = 16 * 1024**2
-"""In an answer, beside its records: some 200,000 partitions."""
+"""In an answer, besides its records: some 200,000 partitions."""
 
 
 class ConnectingNode(Protocol):
@@ -91,7 +91,7 @@ class LeaderConnections:
         config = self._node.config
         address = self._node.address_of(step.leader_id)
         if address is None:
-            raise ConnectionFailed("its address is not known")
+            raise ConnectionFailed(f"the address of node {step.leader_id} is not known")
         connection = await PeerConnection.open(
             *address,
             client_id=f"follower-{self._node.node_id}",

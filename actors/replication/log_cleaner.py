@@ -1,7 +1,7 @@
-"""Compacts the logs of a node, one after the other, beside the requests.
+"""Compacts the logs of a node, one after the other, in the background.
 
 Each of `log.cleaner.threads` workers takes the log that needs it most
-(storage/log/cleaner_manager), cleans it in a thread of its own (storage/cleaner/cleaner) and looks
+(storage/log/cleaner_manager), cleans it in its own thread (storage/cleaner/cleaner) and looks
 for the next; when there is none it waits log.cleaner.backoff.ms. Reading and writing of all
 together stays below log.cleaner.io.max.bytes.per.second on average. What is decided or changed
 about a log happens on the loop that owns it; a thread only ever reads closed segments and writes
@@ -64,7 +64,7 @@ class LogCleaner:
             config: the broker's settings.
             now_ms: the time now.
             checkpoint: writes the checkpoints of the log directories.
-            on_failure: told when a log directory has gone offline.
+            on_failure: called when a log directory has gone offline.
         """
         self._logs = logs
         self._config = _config_of(config)
@@ -146,21 +146,21 @@ class LogCleaner:
         try:
             await self._clean(found)
         except CleaningAborted as error:
-            logger.info("compaction of %s given up for now: %s", log.directory, error)
+            logger.info("compaction of %s is postponed: %s", log.directory, error)
             return False
         except UncleanableLog as error:
             self.uncleanable[log] = str(error)
-            logger.error("%s; it is left alone until restart", error)  # noqa: TRY400 - it says all
+            logger.error("%s; not compacted until restart", error)  # noqa: TRY400 - it says all
         except StorageFailure:
             self._on_failure()
             return False
         except KafkaStorageError as error:
-            logger.warning("compaction of %s given up for now: %s", log.directory, error)
+            logger.warning("compaction of %s is postponed: %s", log.directory, error)
             return False
         except Exception as error:
-            # Or it would be tried again at once, for ever, and the others never.
+            # Or it would be tried again at once, forever, and the others never.
             self.uncleanable[log] = repr(error)
-            logger.exception("compacting %s failed; it is left alone until restart", log.directory)
+            logger.exception("compacting %s failed; not compacted until restart", log.directory)
         finally:
             self._in_progress.discard(log)
         return True
@@ -210,7 +210,7 @@ class LogCleaner:
         self.totals.bytes_read += cleaning.report.bytes_read
         self.totals.bytes_written += cleaning.report.bytes_written
         await self._checkpoint()
-        _tell(log, cleaning, time.monotonic() - started)
+        _log_result(log, cleaning, time.monotonic() - started)
 
     async def _step(self, log: PartitionLog, cleaning: Cleaning, call: Callable[[], T]) -> T:
         """One blocking step, in a cleaner's thread."""
@@ -237,7 +237,7 @@ def _config_of(config: BrokerConfig) -> CleanerConfig:
     )
 
 
-def _tell(log: PartitionLog, cleaning: Cleaning, seconds: float) -> None:
+def _log_result(log: PartitionLog, cleaning: Cleaning, seconds: float) -> None:
     report = cleaning.report
     logger.info(
         "compacted %s from offset %d to %d in %.2f s (%.1f MB/s): %d segments to %d, "

@@ -191,7 +191,7 @@ class PartitionHost:
         self._conversions.close()
 
     async def stop_following(self) -> None:
-        """No step does anything of its own accord any more."""
+        """No step does anything by itself any more."""
         self._driver.close()
         self.steps.halt()
         await self._connections.close()

@@ -51,4 +51,4 @@ class PartitionUpkeep:
             try:
                 await self._driver.run(rounds)
             except Exception:
-                logger.exception("upkeep of the partitions failed")
+                logger.exception("maintenance of the partitions failed")

@@ -1,4 +1,4 @@
-"""Nodes that cannot be reached, as leaders or as followers: the controller is told of them."""
+"""Nodes that cannot be reached, as leaders or as followers: reported to the controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..loop.step_driver import StepDriver
 
 
 class UnreachableNodes:
-    """Of one node. Before `start` there is no controller to be told."""
+    """Of one node. Before `start` there is no controller to report to."""
 
     def __init__(self, driver: StepDriver) -> None:
         self._suspect: Callable[[int], Coroutine[None, None, None]] | None = None

@@ -1,4 +1,4 @@
-"""The two brokers that are compared, each a process of its own that is started and ended here."""
+"""The two brokers that are compared, each a separate process that is started and ended here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker beside ours: one KRaft node, started and ended by a program.
+"""A real Apache Kafka broker next to ours: one KRaft node, started and ended by a program.
 
     with KafkaBroker(Path("/tmp/kafka"), heap="1g") as kafka:
         produce(kafka.bootstrap_servers)
@@ -34,7 +34,7 @@ class KafkaBroker:
     Args:
         folder: kept; a second broker on it goes on with the data of the first.
         heap: the Java heap, e.g. "1g", which is what Kafka's own scripts give it.
-        config: settings of the broker, beside the addresses.
+        config: settings of the broker, besides the addresses.
         features: levels that a new cluster begins with, instead of the newest.
     """
 

@@ -102,7 +102,7 @@ class Turns:
 
     So it writes to the pages that it has just given back. A virtual machine gives free pages back
     to its host after a second or two, and to get one again costs up to ten times as much as to
-    write to it: that would be most of what is measured, and more of it for whoever writes faster.
+    write to it: that would be most of what is measured, and more of it for the faster writer.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def produce_latency(broker: Contestant, topic: str, seconds: float) -> Latency:
 
 
 def round_trip(broker: Contestant, topic: str, seconds: float) -> Latency:
-    """The same, until a consumer in a process of its own has been handed the record."""
+    """The same, until a consumer in another process has been handed the record."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     total = int(LATENCY_RATE * seconds) + WARM_UP
@@ -258,7 +258,7 @@ def _produce_alone(address: str, topic: str, partition: int, count: int, barrier
 
 
 def produce_in_parallel(address: str, topic: str, clients: int, count: int) -> float:
-    """Records a second of `clients` processes, each with a partition of its own."""
+    """Records a second of `clients` processes, each with its own partition."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(clients + 1, timeout=WAIT_SECONDS)
     processes = [

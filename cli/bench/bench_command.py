@@ -32,7 +32,7 @@ MaybeTopic = Annotated[
     str | None,
     typer.Argument(
         metavar="TOPIC",
-        help="By default one of its own, which is deleted afterwards.",
+        help="By default a new one, which is deleted afterwards.",
         autocompletion=complete_topic,
         show_default=False,
     ),
@@ -44,7 +44,8 @@ Linger = Annotated[
 ]
 BatchSize = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Of a batch, at most.")]
 Partitions = Annotated[
-    int, typer.Option("--partitions", "-p", min=1, metavar="N", help="Of a topic of its own.")
+    int,
+    typer.Option("--partitions", "-p", min=1, metavar="N", help="Of the topic that it creates."),
 ]
 Plot = Annotated[
     Path | None,

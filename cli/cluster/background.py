@@ -1,6 +1,6 @@
 """`bradbury up --detach` where there is no Ray cluster: the same command, left behind as a process.
 
-It gets a session of its own, so the end of the terminal does not reach it, and a log file for what
+It gets its own session, so the end of the terminal does not reach it, and a log file for what
 it says. It is up when its state file says so, and it has failed when it ended before.
 """
 

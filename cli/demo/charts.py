@@ -17,7 +17,7 @@ ByMonth = Mapping[tuple[str, int], Delays]
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
-"""Told apart by the colour-blind too (Paul Tol's bright scheme)."""
+"""Distinguishable by the colour-blind too (Paul Tol's bright scheme)."""
 BAR_WIDTH = 18
 
 

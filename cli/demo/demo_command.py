@@ -42,7 +42,7 @@ def demo(
         typer.Option(
             metavar="NAME",
             help="Run on the cluster that is up in this namespace, and leave it its topics; "
-            "by default on one of its own.",
+            "by default on a new one.",
             show_default=False,
         ),
     ] = None,

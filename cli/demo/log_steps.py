@@ -27,7 +27,7 @@ CONSUMERS = 2
 STALLED_SECONDS = 120.0
 
 Progress = Callable[[int], None]
-"""Told how many rows are done so far."""
+"""Called with the number of rows done so far."""
 
 
 def produce_shard(records: pa.Table, topic: str, namespace: str) -> int:

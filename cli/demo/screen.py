@@ -37,7 +37,7 @@ class Step:
 
 class Screen:
     def __init__(self, *, stderr: bool) -> None:
-        # A descriptor of its own: it goes on drawing while the two are lent to a JVM.
+        # A duplicated descriptor: it goes on drawing while the two are lent to a JVM.
         descriptor = os.dup((sys.stderr if stderr else sys.stdout).fileno())
         self.console = Console(file=os.fdopen(descriptor, "w"), highlight=False)
 

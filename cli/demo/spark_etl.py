@@ -197,7 +197,7 @@ def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> Streamin
         .option("startingOffsets", "earliest")
         # One task for a micro-batch: each that reads and writes has two Python processes.
         .option("batchRows", str(rows))
-        # A share for each partition is rounded down, and what is left would be a batch of its own.
+        # A share for each partition is rounded down, and what is left would be a separate batch.
         .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
         .load()
     )

@@ -1,4 +1,4 @@
-"""`bradbury log replay`: the records of a topic once more, into another topic.
+"""`bradbury log replay`: the records of a topic, produced again into another topic.
 
 Keys, values, headers, timestamps and the order within a partition stay. Batches go as they are,
 still compressed, where they may. It ends where the source ended when it began, or at --to.

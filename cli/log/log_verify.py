@@ -3,7 +3,7 @@
 Checked of each batch: length, magic, CRC, codec; offsets that rise from batch to batch and segment
 to segment, and stay within the segment's reach; leader epochs that never go back; as many records
 as the header says, their offsets rising within the batch; the latest timestamp. A message of magic
-0 or 1 is a batch of its own, or with those compressed in it; it has no leader epoch. Exit code 0:
+0 or 1 is a batch by itself, or with those compressed in it; it has no leader epoch. Exit code 0:
 sound; 1: something is not, and was named with its place.
 
 After a wrong CRC or record the check goes on with the next batch; after a wrong length there is no
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes of records decoded in one call."""
 MAGIC = 2
-"""Magic of record batches. Messages of magic 0 and 1 count as batches of their own."""
+"""Magic of record batches. Messages of magic 0 and 1 count as their own batches."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SHOWN = 50
 
@@ -271,8 +271,8 @@ def _wrong_records(records: Iterable[Record], header: RecordBatchHeader) -> str 
     if before > header.last_offset:
         return f"record {before} in a batch that ends at {header.last_offset}"
     # Brokers of then took what producers wrote into a compressed message, and some wrote 0.
-    is_told = header.magic >= MAGIC and header.record_count and not header.is_control
-    if is_told and latest != header.max_timestamp:
+    has_max_timestamp = header.magic >= MAGIC and header.record_count and not header.is_control
+    if has_max_timestamp and latest != header.max_timestamp:
         return f"latest timestamp {latest}, but the header says {header.max_timestamp}"
     return None
 

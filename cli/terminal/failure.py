@@ -1,6 +1,6 @@
 """What a command says when it cannot do what it was asked: one line, the cause and the remedy.
 
-Our own exceptions are written for people and shown as they are. What the operating system refuses
+Our own exceptions are written for users and shown as they are. What the operating system refuses
 is shown with the file it is about. Anything else is a bug, and named as one.
 """
 
@@ -10,7 +10,7 @@ OWN_PACKAGES = ("bradbury.", "pyspark_bradbury.")
 
 
 class CommandFailed(Exception):
-    """An expected failure of a command. `str()` is the one line for people."""
+    """An expected failure of a command. `str()` is the one line for users."""
 
 
 class UsageError(CommandFailed):

@@ -1,4 +1,4 @@
-"""Places and times as people write them on a command line.
+"""Places and times as users write them on a command line.
 
 earliest, latest, max-timestamp, earliest-local    Kafka's questions (ListOffsets)
 2026-03-01, 2026-03-01T12:30, ...T12:30:00.5Z      ISO 8601; without a zone, UTC

@@ -165,7 +165,7 @@ def _one_below_the_other(
 
 
 def note(text: str) -> None:
-    """A remark beside the results."""
+    """A remark, which is no part of the results."""
     typer.echo(text, err=True)
 
 

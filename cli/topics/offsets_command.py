@@ -19,7 +19,7 @@ offsets = App(help="Ask for offsets.", no_args_is_help=True)
 
 @offsets.callback()
 def group() -> None:
-    pass  # keeps `get` a command of its own although it is the only one
+    pass  # keeps `get` a subcommand although it is the only one
 
 
 @offsets.command()

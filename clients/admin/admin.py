@@ -4,7 +4,7 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs; transactions (transactions_calls); how each thing is asked for (a module of its own
+Not here: ACLs; transactions (transactions_calls); how each thing is asked for (its own module
 where it is long).
 """
 
@@ -292,7 +292,7 @@ class Admin(TransactionsCalls):
     ) -> dict[TopicPartition, OffsetAt]:
         """The offset at "earliest", "latest", or a timestamp (ms since 1970), for each partition.
 
-        A mapping gives each partition a time of its own. A timestamp later than every record gives
+        A mapping gives each partition its own time. A timestamp later than every record gives
         offset -1.
 
         Raises:

@@ -6,7 +6,7 @@ What always holds:
     What must not be done twice (deleting a group, sending members away) is not repeated once it
     may have been done.
 
-Source: AdminApiDriver and the handlers beside it in apache/kafka clients/.../admin/internals.
+Source: AdminApiDriver and the handlers next to it in apache/kafka clients/.../admin/internals.
 
 Not here: being a member (coordinator), how far behind a group is (group_lag).
 """

@@ -219,7 +219,7 @@ def describe_transactions(
 def fence_producers(
     client: ClusterClient, transactional_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[dict[str, FencedProducer]]:
-    """End whoever produces with these ids, and abort what they left open.
+    """Fence the producers with these ids, and abort what they left open.
 
     Raises:
         KafkaError: a coordinator refuses.

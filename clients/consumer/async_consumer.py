@@ -295,7 +295,7 @@ class AsyncConsumer:
                 self._check_open()
                 shown = await self._calls.run(lambda: self._step(steps, max_records, show))
                 left_s = steps.longest_wait_s(deadline)
-                # A call beside this one may have sought, paused or given up what was taken.
+                # A concurrent call may have sought, paused or given up what was taken.
                 if all(chunk.is_current and not chunk.state.paused for chunk in self._taken):
                     if self._taken or left_s == 0:
                         chunks, self._taken = self._taken, []

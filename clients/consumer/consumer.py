@@ -519,7 +519,7 @@ class Consumer:
     def committed_metadata(
         self, *partitions: Partition
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """As `committed`, with the text that was stored beside the offset."""
+        """As `committed`, with the text that was stored with the offset."""
         member = self._group("committed offsets need Consumer(group=...)")
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
         began_at = time.monotonic()

@@ -60,7 +60,7 @@ class ConsumerGroup:
         group: the consumer group; members of other kinds may be in it, too.
         actors: members, which share the partitions.
         workers: actors that only process, shared among the members: as many as you like, more than
-            partitions too. 0: each member processes by itself, in a thread of its own.
+            partitions too. 0: each member processes by itself, in its own thread.
         guarantee: "at_least_once" commits what is finished; "at_most_once" commits before a batch
             is processed.
         exactly_once: what the function of `for_each` returns for other topics is written in one
@@ -78,7 +78,7 @@ class ConsumerGroup:
             that take longer are done again by the partition's next owner, if that is another.
         restart_grace_ms: how long the partitions of a member that died wait for its restart.
         instance_prefix: members are static ones named `<prefix>-0`, ...; by default the group's
-            name. Two ConsumerGroups in one group need prefixes of their own.
+            name. Two ConsumerGroups in one group need their own prefixes.
         actor_options, worker_options: Ray's: num_cpus, resources, label_selector, runtime_env, ...
         producer_options: with exactly_once, Producer's: compression_type, partitioner, ...
         consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...

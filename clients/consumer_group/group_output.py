@@ -71,7 +71,7 @@ def outputs_of(returned: object) -> Outputs:
 
 
 class OutputWriter:
-    """Used by the member's thread. Its producer is made when it is needed, and anew when fenced.
+    """Used by the member's thread. Its producer is made when it is needed, and again when fenced.
 
     Args:
         transactional_id: the member's.

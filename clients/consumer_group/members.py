@@ -1,7 +1,7 @@
 """The member actors of a group, watched from the process that holds the group.
 
 What always holds:
-    A member has a name of its own in the group (`<prefix>-<number>`), whatever actor it is: the
+    A member has its own name in the group (`<prefix>-<number>`), whatever actor it is: the
     actor that Ray restarts, or one that is made because Ray has given up, goes on as the same
     static member.
     A member that does not come back within `grace_s` of its death is removed from the group, so
@@ -119,7 +119,7 @@ class Members:
                 ray.kill(member.actor)
         self._events.put(None)
 
-    # --- watching, on a thread of its own -----------------------------------------------------
+    # --- watching, on its own thread -----------------------------------------------------
 
     def _run(self) -> None:
         while True:

@@ -70,7 +70,7 @@ class Results(Iterator[Any]):
         self._ends = ends
         self._committed = dict(committed or {})
         self._sources: dict[WorkerMember, _Source] = {}
-        # Told from other threads, which must not keep results that nobody iterates any more.
+        # Called from other threads, which must not keep results that nobody iterates any more.
         self._events: queue.SimpleQueue[Callable[[Results], None]] = queue.SimpleQueue()
         self._ready: deque[tuple[_Source, Entry]] = deque()
         self._last: tuple[_Source, Entry] | None = None

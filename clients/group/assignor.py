@@ -25,7 +25,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class Assignor(ABC):
-    """One strategy. Each consumer has an instance of its own, which may keep what it learns.
+    """One strategy. Each consumer has its own instance, which may keep what it learns.
 
     Everything is called on the consumer's background thread, one call at a time. An exception is
     raised in the poll that takes part in the rebalance.

@@ -278,7 +278,7 @@ class ConsumerMember:
         """Tell the listener; what it raises is for later, when the rebalance has gone on."""
         if lost:
             logger.warning(
-                "group %r: %d partitions are lost: the group went on without this member",
+                "group %r: %d partitions are lost: the group rebalanced without this member",
                 self.coordinator.config.group_id,
                 len(partitions),
             )

@@ -9,7 +9,7 @@ What always holds:
 A node has one connection per lane, because a broker answers a connection's requests in order: a
 parked Fetch or JoinGroup would hold up whatever came after it.
 
-Not here: retries of requests; each kind has rules of its own.
+Not here: retries of requests; each kind has its own rules.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class ClusterClient:
     ) -> Steps[TopicView]:
         """The view of one topic, asked for until it is known.
 
-        If it has no such `partition`, which may have been added since, it is asked for once more.
+        If it has no such `partition`, which may have been added since, it is asked for again.
 
         Raises:
             UnknownTopicOrPartition: it stayed unknown for `grace_ms`, or for `timeout_ms`.

@@ -10,7 +10,8 @@ What always holds:
     A request's version is the highest both sides know (KIP-35), chosen before it is encoded.
 
 A frame is received straight into one buffer of its announced size, which the size limit bounds, and
-record data leaves through sendmsg beside its headers: neither direction joins or copies records.
+record data leaves through sendmsg along with its headers: neither direction joins or copies
+records.
 
 Not here: which broker, whether to retry. Everything runs on the client's I/O thread.
 """

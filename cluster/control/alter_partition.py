@@ -63,7 +63,7 @@ class PartitionState(NamedTuple):
 class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
     """Answered for every partition, in order.
 
-    Raises StaleBrokerEpoch for all: the asking node has been registered anew.
+    Raises StaleBrokerEpoch for all: the asking node has been registered again.
     """
 
     # The leader goes back to the ISR that it knows; another controller may have changed it.
@@ -135,14 +135,14 @@ def _check_epochs(partition: PartitionImage, proposed: ProposedIsr, where: str) 
         proposed.leader_epoch > partition.leader_epoch
         or proposed.partition_epoch > partition.partition_epoch
     ):
-        # The leader has heard of a newer controller's decision: this one is behind.
+        # The leader knows a newer controller's decision: this one is behind.
         raise NotController(f"{where}: this controller does not know the leader's epoch yet")
     if proposed.leader_epoch < partition.leader_epoch:
         raise FencedLeaderEpoch(f"{where} is in leader epoch {partition.leader_epoch}")
 
 
 def _check_eligible(image: MetadataImage, proposed: ProposedIsr, where: str) -> None:
-    """Nobody joins who is fenced, or who was restarted since the leader heard of it (KIP-903)."""
+    """Nobody joins who is fenced, or who was restarted since the leader learned of it (KIP-903)."""
     for node_id, broker_epoch in proposed.isr:
         node = image.nodes.get(node_id)
         if node is None or node.fenced:
@@ -172,7 +172,7 @@ class Verdict(Enum):
     ADOPT = "the ISR is what the answer says"
     GO_BACK = "the ISR stays what it was"
     WAIT = "it is over, or the metadata will say"
-    ASK_AGAIN = "nothing is known: the same once more"
+    ASK_AGAIN = "nothing is known: the same again"
 
 
 def verdict_on(

@@ -140,7 +140,7 @@ def _value_after(
             return None
         case Operation.APPEND | Operation.SUBTRACT:
             if not rules.is_list(resource.resource_type, change.name):
-                raise InvalidConfig(f"{change.name} is no list: set it instead")
+                raise InvalidConfig(f"{change.name} is not a list: set it instead")
             words = split_list(
                 before[change.name]
                 if change.name in before
@@ -165,7 +165,7 @@ def configs_of(image: MetadataImage, resource_type: int, name: str) -> Mapping[s
         return topic.configs
     if resource_type in (GROUP, CLIENT_METRICS):
         if not name:
-            raise InvalidRequest("this kind of settings belongs to somebody with a name")
+            raise InvalidRequest("settings of this kind need a resource name")
         named = image.group_configs if resource_type == GROUP else image.client_metrics
         return named.get(name, {})
     if resource_type != BROKER:

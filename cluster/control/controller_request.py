@@ -21,7 +21,7 @@ A = TypeVar("A")
 
 
 class RequestOutcome(NamedTuple):
-    """What became of one part of a request: an error code, 0 for done, and words for people."""
+    """What became of one part of a request: an error code, 0 for done, and words for users."""
 
     code: int
     message: str | None
@@ -40,7 +40,7 @@ class ConfigRules(Protocol):
     def is_list(self, resource_type: int, name: str) -> bool: ...
 
     def default_of(self, image: MetadataImage, resource_type: int, name: str) -> str:
-        """The value that counts while the resource has none of its own."""
+        """The value that counts while it is not set for the resource."""
         ...
 
     def topic_defaults(self, image: MetadataImage) -> tuple[int, int]:
@@ -48,11 +48,11 @@ class ConfigRules(Protocol):
         ...
 
     def check_topic(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
-        """Raises InvalidConfig unless a topic may have these settings of its own."""
+        """Raises InvalidConfig unless a topic may have these settings."""
         ...
 
     def check_group(self, configs: Mapping[str, str]) -> None:
-        """Raises InvalidConfig unless a group may have these settings of its own."""
+        """Raises InvalidConfig unless a group may have these settings."""
         ...
 
     def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
@@ -60,7 +60,7 @@ class ConfigRules(Protocol):
 
         Raises:
             InvalidRequest: one cannot be changed now, or its value is not allowed, by itself or
-                beside what a topic says.
+                besides what a topic says.
             InvalidConfig: there is no such setting.
         """
         ...

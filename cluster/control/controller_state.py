@@ -4,7 +4,7 @@ Pure functions. Their caller, controller/quorum_controller, runs them one at a t
 image, makes the records durable on a majority of voters, applies them, and only then answers.
 
     hard state   the MetadataImage; changes only through records
-    soft state   Sessions: when each node was last heard of; begins afresh with every controller
+    soft state   Sessions: when each node last sent a heartbeat; begins afresh with every controller
 
 Source: apache/kafka metadata/.../controller/ClusterControlManager.java. Not here: topics
 (topic_control), their partitions (partition_control), settings (config_control).
@@ -160,7 +160,7 @@ def _follow_change(
     begins_anew: bool = False,
     has_all_data: bool = True,
 ) -> list[MetadataRecord]:
-    """What becomes of the partitions with a replica on a node that came, went, or came anew."""
+    """Partition changes after a node with replicas has come, gone, or been registered again."""
     records: list[MetadataRecord] = []
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
@@ -202,7 +202,7 @@ def fence_node(
     min_insync: MinInsync = own_min_insync,
     is_unclean: IsUnclean = never_unclean,
 ) -> list[MetadataRecord]:
-    """The node fell silent (or is heard again). Others lead where it did, if they can."""
+    """The node fell silent (or sends heartbeats again). Others lead where it did, if they can."""
     node = image.nodes[node_id]
     if node.fenced == fenced:
         return []
@@ -232,7 +232,7 @@ STALL_MS = 2_000
 
 @dataclass(slots=True)
 class Sessions:
-    """When each node was last heard of, on the controller's monotonic clock. Soft state."""
+    """Time of the last heartbeat of each node, on the controller's monotonic clock. Soft state."""
 
     timeout_ms: int
     _last_contact: dict[int, int] = field(default_factory=dict)

@@ -99,8 +99,8 @@ def create_partitions(
         raise UnknownTopicOrPartition(f"topic {wanted.topic!r} does not exist")
     if topic.is_internal:
         raise InvalidPartitions(
-            f"with more partitions of {topic.name!r} most of what is in it would have other "
-            "coordinators, which know nothing of it"
+            f"partitions cannot be added to {topic.name!r}: groups and transactional ids would "
+            "get other coordinators, which do not have their state"
         )
     present = len(topic.partitions)
     if wanted.total == present and is_repeated:
@@ -135,12 +135,14 @@ def create_partitions(
 
 
 def min_insync_replicas(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> int:
-    """min.insync.replicas of the topic, or of the brokers if it has none of its own."""
+    """min.insync.replicas of the topic, or of the brokers if the topic does not set it."""
     return int(topic.configs.get(MIN_INSYNC) or rules.default_of(image, TOPIC, MIN_INSYNC))
 
 
 def may_be_unclean(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> bool:
-    """unclean.leader.election.enable of the topic, or of the brokers if it has none of its own."""
+    """unclean.leader.election.enable of the topic, or of the brokers if the topic does not set
+    it.
+    """
     value = topic.configs.get(UNCLEAN_ELECTION) or rules.default_of(image, TOPIC, UNCLEAN_ELECTION)
     return value == "true"
 

@@ -93,7 +93,7 @@ class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
         if not {*partition.replicas} <= {*settled.replicas} and (
             settled.leader_epoch == partition.leader_epoch
         ):
-            # Whoever is no replica any more must not be taken for one.
+            # A node that is no replica any more must not be taken for one.
             settled = replace(settled, leader_epoch=settled.leader_epoch + 1)
         return [settled.to_record(topic.topic_id, wanted.partition)]
 

@@ -237,11 +237,9 @@ class DeleteTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
             try:
                 topic = _find(image, key)
                 if topic.is_internal:
-                    raise InvalidRequest(
-                        f"{topic.name!r} holds what coordinators have promised; it stays"
-                    )
+                    raise InvalidRequest(f"{topic.name!r} is internal and cannot be deleted")
                 if topic.topic_id in gone:
-                    raise InvalidRequest(f"topic {topic.name!r} stands twice in the request")
+                    raise InvalidRequest(f"topic {topic.name!r} is named twice in the request")
             except (UnknownTopicOrPartition, UnknownTopicId, InvalidRequest) as error:
                 lost = self.is_repeated and not isinstance(error, InvalidRequest)
                 # The lost try had deleted it.

@@ -1,4 +1,4 @@
-"""How the partitions of a cluster are, in numbers: what people look at, and scripts decide by."""
+"""How the partitions of a cluster are, in numbers: what users look at, and scripts decide by."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class NodeImage:
 
     @property
     def machine_name(self) -> str:
-        """What dies together, as people call it."""
+        """What fails together, as named by users."""
         return self.machine or self.rack or str(self.node_id)
 
 

@@ -1,7 +1,7 @@
 """The records of the metadata log: past facts about the cluster, and their bytes.
 
 A record is the value of one log record: compact JSON with its type's name, so that a dump of the
-metadata log can be read by people. The log itself is an ordinary partition log
+metadata log is readable. The log itself is an ordinary partition log
 (`__cluster_metadata-0`, record batches of magic 2) whose leader epoch is the controller epoch.
 
 What always holds: applying a record decides nothing and cannot fail on a record we wrote; unknown

@@ -2,8 +2,8 @@
 
 The high watermark is the least log end offset of the in-sync replicas. A follower's fetch offset is
 its acknowledgement: it has everything before it. A change of the ISR is proposed to the controller;
-until that has answered, whoever is in the old ISR or in the proposed one counts (the maximal ISR),
-so whichever of the two is true, all of it has what is committed.
+until that has answered, every replica in the old ISR or in the proposed one counts (the maximal
+ISR), so whichever of the two is true, all of it has what is committed.
 
 What always holds: the high watermark never decreases within one epoch; it stands still while the
 ISR is smaller than min.insync.replicas (KIP-966), so those who left have everything below it.
@@ -140,7 +140,7 @@ class LeaderState:
     # --- offsets ---------------------------------------------------------------------------------
 
     def on_append(self, before: int, now_ms: int) -> None:
-        """The leader's log has grown beyond `before`: whoever had all until now begins to lag."""
+        """The log has grown beyond `before`: followers that had all until now begin to lag."""
         for follower in self.followers.values():
             if follower.log_end_offset >= before:
                 follower.last_caught_up_ms = now_ms
@@ -173,7 +173,7 @@ class LeaderState:
             OffsetOutOfRange: its log does not join ours at all.
         """
         if fetch.node_id not in self.followers:
-            # It knows of a reassignment that we have not heard of yet.
+            # It knows of a reassignment that we do not know yet.
             raise UnknownLeaderEpoch(f"node {fetch.node_id} is no replica here")
         if fetch.last_fetched_epoch >= 0:
             epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)

@@ -22,35 +22,35 @@ STAGGER_MS = 500
 
 @dataclass(slots=True)
 class Candidacy:
-    """What one node has heard of the controller. Soft state; times on a clock that never jumps."""
+    """The controller's signs of life at one node. Soft state; times on a clock that never jumps."""
 
-    _unheard_since_ms: int | None = None
+    _failing_since_ms: int | None = None
     _answered_ms: int | None = None
 
-    def on_heard(self) -> None:
-        """The controller has answered what was asked."""
-        self._unheard_since_ms = self._answered_ms = None
+    def on_poll_answered(self) -> None:
+        """The controller has answered a poll."""
+        self._failing_since_ms = self._answered_ms = None
 
-    def on_unheard(self, *, now_ms: int, is_reachable: bool) -> None:
-        """A question failed; `is_reachable`: somebody said that he is not the controller now."""
-        if self._unheard_since_ms is None:
-            self._unheard_since_ms = now_ms
+    def on_poll_failed(self, *, now_ms: int, is_reachable: bool) -> None:
+        """A poll failed; `is_reachable`: a node answered that it is not the controller now."""
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
         if is_reachable:
             self._answered_ms = now_ms
 
     def on_vote_granted(self, *, now_ms: int) -> None:
-        """Somebody has just been granted this voter's vote: a controller that may be heard soon."""
-        if self._unheard_since_ms is not None:
-            self._unheard_since_ms = self._answered_ms = now_ms
+        """The voter has just granted its vote, to a controller that may announce itself soon."""
+        if self._failing_since_ms is not None:
+            self._failing_since_ms = self._answered_ms = now_ms
 
     def is_due(self, *, now_ms: int, voters_before: int) -> bool:
         """Whether to stand now, with so many living voters before this one."""
-        if self._unheard_since_ms is None:
+        if self._failing_since_ms is None:
             return False
-        waits_until_ms = self._unheard_since_ms + UNREACHABLE_MS
+        waits_until_ms = self._failing_since_ms + UNREACHABLE_MS
         if self._answered_ms is not None:
-            # It may be about to become active; that it is gone again has to show anew.
+            # It may be about to become active; that it is gone again must be noticed first.
             waits_until_ms = min(
-                self._unheard_since_ms + INACTIVE_MS, self._answered_ms + INACTIVE_MS // 2
+                self._failing_since_ms + INACTIVE_MS, self._answered_ms + INACTIVE_MS // 2
             )
         return now_ms >= waits_until_ms + STAGGER_MS * voters_before

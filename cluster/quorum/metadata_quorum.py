@@ -163,7 +163,7 @@ class MetadataQuorum:
         if len(changed ^ self._voters) != 1 or not changed:
             raise ValueError("voters are added and removed one at a time")
         if self._led_from is None or self.committed <= max(self._led_from, self._voters_from):
-            raise ValueError("a former change of the voters is not committed yet")
+            raise ValueError("the previous change of the voters is not committed yet")
         self._voters_from = self.end.offset
         self._voters = changed
 

@@ -1,8 +1,8 @@
 """The rules of one metadata voter: which controller may write to its copy of the metadata log.
 
-A controller is whoever has the votes of a majority of voters for its epoch; it writes only with
-that epoch, and a voter that voted in a newer one refuses. So two live controllers are safe: what
-the older one can still write never reaches a majority.
+A controller is the candidate with the votes of a majority of voters for its epoch; it writes only
+with that epoch, and a voter that voted in a newer one refuses. So two live controllers are safe:
+what the older one can still write never reaches a majority.
 
     hard state   vote (epoch, owner), kept in the `quorum-state` file; the log itself, of which
                  a snapshot stands for the beginning: everything before its end is committed
@@ -145,7 +145,8 @@ def on_append(
     end, start = log.log_end_offset, log.snapshot.offset
     if previous.offset > end:
         return LogMismatch(vote, end)
-    # What the snapshot stands for is committed: whoever has the vote has the same before it.
+    # What the snapshot stands for is committed: the candidate that has the vote has the same before
+    # it.
     if previous.offset == start > 0 and previous != log.snapshot:
         raise CommittedEntryLost(
             f"epoch {candidate.epoch} has epoch {previous.epoch} before offset {start}, but "

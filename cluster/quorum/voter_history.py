@@ -1,7 +1,7 @@
 """Who votes, as one voter's log says: its newest record of them counts, committed or not.
 
 An entry that is cut takes the voters that it named with it, and those before count again; so the
-voters are derived from the log, not kept beside it. A snapshot says who voted where it ends.
+voters are derived from the log, not kept next to it. A snapshot says who voted where it ends.
 Source: raft/.../internals/VoterSetHistory.java in apache/kafka; Raft (Ongaro), 4.1.
 """
 

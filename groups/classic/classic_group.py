@@ -376,8 +376,8 @@ class ClassicGroup:
         the assignment is there: its partitions may be another's already.
 
         In a transaction a member may at any time in its generation, for its producer has to end
-        what it began; and whoever does not say who it is (versions 0-2, before KIP-447) always may:
-        it is fenced by its transactional id alone.
+        what it began; and a client that does not say who it is (versions 0-2, before KIP-447)
+        always may: it is fenced by its transactional id alone.
         """
         if generation < 0:
             is_nobody = not member_id and instance_id is None

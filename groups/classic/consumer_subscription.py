@@ -4,7 +4,7 @@
     partitions (v1+), generation (v2+), rack (v3+)
 
 Every version begins like this, so every one can be read. What always holds: bytes that are no such
-thing are None, whoever sent them.
+thing are None, from any client.
 Source: apache/kafka clients/.../common/message/ConsumerProtocolSubscription.json.
 """
 

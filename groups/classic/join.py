@@ -10,9 +10,9 @@ from .group_members import ClassicGroupMember, size_of
 from .supported_protocols import Protocols
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
-"""KIP-394: from this version on a client can be told to come again with its new member id."""
+"""KIP-394: from this version on a client can be asked to join again with its new member id."""
 FIRST_WITH_SKIP_ASSIGNMENT = 9
-"""KIP-814: from this version on a rejoining leader can be told to keep the assignment."""
+"""KIP-814: from this version on a rejoining leader can be asked to keep the assignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

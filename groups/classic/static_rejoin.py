@@ -1,7 +1,7 @@
 """A static member that was started again takes its place in the group under a new member id.
 
     on_rejoin    its former process is fenced; in a Stable group the new id is written to the log
-    on_stored    ... and only then told to the member, without a rebalance
+    on_stored    ... and only then answered to the member, without a rebalance
     on_late, on_failed    it asks again: it keeps the new id, or gets the former one back
 
 Source: KIP-345, KIP-814 (skip_assignment);
@@ -121,7 +121,7 @@ class StaticRejoin:
         self._effects.start_session(member.member_id, member.session_timeout_ms)
 
     def _waiting_member(self, stored: StaticMemberStored) -> ClassicGroupMember | None:
-        """None: it has gone, has asked once more, or was answered."""
+        """None: it has gone, has asked again, or was answered."""
         member = self._members.get(stored.member_id)
         if member is None or member.parked_join != stored.request_id:
             return None

@@ -312,7 +312,8 @@ class GroupCoordinator:
         return self._refuse(append, error, now_ms=now_ms)
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
-        """It is not committed for offsets.commit.timeout.ms: whoever waits is told to try again.
+        """It is not committed for offsets.commit.timeout.ms: waiting callers are asked to try
+        again.
 
         Returns the Append to go on with, which nobody waits for. The records may yet be committed,
         and then count, as after an answer that was lost on its way.

@@ -128,7 +128,7 @@ class GroupOffsets:
         """(tombstones of what may go, whether that is all there is).
 
         An offset's retention begins when the group went idle, or (idle_since_ms None) with its
-        commit; an offset with an expiry of its own, from an old client, keeps to that. What a
+        commit; an offset with its own expiry, from an old client, keeps to that. What a
         living group is subscribed to stays.
         """
         gone: list[TopicPartition] = []

@@ -9,7 +9,7 @@ the offsets of every idle group at once, for good. So the time here begins with 
 the log, never goes back, and follows the wall clock at no more than LEAP_FACTOR times the pace of
 the timer. A leap that is taken back soon has expired nothing; one that stays is caught up with.
 
-What is written while the clock is set back must not look old when it is mended: it gets no time
+What is written while the clock is set back must not look old when it is set right: it gets no time
 before the newest in the log. What is written while it is ahead keeps that time, and is kept longer:
 a machine that was switched off looks the same, and there the wall clock is right. For that reason
 a coordinator that starts during such a leap, and finds records of it, believes it.

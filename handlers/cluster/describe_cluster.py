@@ -1,6 +1,6 @@
 """DescribeCluster (API key 60): the nodes, who answers for the controller, and what may be done.
 
-Controllers have no listener of their own, so a question for them is answered with
+Controllers have no listener, so a question for them is answered with
 MISMATCHED_ENDPOINT_TYPE, as a broker of Apache Kafka does. Source: AuthHelper, KafkaApis.
 """
 

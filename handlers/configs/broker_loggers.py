@@ -1,6 +1,6 @@
 """The loggers of this process as a Kafka broker's: described, and their levels set (KIP-412).
 
-A node is a process of its own, so its loggers are those of its code and of the libraries in it. A
+A node is a separate process, so its loggers are those of its code and of the libraries in it. A
 level that is set holds until the process ends, as in Kafka; nothing is written down.
 Source: apache/kafka core/.../logger/RuntimeLoggerManager.java.
 """

@@ -26,7 +26,7 @@ class ServerConfigRules:
         self._server = server
 
     def _now(self, image: MetadataImage) -> ServerConfig:
-        """What counts on a node without settings of its own."""
+        """What counts on a node without its own settings."""
         return self._server.with_dynamic(image.broker_configs.get("", EMPTY), EMPTY)
 
     def is_list(self, resource_type: int, name: str) -> bool:

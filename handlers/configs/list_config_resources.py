@@ -1,7 +1,7 @@
 """ListConfigResources (API key 74): the resources that can have settings (KIP-1142).
 
 Version 0 asks for client metrics subscriptions. A node is one that has loggers, too; groups are
-listed that have settings of their own.
+listed that have their own settings.
 """
 
 from __future__ import annotations

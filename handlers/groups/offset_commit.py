@@ -2,7 +2,7 @@
 
 Topics and partitions that do not exist are refused one by one; the rest is stored as one batch.
 
-Unlike Kafka: a long commit comes here in parts (request_parts), each a batch of its own, so that
+Unlike Kafka: a long commit comes here in parts (request_parts), each a separate batch, so that
 nobody waits behind it. Each part is checked again: a member removed in between has the rest
 refused, partition by partition.
 """

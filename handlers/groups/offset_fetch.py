@@ -1,7 +1,7 @@
 """OffsetFetch (API key 9): the committed positions of groups.
 
 Version 8 asks for many groups with an error each; before, one group fills the response, with an
-error of its own from v2 on, and v1 repeats the error for each partition. A list of topics that is
+top-level error from v2 on, and v1 repeats the error for each partition. A list of topics that is
 null asks for all (v2+). With `require_stable` (v7+) an offset that an open transaction may change
 is UNSTABLE_OFFSET_COMMIT (KIP-447).
 """

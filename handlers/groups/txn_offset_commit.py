@@ -4,7 +4,7 @@ Topics and partitions that do not exist are refused one by one; the rest is stor
 counts when the transaction does (KIP-98). Version 3 says which member of the group commits
 (KIP-447). Before the first batch the coordinator of the transaction is asked whether the group's
 partition of `__consumer_offsets` is in it; from version 5 on it is added with that (KIP-890).
-A long request comes in parts (request_parts), each a batch of its own, as OffsetCommit does.
+A long request comes in parts (request_parts), each a separate batch, as OffsetCommit does.
 Source: apache/kafka KafkaApis.scala (handleTxnOffsetCommitRequest), CoordinatorPartitionWriter.
 """
 

@@ -192,7 +192,9 @@ class FetchSessionCache:
                 f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}"
             )
         if session.uses_topic_ids != (api_version >= FIRST_WITH_TOPIC_IDS):
-            raise FetchSessionTopicIdError("topic names and topic ids in one fetch session")
+            raise FetchSessionTopicIdError(
+                "topic names and topic ids are mixed in one fetch session"
+            )
         session.epoch = next_epoch(epoch)
         session.last_used_ms = now_ms
         del self._sessions[session_id]

@@ -69,7 +69,8 @@ class GroupShard(Protocol):
 
         Raises (later):
             KafkaError: as LeaderReplica.append_marker; RequestTimedOut: not committed for long, it
-            may yet be; NotCoordinator: perhaps written, another node leads or the log is read anew.
+            may yet be; NotCoordinator: perhaps written, another node leads or the log is read
+            again.
         """
         ...
 

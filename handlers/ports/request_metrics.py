@@ -6,7 +6,7 @@ response. Together about 1 us per request (benchmarks in docs/metrics.md), so no
 up by text, nothing locks, and no object is made but the trace itself.
 
 Cardinality is bounded by what this broker has: APIs of the table, error codes, topics that exist.
-Clocks are read by the caller. Not here: the names people see (actors/metrics/metrics_collector.py).
+Clocks are read by the caller. Not here: the names users see (actors/metrics/metrics_collector.py).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _delete(
     result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
     try:
         if topic in INTERNAL_TOPICS:
-            raise InvalidTopicException(f"records of the internal topic {topic} stay")
+            raise InvalidTopicException(f"records of the internal topic {topic} cannot be deleted")
         if wanted.offset < -1:
             raise OffsetOutOfRange(f"{wanted.offset} is not an offset")
         result.low_watermark = context.node.partitions.delete_records(

@@ -1,6 +1,6 @@
 """DescribeProducers (API key 61): the producers that a partition's leader remembers.
 
-With them the start of each open transaction: whoever looks for transactions that hang compares it
+With them the start of each open transaction: tools that look for transactions that hang compare it
 with what the coordinators know. Source: ProducerStateManager, Partition.activeProducerState.
 """
 

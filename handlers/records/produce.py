@@ -220,7 +220,7 @@ def _leader(name: str | None, index: int, context: RequestContext) -> LeaderRepl
     if name is None:
         raise UnknownTopicId("no topic has this id")
     if name in INTERNAL_TOPICS:
-        raise InvalidTopicException(f"{name} is written by coordinators alone")
+        raise InvalidTopicException(f"only coordinators may write to {name}")
     return context.node.partitions.leader_of(name, index)
 
 
@@ -373,7 +373,7 @@ async def _complete(
         except KafkaError as error:
             _describe(one.answer, error, one.topic, response, context)
 
-    if len(later) == 1:  # most requests: no task of its own
+    if len(later) == 1:  # most requests: no separate task
         await settle(later[0])
     else:
         await asyncio.gather(*(settle(one) for one in later))

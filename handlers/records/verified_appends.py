@@ -6,7 +6,7 @@ batch waits, later ones of its producer in the partition ask, too: answers come 
 questions, so sequences reach the log in theirs. Another producer's batches do not wait.
 
 Clients before version 11 do not know TRANSACTION_ABORTABLE, and before 12 they would take a
-coordinator's troubles for a broken transaction: they are told NOT_ENOUGH_REPLICAS, which they try
+coordinator's troubles for a broken transaction: they get NOT_ENOUGH_REPLICAS, which they try
 again without looking for another leader.
 Source: ReplicaManager.handleProduceAppend and maybeSendPartitionsToTransactionCoordinator in
 apache/kafka (4.1).
@@ -88,7 +88,7 @@ class VerifiedAppends:
                 self._transactional_id, *self._producer, list(self._waiting), adds=self._adds
             )
         )
-        # Not by whoever awaits the response: that may be gone, and would come in any order.
+        # Not by the task that awaits the response: that may be gone, and would come in any order.
         answer.add_done_callback(self._on_verified)
 
     def _on_verified(self, answer: asyncio.Future[dict[TopicPartition, ErrorCode]]) -> None:

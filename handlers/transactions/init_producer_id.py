@@ -1,8 +1,8 @@
 """InitProducerId (API key 22): who a producer is from now on.
 
 Without a transactional id it gets an id that nobody had, also if it names the one it has, as in
-Apache Kafka. With one, the coordinator gives it the next epoch, and fences whoever had the id
-before; a producer that names what it had recovers from an error (KIP-360).
+Apache Kafka. With one, the coordinator gives it the next epoch, and fences the producer that had
+the id before; a producer that names what it had recovers from an error (KIP-360).
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """
 

@@ -2,7 +2,7 @@
 
 session, jvm, executors      sessions on RayDP or in this process; their JVMs; room for executors
 source                       format("bradbury"), as Spark calls it
-reading/                     batch queries, micro-batches, offsets of both (records: ../ranges)
+reading/                     batch queries, micro-batches, their offsets (records: ../ranges)
 writing/                     rows to topics, at least once or in transactions
 options/                     what a user may ask for, checked
 tasks/                       in Spark's Python workers: clients, rows, failures

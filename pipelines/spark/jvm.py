@@ -1,9 +1,9 @@
 """The JVMs of a Spark session: which Java there is, and what each is started with.
 
 RayDP starts four for a session with one executor:
-    its own entry point, beside a Ray actor      starts the next one, then waits
+    its own entry point, next to a Ray actor      starts the next one, then waits
     its application master, a Ray actor          asks Ray for executors, then waits
-    the driver's, beside this process            plans queries
+    the driver's, next to this process            plans queries
     an executor, a Ray actor                     runs tasks
 """
 
@@ -82,7 +82,7 @@ def driver_environment(cache: Path) -> dict[str, str]:
     """What the driver's JVM and the Python processes that it plans queries with start quicker by.
 
     Six kinds of them plan a job that reads, writes and streams, one after the other, and each is a
-    Python of its own. They import pyspark from SPARK_HOME/python/lib/pyspark.zip, which has no byte
+    separate Python. They import pyspark from SPARK_HOME/python/lib/pyspark.zip, which has no byte
     code, so each compiles it again. The SPARK_HOME made here has links to the installed one; that
     name leads to the installed package. A SPARK_HOME of the user's is kept.
 
@@ -147,8 +147,8 @@ def check_java() -> int:
 def remove_loaded_libraries(log_folder: Path) -> None:
     """Remove this machine's copies of the libraries that the JVMs of a Ray session have loaded.
 
-    Each JVM that joins Ray as a driver unpacks Ray's, 40 MB, into a folder /tmp/ray/<milliseconds>
-    of its own, and leaves it there. lz4-java's copy is removed when its JVM ends by itself, but Ray
+    Each JVM that joins Ray as a driver unpacks Ray's, 40 MB, into a folder /tmp/ray/<milliseconds>,
+    and leaves it there. lz4-java's copy is removed when its JVM ends by itself, but Ray
     ends JVMs with SIGKILL. Once a library is loaded nobody opens the file again.
 
     log_folder: as for `java_options`; by it the JVMs of the session are known.

@@ -106,7 +106,7 @@ def spark(
     Args:
         executor_cores: tasks an executor runs at a time; that many CPUs of Ray's books. How many
             tasks a shuffle has depends on all cores together.
-        executor_memory: of each executor, at least 450m. A Python worker has 150 MB beside it.
+        executor_memory: of each executor, at least 450m. A Python worker has 150 MB in addition.
         placement_group: of Ray, whose bundles the executors take one after the other; without it
             Ray places them.
         short_lived: for a session of a minute or two: the JVMs do without their optimising
@@ -251,7 +251,7 @@ def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
 
 
 def other_sources() -> list[str]:
-    """Packages beside ours in which Spark looks for data sources."""
+    """Packages besides ours in which Spark looks for data sources."""
     names = (module.name for module in pkgutil.iter_modules())
     return [name for name in names if name.startswith("pyspark_") and name != _OWN_PACKAGE]
 

@@ -39,7 +39,7 @@ MAX_COLUMN_BYTES = 2**31 - 1
 # Columns of the table of batches that a decoder is given, one row a batch, int64.
 START, END, COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, APPEND_TIME = range(7)
 NOT_APPEND_TIME = -(2**63)
-"""In APPEND_TIME: the records have timestamps of their own."""
+"""In APPEND_TIME: the records have their own timestamps."""
 
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 _ONE_OFFSET: Int32s = np.zeros(1, np.int32)

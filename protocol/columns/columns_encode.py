@@ -1,7 +1,7 @@
 """Arrow columns -> record batches, cut by size and count, as one run of rows or by partition.
 
 The loops write the records of all batches into one buffer and leave room for their headers, which
-are filled in here. Compressed batches get a buffer of their own.
+are filled in here. Compressed batches get a separate buffer.
 
 Not here: the loops (columns_compiled, columns_plain); when a batch is due (clients).
 """
@@ -112,7 +112,7 @@ def encode_batches(
         keys, values, timestamps, headers: as columns_arrow.record_columns takes them.
         rows: which rows, in which order; None for all.
         max_bytes: most bytes of a batch before compression (`batch.size`). A record that is larger
-            has a batch of its own: compare its size with `max.request.size`.
+            has its own batch: compare its size with `max.request.size`.
         max_records: most records of a batch.
         producer: the sequences of the batches follow on one another, modulo 2**31.
 

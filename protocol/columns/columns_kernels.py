@@ -4,7 +4,7 @@ Each loop takes numpy arrays and nothing else, checks every bound itself and run
 so fetches of several partitions decode in parallel threads. Nothing is ever read outside
 [start, end) of the batch at hand: what comes from a peer is never trusted with an index.
 
-The machine code is cached beside this file, or in the user's cache directory (or NUMBA_CACHE_DIR)
+The machine code is cached next to this file, or in the user's cache directory (or NUMBA_CACHE_DIR)
 where the package cannot be written; where no directory can be, it is compiled in memory.
 
 Not here: Arrow (columns_arrow), and what the records of a fetch mean (columns). columns_plain does

@@ -15,7 +15,7 @@ What always holds:
 Source: apache/kafka clients/.../common/compress/*.java, RFC 8878, lz4_Frame_format.md.
 
 Not here: which codec a topic or producer wants. cramjam does snappy, lz4 and zstd (python-snappy is
-a wrapper of it that copies once more); zlib does gzip, as fast as cramjam and bounded by itself.
+a wrapper of it that copies again); zlib does gzip, as fast as cramjam and bounded by itself.
 """
 
 from __future__ import annotations

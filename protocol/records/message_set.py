@@ -181,7 +181,7 @@ def convert_up(data: Buffer, *, limit: int, max_message_bytes: int) -> Converted
         max_message_bytes: of one outer message.
 
     Raises:
-        CorruptMessage, InvalidRecord: see read_entries; or a compressed message beside others.
+        CorruptMessage, InvalidRecord: see read_entries; or a compressed message among others.
         InvalidTimestamp: the producer set the timestamp type.
         MessageTooLarge, UnsupportedCompressionType.
     """

@@ -6,7 +6,7 @@
 
 walk_records looks for a timestamp (offset and timestamp, the rest skipped); scan_records checks
 what a producer sent (every length, and that offsets count up from 0). Plain Python, 1 and 2-4 us a
-record; whoever wants keys and values uses columns.
+record; for keys and values use columns.
 Source: apache/kafka clients/.../common/record/DefaultRecord.java.
 """
 

@@ -8,7 +8,7 @@ Order, per answer: append (the page cache survives the death of this process but
 machine), then, for topics that ask for it, fsync; only then the next request goes out, which tells
 the leader what we have. A new leader epoch is on the disk before a record of it is.
 
-An answer for a position that is no longer ours is dropped: the partition was assigned anew, or
+An answer for a position that is no longer ours is dropped: the partition was assigned again, or
 truncated, meanwhile.
 Source: AbstractFetcherThread, FetchSessionHandler in apache/kafka.
 """
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_MS = 50
 EXPECTED_UNTIL_MS = 16 * FIRST_BACKOFF_MS
-"""The back-off by which an expected error has lasted for about as long, and is told of, once."""
+"""The back-off by which an expected error has lasted for about as long, and is logged, once."""
 MAX_BACKOFF_MS = 1000
 LONGEST_THROTTLED_MS = 1000
 """Wait of a throttled partition until its limit is looked at again: it may be another one."""
@@ -153,7 +153,7 @@ class _OutOfRange:
 
 
 class ReplicaFetcher:
-    """Lives as long as its process. It asks nothing of its own accord while a question is out."""
+    """Lives as long as its process. It asks nothing by itself while a question is out."""
 
     def __init__(self, node: FollowingNode, leader_id: int) -> None:
         self.leader_id = leader_id
@@ -161,14 +161,14 @@ class ReplicaFetcher:
         self._effects = node.effects
         self._partitions: dict[TopicIdPartition, FollowedPartition] = {}
         self._asked: dict[TopicIdPartition, FetchPosition] = {}
-        """What the leader was told last, of all partitions of the session."""
+        """What the leader was sent last, of all partitions of the session."""
         self._dirty: dict[TopicIdPartition, None] = {}
         """Partitions that the next request must name, in order."""
         self._delayed: dict[TopicIdPartition, _Delayed] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
         self._session = (NO_SESSION, INITIAL_EPOCH)
         self._broker_epoch = node.broker_epoch
-        """This node's epoch, as the session was told it."""
+        """This node's epoch, as the session was opened with."""
         self._is_waiting = False
         """For an answer of the leader."""
         self._working: Procedure | None = None
@@ -346,10 +346,10 @@ class ReplicaFetcher:
     def _fail(self, error: Exception, now_ms: int) -> None:
         """The next question begins a session, on a new connection, a while later."""
         if not isinstance(error, ConnectionFailed):
-            logger.error("following node %d failed", self.leader_id, exc_info=error)
+            logger.error("the fetcher of node %d failed", self.leader_id, exc_info=error)
         else:
             if self._failure is None:
-                logger.warning("node %d cannot be followed: %s", self.leader_id, error)
+                logger.warning("fetching from node %d failed: %s", self.leader_id, error)
             self._failure = str(error)
             self._effects.append(SuspectNode(self.leader_id))
         self._out_of_range.clear()
@@ -362,7 +362,7 @@ class ReplicaFetcher:
         self._is_waiting = False
         self._backoff_ms = FIRST_BACKOFF_MS
         if self._failure is not None:
-            logger.info("node %d is followed again", self.leader_id)
+            logger.info("fetching from node %d works again", self.leader_id)
             self._failure = None
         if answer.error_code in SESSION_ERRORS:
             self._begin_session()
@@ -418,7 +418,7 @@ class ReplicaFetcher:
     def _go_on(self, session_id: int) -> None:
         if session_id == NO_SESSION:
             # Either it was over, as nothing was left in it; or the leader has no room for one, and
-            # is told of all, each time.
+            # gets all of them, each time.
             was_in_one = self._session[1] > INITIAL_EPOCH
             self._session = (NO_SESSION, INITIAL_EPOCH if was_in_one else FINAL_EPOCH)
             self._ask_for_all()
@@ -484,7 +484,7 @@ class ReplicaFetcher:
     ) -> None:
         log = followed.replica.log
         logger.info(
-            "%s parts from node %d's log: %s (it ended at %d, high watermark %d)",
+            "%s diverges from its leader's log on node %d: %s (end offset %d, high watermark %d)",
             followed,
             self.leader_id,
             step,
@@ -493,7 +493,7 @@ class ReplicaFetcher:
         )
         if step.offset < log.high_watermark:
             logger.warning(
-                "%s loses records below its high watermark %d: its leader was elected uncleanly",
+                "%s is truncated below its high watermark %d: unclean leader election",
                 followed,
                 log.high_watermark,
             )
@@ -536,9 +536,9 @@ class ReplicaFetcher:
     def on_offsets(self, answer: ListOffsetsResponse, now_ms: int) -> None:
         """The leader's answer, to one of the two questions."""
         self._is_waiting = False
-        [told] = answer.topics[0].partitions
+        [found] = answer.topics[0].partitions
         asked = self._out_of_range[0]
-        asked.offsets.append(-1 if told.error_code else told.offset)
+        asked.offsets.append(-1 if found.error_code else found.offset)
         if len(asked.offsets) < 2:
             return
         followed, (start, end) = asked.followed, asked.offsets

@@ -53,7 +53,7 @@ LAST_BYTES = 256 * 1024
 
 
 NEVER = -1
-"""No number of truncations: the copy has to begin anew."""
+"""No number of truncations: the copy has to begin again."""
 
 
 class NothingToMove(Exception):
@@ -144,7 +144,7 @@ class AlterLogDirsManager:
             raise InvalidTopicException(f"the name of {topic} is too long for a move")
         directory = self._directories.at(path)
         if directory is None and path not in self._directories.unusable:
-            raise LogDirNotFound(f"{path} is no log directory of this node")
+            raise LogDirNotFound(f"{path} is not a log directory of this node")
         if directory is None or not directory.health.is_online:
             raise KafkaStorageError(f"the log directory {path} is offline")
         replica = self._replicas.get(key)
@@ -205,7 +205,7 @@ class AlterLogDirsManager:
 
         def on_end(error: Exception | None) -> None:
             if error is not None:
-                logger.error("%s: the move to %s ends", move, move.directory.path, exc_info=error)
+                logger.error("%s: the move to %s failed", move, move.directory.path, exc_info=error)
             waiting, move.ended = move.ended, []
             for condition, step in waiting:
                 step.on_work_done(condition, None, move.procedure.now_ms)
@@ -223,11 +223,11 @@ class AlterLogDirsManager:
         except NothingToMove:
             yield from self._give_up(move)
         except KafkaError as error:
-            logger.warning("%s: the move to %s ends: %s", move, move.directory.path, error)
+            logger.warning("%s: the move to %s failed: %s", move, move.directory.path, error)
             self._on_storage_failure()
             yield from self._give_up(move)
         except Exception:
-            logger.exception("%s: the move to %s ends", move, move.directory.path)
+            logger.exception("%s: the move to %s failed", move, move.directory.path)
             yield from self._give_up(move)
 
     def _log(self, move: Move) -> PartitionLog:
@@ -237,7 +237,7 @@ class AlterLogDirsManager:
         return move.replica.log
 
     def _missing(self, move: Move, max_bytes: int) -> LogSlice | None:
-        """The next piece to copy; None if the copy has to begin anew."""
+        """The next piece to copy; None if the copy has to begin again."""
         log, future = self._log(move), move.future
         offset = future.log_end_offset
         if log.local.truncations != move.truncations:
@@ -411,7 +411,7 @@ class Pause:
 
 
 class CopyingStopped:
-    """The condition that nothing is done to the copy of a move any more, from now on for ever."""
+    """The condition that nothing is done to the copy of a move any more, from now on forever."""
 
     def __init__(self, move: Move) -> None:
         self._move = move

@@ -9,7 +9,8 @@ in memory: see actors/replication/intact_token. Its order is what keeps records 
     put       else only when the node is registered: until the controller knows of the loss, each
               life has to tell it
     removed   as soon as a log is found damaged: it is cut to what is whole, and if the process died
-              before it has told the controller, the next life would find nothing wrong
+              before it has registered it with the controller, the next life would find nothing
+              wrong
     removed   when a disk fails: what it still has is not known. It stays removed in this life.
     removed   after a clean stop, whose marks say it alone from then on; not before they are there,
               as a process may be killed while it stops
@@ -98,8 +99,8 @@ class DirectoryLifecycle:
         else:
             token.remove()
             logger.warning(
-                "the last stop was neither clean nor the death of a process alone: what this node "
-                "leads is given to others that are in sync"
+                "unclean shutdown of the machine, records may be missing: other in-sync replicas "
+                "lead the partitions of this node"
             )
         for sentence in said:
             logger.warning("%s", sentence)
@@ -118,7 +119,7 @@ class DirectoryLifecycle:
         return self._directories
 
     def begin(self) -> None:
-        """The node is registered: whoever must know of a loss knows of it."""
+        """The node is registered: the controller knows of a loss."""
         if self._token is not None and all(each.health.is_online for each in self.directories.all):
             self._token.put()
 

@@ -4,7 +4,7 @@
     checkpoint   recovery points, high watermarks, log starts
 
 A round costs what has changed, not what is there: appends leave their replica in `changed`.
-When, and what else is done beside the requests (retention, free space): log_maintenance.
+When, and what else is done in the background (retention, free space): log_maintenance.
 """
 
 from __future__ import annotations

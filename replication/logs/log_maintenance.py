@@ -1,4 +1,4 @@
-"""Log maintenance: what is done beside the requests for the logs of a node, and in which order.
+"""Log maintenance: what is done in the background for the logs of a node, and in which order.
 
     flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
     checkpoint   recovery points, high watermarks, log starts
@@ -161,7 +161,7 @@ class LogMaintenance:
             elif was_short and not is_short:
                 self._short.discard(directory.path)
                 logger.warning(
-                    "%s has %d bytes free again: writing goes on", directory.path, query.free
+                    "%s has %d bytes free again: producers are accepted", directory.path, query.free
                 )
             if is_short and (not was_short or self._now_ms >= self._room_due_ms):
                 yield from self._make_room(directory)

@@ -254,7 +254,7 @@ class LogManager:
     def _set_aside(self, key: TopicPartition, log: PartitionLog, wall_ms: int) -> Sequel:
         self._unclaimed.pop(log, None)
         logger.warning(
-            "the metadata knows no %s-%d with topic id %s: setting its log aside as -stray",
+            "%s-%d with topic id %s is not in the metadata: renaming its directory to -stray",
             *key,
             log.topic_id,
         )

@@ -86,7 +86,7 @@ class AlterPartitionManager:
         self._candidates[replica] = None
 
     def look_at_all(self) -> None:
-        """Nodes have come or gone: whoever was not eligible may be now."""
+        """Nodes have come or gone: a replica that was not eligible may be now."""
         self._look_at_all_ms = 0
         self._effects.append(DeadlineMoved(self))
 
@@ -139,11 +139,11 @@ class AlterPartitionManager:
     def on_failed(self, error: Exception, now_ms: int) -> None:
         """No answer: a proposal counts until there is one, so it is never given up."""
         if isinstance(error, (NotController, ConnectionFailed, StaleBrokerEpoch)):
-            logger.info("the in-sync replicas cannot be changed now: %s", error)
+            logger.info("AlterPartition is retried: %s", error)
         elif isinstance(error, KafkaError):
-            logger.warning("the in-sync replicas cannot be changed: %s", error)
+            logger.warning("AlterPartition failed: %s", error)
         else:
-            logger.error("the in-sync replicas cannot be changed", exc_info=error)
+            logger.error("AlterPartition failed", exc_info=error)
         self._retry_ms = now_ms + RETRY_MS
 
     def _proposals(self, replicas: Iterable[LeadingReplica], now_ms: int) -> list[Proposal]:
@@ -175,7 +175,7 @@ class AlterPartitionManager:
         return found
 
     def _send(self) -> None:
-        """The broker epoch is that of now: the node may have been registered anew meanwhile."""
+        """The broker epoch is that of now: the node may have been registered again meanwhile."""
         self._retry_ms = None
         node = self._node.image.nodes.get(self._node.node_id)
         request = AlterPartition(

@@ -10,7 +10,7 @@ directories serve on; with the last one the node ends. A partition whose directo
 the start is offline in the same way.
 
 Not here: who is asked for a partition (served_replicas), the logs on the disk (log_manager), how
-followers fetch (replica_fetcher), what runs beside the requests (log_maintenance), moves to other
+followers fetch (replica_fetcher), what runs in the background (log_maintenance), moves to other
 directories (alter_log_dirs_manager).
 """
 

@@ -284,7 +284,7 @@ class Replica:
     def update_watermarks(self, high_watermark: int, log_start_offset: int) -> bool:
         """What the leader has committed, and what it still keeps.
 
-        Returns whether the leader is to be told that our log begins later now.
+        Returns whether the leader has to learn that our log begins later now.
         """
         log = self.log
         reached = next_high_watermark(log, high_watermark)

@@ -72,8 +72,8 @@ class ServedReplicas:
 
 
 def _check_leader_epoch(epoch: int, known: int) -> None:
-    """Raises FencedLeaderEpoch, UnknownLeaderEpoch: whoever asks knows of another leader."""
+    """Raises FencedLeaderEpoch, UnknownLeaderEpoch: the caller knows of another leader."""
     if known < epoch:
         raise FencedLeaderEpoch(f"leader epoch {known} is over")
     if known > epoch:
-        raise UnknownLeaderEpoch(f"leader epoch {known} is news here")
+        raise UnknownLeaderEpoch(f"leader epoch {known} is not known here yet")

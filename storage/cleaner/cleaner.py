@@ -12,7 +12,7 @@ What always holds:
     Offsets never change, and no file of the log is changed: see LogCompaction.replace_segments for
     how the new segment takes the place of the old ones.
 
-Blocking: the methods of Cleaning run in any thread, one at a time, and open files of their own.
+Blocking: the methods of Cleaning run in any thread, one at a time, and open their own files.
 Memory: the map, and a few chunks of `read_bytes` (or of the largest batch, decompressed).
 Source: apache/kafka core/.../log/LogCleaner.scala (Cleaner).
 
@@ -47,7 +47,7 @@ MOST_SEGMENTS = 64
 TYPICAL_RECORD_BYTES = 100
 
 Progress = Callable[[int], None]
-"""Told of every piece of bytes read or written; it may wait, or raise to end the cleaning."""
+"""Called with every number of bytes read or written; it may wait, or raise to end the cleaning."""
 
 
 class CleaningAborted(Exception):

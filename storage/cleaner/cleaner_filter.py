@@ -10,7 +10,7 @@ producer fields and codec. A record is never changed but for the base its timest
 
 The delete horizon: the first cleaning that meets a tombstone (or a marker without data) that is the
 last of its key writes into the batch when it may go, now + delete.retention.ms: attribute bit 6 is
-set and base_timestamp holds the time. Whoever began to read before it can still see it.
+set and base_timestamp holds the time. Readers that began before it can still see it.
 Source: apache/kafka MemoryRecords.filterTo, LogCleaner.scala (cleanInto).
 
 Not here: files and segments (cleaner), the loops over records (cleaner_plain, cleaner_compiled).
@@ -113,7 +113,9 @@ def _whole_batches(chunk: memoryview) -> tuple[list[StoredBatch], int]:
         if header.crc != compute_crc(content):
             raise CorruptMessage(f"the batch at offset {header.base_offset} has a wrong CRC")
         if not 0 <= header.record_count <= DECOMPRESSED_LIMIT or header.last_offset_delta < 0:
-            raise CorruptMessage(f"the batch at offset {header.base_offset} counts wrongly")
+            raise CorruptMessage(
+                f"the batch at offset {header.base_offset} has a wrong record count"
+            )
         batches.append(StoredBatch(header, content))
     return batches, end
 
@@ -138,7 +140,9 @@ class RecordBytes:
         if header.codec and header.record_count:
             records = decompress(header.codec, records, limit=DECOMPRESSED_LIMIT)
         if header.record_count > len(records):
-            raise CorruptMessage(f"the batch at offset {header.base_offset} counts wrongly")
+            raise CorruptMessage(
+                f"the batch at offset {header.base_offset} has a wrong record count"
+            )
         start = self._size
         self._parts.append(records)
         self._size += len(records)
@@ -201,7 +205,7 @@ def _runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
 
 
 class BatchFilter:
-    """What is left of batches, in one cleaning of one log. Told of every batch in order."""
+    """What is left of batches, in one cleaning of one log. It is given every batch in order."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Compiled loops of the cleaner: hash keys, look them up, choose records, copy them.
 
-Importing it compiles them, or loads them from the cache beside this file (or in NUMBA_CACHE_DIR).
+Importing it compiles them, or loads them from the cache next to this file (or in NUMBA_CACHE_DIR).
 They run without the GIL and check every bound; a length in a log is not trusted with an index.
 
 The offset map is one array of three words an entry: two of hash, and the offset + 1, so that a

@@ -1,6 +1,6 @@
 """Which batches of transactions a cleaning may drop: aborted data, and markers nobody needs.
 
-Told of every batch in the order of the log. Soft state of one walk; it is asked again from the
+Is given every batch in the order of the log. Soft state of one walk; it is asked again from the
 start for the next.
 
     data of an aborted transaction     goes at once, whatever its keys

@@ -1,4 +1,4 @@
-"""Which log directory holds which partition of this node, told by every one of them.
+"""Which log directory holds which partition of this node, as written in each of them.
 
     replica-directories
         0                                             version
@@ -10,12 +10,12 @@ Why: a partition whose directory is missing at a start must not be recreated, em
 its leader would serve an empty log where records were acknowledged. The directory that knows about
 the partition is the one that is missing, so each of the others has to know it, too. Kafka keeps
 this in the metadata log (KIP-858), for which the controller must hear of every placement; a note
-beside the logs needs nobody else, and is there when the node starts without its controller.
+with the logs depends on nothing else, and is there when the node starts without its controller.
 
 What always holds: a placement is in the note of every usable directory, fsynced, before the log is
 made, so before its first record. Of several notes the highest generation is the true one: the
 others were out of use when it was written. A log that is found where the note does not say is
-believed; the note is mended. With a single directory there is no note: who should read it?
+believed; the note is corrected. With a single directory there is no note: who should read it?
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The floor of free space of a disk, below which clients may not append.
 
 A disk that is really full stops everything: checkpoints, epochs, new segments, and the deletion
-that would mend it. So appends of clients are refused while there is still room for the broker's own
-writing. They get KAFKA_STORAGE_ERROR, which every client retries until its delivery timeout;
+that would free some. So appends of clients are refused while there is still room for the broker's
+own writing. They get KAFKA_STORAGE_ERROR, which every client retries until its delivery timeout;
 fetches, retention, DeleteRecords and the deletion of topics go on, and appends of the broker itself
 (committed offsets) do, too. Writing resumes when there is room again.
 

@@ -1,7 +1,7 @@
 """What storage asks of a disk, and the operating system's answer.
 
 Everything storage does to files goes through a FileSystem, so that a simulated disk (torn writes,
-lost pages, failing fsync) can stand in for the real one. Paths are plain strings.
+lost pages, failing fsync) can replace the real one. Paths are plain strings.
 
 What always holds:
     write_at writes all of its bytes or raises OSError; after an error the file may hold a part of

@@ -79,7 +79,8 @@ def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> Ka
 class ClosedLog(DirectoryHealth):
     """What a closed log has in the place of its directory's health.
 
-    Whoever still holds the log is refused, and that its files are gone says nothing about the disk.
+    Callers that still hold the log are refused, and that its files are gone says nothing about the
+    disk.
     """
 
     __slots__ = ()

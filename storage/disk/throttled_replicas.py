@@ -1,6 +1,6 @@
 """Which replicas are copied slowly: the topic's settings for it, `*` or a list of partition:node.
 
-Whoever is in sync is not held back, listed or not: a throttle slows down copies, not producers that
+A replica in sync is not held back, listed or not: a throttle slows down copies, not producers that
 wait for acks=all.
 Source: ThrottledReplicaListValidator in apache/kafka; KIP-73.
 """

@@ -9,7 +9,7 @@ CHECK_INTERVAL_MS = 300
 
 
 class Throttler:
-    """A rate of bytes a second. Not thread-safe: whoever shares one holds a lock."""
+    """A rate of bytes a second. Not thread-safe: callers that share one hold a lock."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._bytes_per_ms = bytes_per_second / 1000

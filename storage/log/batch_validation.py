@@ -2,7 +2,7 @@
 
 The header decides, in O(1), wherever it can: length, CRC, count, offsets, codec, producer, newest
 timestamp. The records are opened only where a rule is about each of them (opens_records): a key on
-a compacted topic, message.timestamp.before.max.ms. What opening finds is told record by record
+a compacted topic, message.timestamp.before.max.ms. What opening finds is reported record by record
 (KIP-467).
 
 Unlike Kafka: on other topics the records are taken as they are; Kafka walks through all of them.

@@ -1,4 +1,4 @@
-"""A log's side of its compaction: what a cleaning is told, and how its result becomes the log.
+"""A log's side of its compaction: what a cleaning is given, and how its result becomes the log.
 
     <base offset>.log.cleaned  written and fsynced by the cleaning; a start throws it away
     <base offset>.log.swap     it is whole, and takes the place of the segments it was made of; a

@@ -8,7 +8,7 @@ records in [recovery point, end), with the indexes and the snapshot of segments 
 then the directory, if a segment was made; then the recovery point moves; then (log_directory) its
 checkpoint is written.
 
-Not here: when to flush beside flush.messages and flush.ms (replication/logs/log_flusher).
+Not here: when to flush besides flush.messages and flush.ms (replication/logs/log_flusher).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .local_log import LocalLog
 class FlushWork:
     """Open files to fsync in this order: those with records, then the directory that names them.
 
-    The part of a flush that waits for the disk: it can run in a thread beside the log. It holds the
-    files itself, so rolls, deletions and truncations in the meantime do not matter.
+    The part of a flush that waits for the disk: it can run in a thread while the log is used. It
+    holds the files itself, so rolls, deletions and truncations in the meantime do not matter.
     """
 
     __slots__ = ("_files", "_health", "truncations", "up_to")

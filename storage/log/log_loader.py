@@ -171,7 +171,7 @@ class LogLoader:
         names = self._names()
         cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-        # While there is a .cleaned, the .swap beside it is an index without its log (see
+        # While there is a .cleaned, the .swap next to it is an index without its log (see
         # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
         keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
         for name in sorted(set(swaps) - set(keep)):
@@ -361,13 +361,13 @@ class LogLoader:
         self._note(f"the indexes of {segment.files.path} were absent or damaged")
 
     def _delete(self, segments: list[LogSegment], start: int) -> list[LogSegment]:
-        doomed = segments[start:]
-        self._bytes_truncated += sum(segment.size for segment in doomed)
-        self._segments_deleted += len(doomed)
-        self._is_damaged = self._is_damaged or any(segment.size for segment in doomed)
-        if doomed:
-            removed = SegmentList(self._file_system, doomed)
-            removed.mark_deleted(doomed, self._now_ms)
+        deleted = segments[start:]
+        self._bytes_truncated += sum(segment.size for segment in deleted)
+        self._segments_deleted += len(deleted)
+        self._is_damaged = self._is_damaged or any(segment.size for segment in deleted)
+        if deleted:
+            removed = SegmentList(self._file_system, deleted)
+            removed.mark_deleted(deleted, self._now_ms)
             sync_directory(self._file_system, self._directory)
             removed.unlink_deleted(self._now_ms)
         return segments[:start]

@@ -139,7 +139,7 @@ class PartitionLog:
         Args:
             file_system: the disk.
             directory: <data dir>/<topic>-<partition>.
-            topic_id: for whoever asks the log; checked against the disk by log_directory.
+            topic_id: for callers of the log; checked against the disk by log_directory.
             config: the topic's settings.
             recovery_point: offset below which all is known to be fsynced; 0 if unknown.
             clean: the directory was closed cleanly, so nothing needs to be scanned.

@@ -1,7 +1,7 @@
 """From a timestamp to a record offset (ListOffsets).
 
 The time indexes and the headers narrow it down to one batch; only that batch is opened. Works on
-frozen segments, so a search may run beside the appends, in a thread.
+frozen segments, so a search may run in a thread while records are appended.
 Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp in apache/kafka.
 """
 

@@ -37,7 +37,7 @@ SEQUENCE_MASK = 0x7FFFFFFF
 NO_COORDINATOR = -1
 NO_TIMESTAMP = -1
 BUMPS_EPOCHS = 2
-"""The first transaction.version in which each transaction has an epoch of its own."""
+"""The first transaction.version in which each transaction has its own epoch."""
 
 
 class WrittenBatch(NamedTuple):

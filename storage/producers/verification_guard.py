@@ -28,7 +28,7 @@ class VerificationGuard:
         self.producer_epoch = producer_epoch
         self.supports_epoch_bump = supports_epoch_bump
         self.waiting = 0
-        """Batches that wait for an answer. Whoever asks counts: those that come while others wait
+        """Batches that wait for an answer. The caller counts: those that come while others wait
         ask, too, even if the transaction is open by then, and so keep their order.
         """
 

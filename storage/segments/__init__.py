@@ -1,4 +1,4 @@
-"""Segments: files of record batches with sparse indexes beside them.
+"""Segments: files of record batches with sparse indexes next to them.
 
 log_segment, segment_list, frozen_segment                       one, those of a log, one as it was
 segment_files                                                   names of its files, the open log

@@ -9,7 +9,7 @@ Not mmap: a mapped file turns an I/O error, or a truncation by somebody else, in
 whole process is gone; and a mapping per index of every segment is what we cannot afford.
 
 What always holds: entries are hints. They carry no checksum, may be missing at the end after a
-crash, and can always be rebuilt from the log, so the segment checks what it is told and nothing
+crash, and can always be rebuilt from the log, so the segment checks what it is given and nothing
 here is fsynced before its segment is closed.
 
 Not here: the meaning of an entry (offset_index, time_index), rebuilding (log_segment).

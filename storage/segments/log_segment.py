@@ -1,4 +1,4 @@
-"""One segment of a partition log: a file of record batches and the indexes beside it.
+"""One segment of a partition log: a file of record batches and the indexes next to it.
 
     00000000000000368769.log        record batches, byte for byte as they travel on the wire
     00000000000000368769.index      see offset_index
@@ -284,7 +284,7 @@ class LogSegment:
     def _cut_from(
         self, start: int, limit: int, *, whole_first: bool = False, last_offset: int | None = None
     ) -> tuple[int, int]:
-        """As _cut, walking from `start`; (-1, -1) if no batch begins there that ends as told."""
+        """As _cut, walking from `start`; (-1, -1) if no batch begins there that ends as given."""
         cut, next_offset = -1, -1
         for position, header in walk_headers(self.file, start, self.size):
             if cut < 0 and last_offset is not None and header.last_offset != last_offset:

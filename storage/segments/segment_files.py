@@ -3,7 +3,7 @@
 What always holds:
     The log file is opened at first use and its descriptor lives as long as a slice refers to it.
     A segment knows the suffix its files have while it waits to be swapped in, or to be unlinked, so
-    that whoever still reads it finds them.
+    that readers of it still find them.
 
 Not here: what is in them (log_segment, offset_index, time_index).
 """

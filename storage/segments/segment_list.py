@@ -1,7 +1,7 @@
 """The segments of one log in order, and the files of those that were taken out of it.
 
 What always holds: at least one segment; base offsets strictly increase; the last is the active
-one. The list is replaced, never changed, so whoever iterates over it sees one moment.
+one. The list is replaced, never changed, so an iteration over it sees one moment.
 
 A deleted segment's files get the suffix .deleted at once, so that a crash cannot bring them back,
 and are unlinked `file.delete.delay.ms` later. Open slices of them stay readable all the time.

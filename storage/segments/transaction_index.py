@@ -50,7 +50,7 @@ class TransactionIndex(IndexFile):
     def __init__(self, file_system: FileSystem, path: str, *, stored: int) -> None:
         super().__init__(file_system, path, ENTRY, capacity=MOST_ENTRIES, stored=stored)
         self.is_unsynced = False
-        """It has changed since it was synced; whoever does that takes this back."""
+        """It has changed since it was synced; the one that syncs it clears this."""
 
     def add(self, transaction: AbortedTransaction) -> None:
         """Its marker is the last one so far."""

@@ -319,8 +319,8 @@ def test_at_every_step_the_old_log_is_there_or_the_new_one_with_its_snapshot(
                 assert now.snapshot in (NO_SNAPSHOT, past.end), done
             else:
                 kept = (NO_SNAPSHOT, old.log_end_offset)
-                anew = (past.end, past.end.offset)
-                assert (now.snapshot, now.log_end_offset) in (kept, anew), done
+                rewritten = (past.end, past.end.offset)
+                assert (now.snapshot, now.log_end_offset) in (kept, rewritten), done
             if is_through:
                 assert now.snapshot == past.end
             assert len(after.snapshots()) <= 1

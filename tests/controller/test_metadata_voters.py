@@ -219,7 +219,7 @@ def test_of_two_controllers_the_older_is_refused_by_the_voters_they_share(
         cluster.voters[0].is_cut = True
         newer = await cluster.start()
         cluster.voters[0].is_cut = False
-        # Refused by a voter, or it has heard of the newer one already.
+        # Refused by a voter, or it knows the newer one already.
         with pytest.raises(NotController, match="newer controller|waiting for its successor"):
             await create(older, "too-late")
         assert cluster.ended == [older]

@@ -67,7 +67,7 @@ class Broker:
 
     def does_not_hear(self) -> None:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        self.candidacy.on_unheard(now_ms=now_ms, is_reachable=False)
+        self.candidacy.on_poll_failed(now_ms=now_ms, is_reachable=False)
 
     @property
     def stands_in(self) -> Controller | None:
@@ -168,7 +168,7 @@ def test_a_standby_further_back_waits_for_those_before_it(tmp_path: Path) -> Non
             each.does_not_hear()
         await until(lambda: first.stands_in)
         for each in cluster.brokers:
-            each.candidacy.on_heard()
+            each.candidacy.on_poll_answered()
         assert third.stands_in is None
         assert len(cluster.controllers) == 2
         await cluster.close()
@@ -187,7 +187,7 @@ def test_it_steps_down_for_the_controller_that_ray_starts_and_wakes_those_who_as
         await until(lambda: first.stands_in)
         standing = first.stands_in
         assert standing is not None
-        first.candidacy.on_heard()
+        first.candidacy.on_poll_answered()
         parked = asyncio.create_task(standing.ask(Poll(1, "i", standing.image.offset)))
         await asyncio.sleep(0)
         newest = cluster.controller("controller")

@@ -478,7 +478,7 @@ def test_an_empty_id_is_none(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "answered"),
     [
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.REQUEST_TIMED_OUT, E.COORDINATOR_NOT_AVAILABLE),
@@ -488,13 +488,13 @@ def test_an_empty_id_is_none(broker: Broker) -> None:
     ],
 )
 def test_a_record_that_cannot_be_written_changes_nothing(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, refused: ErrorCode, told: ErrorCode
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, refused: ErrorCode, answered: ErrorCode
 ) -> None:
     producer = broker.begin()
     monkeypatch.setattr(broker.world, "commit", lambda: broker.world.refuse(refused))
-    assert broker.add(producer, ("paid", 0), version=3) == {("paid", 0): told}
-    assert broker.add_offsets(producer, 4) == told
-    assert broker.init().error_code == told
+    assert broker.add(producer, ("paid", 0), version=3) == {("paid", 0): answered}
+    assert broker.add_offsets(producer, 4) == answered
+    assert broker.init().error_code == answered
     assert not broker.world.metadata().partitions
 
 

@@ -117,7 +117,7 @@ def test_other_producers_do_not_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "code", "told"),
+    ("version", "code", "answered"),
     [
         (11, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
         (12, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -133,12 +133,12 @@ def test_other_producers_do_not_wait(tmp_path: Path) -> None:
     ],
 )
 def test_a_refusal_of_the_coordinator_is_put_as_the_client_understands_it(
-    tmp_path: Path, version: int, code: ErrorCode, told: ErrorCode
+    tmp_path: Path, version: int, code: ErrorCode, answered: ErrorCode
 ) -> None:
     async def scenario(node: LedPartition) -> None:
         answer = send(node, transactional_batch(), version=version)
         node.answer(code)
-        assert await codes(answer) == [(told, -1)]
+        assert await codes(answer) == [(answered, -1)]
         assert node.log.log_end_offset == 0
         again = send(node, transactional_batch(), version=version)
         node.answer()

@@ -292,7 +292,7 @@ def test_what_a_stream_cannot_have_with_exactly_once_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match="set deliveryGuarantee=at-least-once"):
             write(streaming=True, **weaker)
-    with pytest.raises(ValueError, match="a stream has ids of its own"):
+    with pytest.raises(ValueError, match="a stream has its own ids"):
         write(streaming=True, sinkId="a", batchId="1")
 
 

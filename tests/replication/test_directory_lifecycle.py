@@ -88,7 +88,7 @@ def test_what_a_failed_disk_has_is_not_known_after_a_restart() -> None:
     killed(disk)
     second = opened(disk, memory)
     assert not second.has_all_data
-    assert memory.ids == set(), "each life has to say so until the controller has heard it"
+    assert memory.ids == set(), "each life has to say so until it is registered"
     registered(second)
     killed(disk)
     assert opened(disk, memory).has_all_data

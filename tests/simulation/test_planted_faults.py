@@ -28,6 +28,12 @@ def test_a_planted_fault_is_found(name: str) -> None:
     pytest.fail(f"{MOST_SEEDS} seeds have not found it")
 
 
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_fault_changes_is_there(name: str) -> None:
+    with planted(name):
+        pass
+
+
 def test_nine_in_ten_are_found_and_the_others_explained() -> None:
     assert len(FAULTS) >= 30
     assert set(MASKED | KNOWN_HISTORIES) <= set(FAULTS)

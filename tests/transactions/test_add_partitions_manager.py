@@ -29,7 +29,7 @@ LIMITS = RetryLimits(20, 100)
 
 
 class Leader:
-    """A node with leaders that ask; coordinators answer when they are told to."""
+    """A node with leaders that ask; coordinators answer when the test says so."""
 
     def __init__(self) -> None:
         self.coordinators: dict[str, int | None] = {"id": 1, "other": 1, "third": 2}
@@ -152,7 +152,7 @@ def test_the_request_says_whose_transaction_it_is(leader: Leader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "answered"),
     [
         (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH),
         (E.OPERATION_NOT_ATTEMPTED, E.NETWORK_EXCEPTION),
@@ -167,12 +167,12 @@ def test_the_request_says_whose_transaction_it_is(leader: Leader) -> None:
     ],
 )
 def test_errors_are_those_that_producers_know(
-    leader: Leader, said: ErrorCode, told: ErrorCode
+    leader: Leader, said: ErrorCode, answered: ErrorCode
 ) -> None:
     leader.ask("a", PAID)
     leader.tick()
     leader.answer(1, said)
-    assert leader.answers == {"a": {PAID: told}}
+    assert leader.answers == {"a": {PAID: answered}}
 
 
 def test_an_error_of_the_whole_request_is_everybodys(leader: Leader) -> None:

@@ -6,7 +6,7 @@
     for message, topic, partition, offset, *_ in streams[0]: ...
 
 What always holds:
-    Each stream is a member of the group of its own, so streams of all connectors, and members of
+    Each stream is a separate member of the group, so streams of all connectors, and members of
     every other client that assign by range, share the partitions: ceiling(partitions / streams) for
     the first ones. Where there are more streams than partitions, the last ones stay idle.
     Any change (a stream, a partition, for filters a topic) rebalances all members.
@@ -268,7 +268,7 @@ def _poll_members(
             if not connector._round():
                 return
         except Exception:
-            logger.exception("a bug in the connector; its members go on")
+            logger.exception("a bug in the connector; its members continue")
         del connector
         if stopping.is_set():
             time.sleep(ROUND_S)  # a stream is ending in its iterator's thread

@@ -252,7 +252,7 @@ class SimpleConsumer:
         )
 
     def _ask(self, request: WireMessage, response: type[R], *, max_version: int) -> R:
-        """Send `request`; once more if the connection, which may have idled, was lost under it."""
+        """Send `request`; a second time if the idle connection was lost."""
 
         def steps() -> Steps[R]:
             sent = self._client.send(

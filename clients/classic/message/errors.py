@@ -1,4 +1,4 @@
-"""What the interfaces of 0.7 raise beside the errors of a broker, which are in protocol/errors.
+"""What the interfaces of 0.7 raise besides the errors of a broker, which are in protocol/errors.
 
     0.7                            here
     OffsetOutOfRangeException      OffsetOutOfRange, a broker's error

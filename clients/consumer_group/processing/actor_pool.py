@@ -1,4 +1,4 @@
-"""The workers of a member as actors of their own: more of them than partitions, come and go.
+"""Workers of a member as separate actors: there may be more of them than partitions.
 
 What always holds:
     A worker's name says which life of it is meant ("w3#2"): what a former life still sends is of no

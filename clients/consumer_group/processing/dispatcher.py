@@ -82,7 +82,7 @@ class Dispatcher:
     # --- batches -----------------------------------------------------------------------------
 
     def add(self, batch: Batch, *, first: bool = False) -> None:
-        """`first`: it has failed and is to be tried once more, before what came after it."""
+        """`first`: it has failed and is to be tried again, before what came after it."""
         queue = self._free
         if batch.lane is not None:
             queue = self._queues.setdefault(batch.lane, deque())

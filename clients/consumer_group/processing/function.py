@@ -1,8 +1,8 @@
 """The function a group runs, what it is given, and what came of it.
 
 Functions are plain ones, called with each batch, or classes, made once in every actor that
-processes and then called with each batch, as Ray Data's map_batches has it: what is dear to make
-(a model, a database connection) is made once.
+processes and then called with each batch, as Ray Data's map_batches has it: what is expensive to
+make (a model, a database connection) is made once.
 
 Not here: who calls it (local_pool, actor_pool).
 """

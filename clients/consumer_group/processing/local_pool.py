@@ -1,8 +1,8 @@
-"""The one worker of a member that processes by itself: a thread beside the one that polls.
+"""The one worker of a member that processes by itself: a second thread, besides the one that polls.
 
 While the function runs, the member polls, heartbeats and commits. That holds for all Python code
 and for what releases the GIL; a function that keeps the GIL for longer than the session time-out
-belongs into workers of its own (actor_pool).
+belongs into separate workers (actor_pool).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORKER: Final = "member"
 
 
 class PoolEvents(Protocol):
-    """The events that a pool reports to its member, from threads of its own."""
+    """The events that a pool reports to its member, from its own threads."""
 
     def on_worker_up(self, worker: str) -> None: ...
 

@@ -43,7 +43,7 @@ from .deliveries import CollectedRecords
 from .producer_batch import Delivery, ProducerBatch, Rows
 
 RECORD_OVERHEAD: Final = 24
-"""Bytes a record takes beside its key and value: at most 21 in a batch, and some in lists."""
+"""Bytes a record takes besides its key and value: at most 21 in a batch, and some in lists."""
 
 Partitioner = Callable[[bytes | None, int], int]
 """partitioner(key, number of partitions) -> partition."""

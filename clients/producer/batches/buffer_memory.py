@@ -87,7 +87,7 @@ class BufferMemory:
             metrics.buffer_wait_s += time.monotonic() - began
 
     def no_room(self, size: int) -> RequestTimedOut:
-        """The error of a caller that has waited for memory in vain."""
+        """The error of a caller whose wait for memory has timed out."""
         self._metrics.exhausted.record(1, time.monotonic())
         return RequestTimedOut(
             f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "

@@ -32,7 +32,7 @@ HeaderPairs = list[tuple[str, bytes | None]]
 class CollectedRecords:
     """The records that `send` collects for one topic until they are encoded together.
 
-    headers, partitions: None until a record has one of its own; -1 is no partition.
+    headers, partitions: None until a record has one; -1 is no partition.
     size: bytes, of the producer's `buffer_memory`. deadline: time.monotonic() seconds.
     """
 
@@ -172,7 +172,7 @@ def _settle_all(waiters: list[asyncio.Future[None]]) -> None:
 class RecordFuture(AwaitableFuture[RecordMetadata]):
     """Where one sent record will be.
 
-    It is a concurrent.futures.Future, but has the two words of its own only: what the base class
+    It is a concurrent.futures.Future, but has only the two slots below: what the base class
     keeps is made when it is looked up, as concurrent.futures.wait does.
     """
 

@@ -76,7 +76,7 @@ class PartitionQueue:
         return not self.recovering and not (self.gap and self.ready[0].base_sequence < 0)
 
     def needs_identity(self) -> bool:
-        """Whether the next batch waits for a producer id of its own."""
+        """Whether the next batch waits for a new producer id."""
         if self.transactional or not self.ready or self.ready[0].base_sequence >= 0:
             return False
         return self.identity is None or (self.gap and self.identity.producer_epoch == MAX_EPOCH)

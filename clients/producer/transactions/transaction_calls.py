@@ -44,7 +44,8 @@ class TransactionCalls:
     _transactions: ProducerTransactions | None
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Take over the transactional id: whoever had it is fenced, what it left open is aborted.
+        """Take over the transactional id: its former producer is fenced, its open transaction
+        aborted.
 
         The first begin() does it, too. Early it tells early what is wrong.
 

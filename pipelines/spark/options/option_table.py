@@ -78,7 +78,7 @@ REFUSED_READING: Final = {
 REFUSED_WRITING: Final = {
     "key.serializer": _SERIALIZED,
     "value.serializer": _SERIALIZED,
-    "transactional.id": "each task has one of its own, made from the option sinkId; set that",
+    "transactional.id": "each task gets its own, made from the option sinkId; set that",
 }
 _SECURITY: Final = ("security.", "ssl.", "sasl.")
 
@@ -166,7 +166,7 @@ def warn_group(options: Mapping[str, str]) -> None:
     """Accept them with a warning, as Spark's connector does: neither changes what is read."""
     if GROUP_ID in options:
         logger.warning(
-            "option 'kafka.group.id' is not recommended: a query reads by offsets of its own, "
+            "option 'kafka.group.id' is not recommended: a query reads by its own offsets, "
             "takes no part in the group and commits nothing to it"
         )
         if GROUP_ID_PREFIX in options:

@@ -241,7 +241,7 @@ class WriteOptions:
         sink_id = _sink_id(given)
         batch_id = number(given, "batchid", "batchId", 0)
         if batch_id is not None and streaming:
-            raise ValueError("option 'batchId' is for batch writes: a stream has ids of its own")
+            raise ValueError("option 'batchId' is for batch writes: a stream has its own ids")
         if batch_id is not None and sink_id is None:
             raise ValueError("option 'batchId' needs a sinkId: the name of what the batches go to")
         exactly_once = _is_exactly_once(given, producer, default=streaming or sink_id is not None)

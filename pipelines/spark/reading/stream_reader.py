@@ -185,7 +185,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream whose options are refused: says so at the first thing that it is asked.
 
     What streamReader itself raises never comes through: Spark's runner of streaming sources fails
-    over it with an UnboundLocalError of its own.
+    over it with its own UnboundLocalError.
     """
 
     def __init__(self, error: ValueError) -> None:

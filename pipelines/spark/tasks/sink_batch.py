@@ -60,7 +60,7 @@ class SinkBatch:
     def check_query(self, query_id: str) -> None:
         """Raise ReplayRefused if the batches before were another query's.
 
-        Its batch ids begin anew: they would be mistaken for batches that are done.
+        Its batch ids begin again: they would be mistaken for batches that are done.
         """
         if query_id != self.query_id:
             raise ReplayRefused(
@@ -157,7 +157,7 @@ def check_same_rows(
         raise ReplayRefused(
             f"sinkId {batch.sink_id!r} has written batch {batch.batch_id} to "
             f"{marker.topic or 'the topics of its rows'}, not to "
-            f"{come_again.topic or 'the topics of its rows'}. Give each writer a sinkId of its own"
+            f"{come_again.topic or 'the topics of its rows'}. Give each writer its own sinkId"
         )
     raise ReplayRefused(
         f"task {partition} has written {_amount(marker)} of batch {batch.batch_id} of sink "

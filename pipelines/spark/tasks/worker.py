@@ -2,8 +2,8 @@
 
 What always holds:
     A producer that failed is closed and forgotten: the next task starts with a clean one.
-    Of transactional producers at most MAX_TRANSACTIONAL are kept: each has a thread and connections
-    of its own, and a worker runs tasks of any number.
+    Of transactional producers at most MAX_TRANSACTIONAL are kept: each has its own thread and
+    connections, and a worker runs tasks of any number.
 
 Spark runs a full garbage collection after every call of a Python worker; with pandas and pyarrow
 loaded that is 25-35 ms of CPU a task, more than most tasks themselves take. `freeze` moves all that
@@ -52,7 +52,7 @@ class KeptProducer:
 def freeze() -> None:
     """Keep everything loaded so far out of garbage collections.
 
-    Once a process, and once more when the compiled kernels have come: they are many objects. Any
+    Once a process, and again when the compiled kernels have come: they are many objects. Any
     other call is free.
     """
     global _frozen

@@ -197,7 +197,7 @@ def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> Sin
             return SinkBatch(job_id, 0, "", is_private=True)
         raise ValueError(
             "a write within foreachBatch with deliveryGuarantee=exactly-once needs the option "
-            "sinkId: a name of its own for each writer, the same after a restart"
+            "sinkId: its own name for each writer, the same after a restart"
         )
     batch_id = task.batch_id if options.batch_id is None else options.batch_id
     if batch_id is None:
@@ -230,7 +230,7 @@ def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kept
         kept.producer.begin()
         kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
     except (KafkaError, ConnectionFailed) as error:
-        logger.debug("%s is taken over anew: %s", kept.transactional_id, error)
+        logger.debug("%s is taken over again: %s", kept.transactional_id, error)
         worker.forget_transactional(kept)
         return None
     return kept

@@ -228,7 +228,7 @@ def test_offsets_count_when_the_transaction_does(broker: Broker, version: int) -
 def test_a_group_that_was_not_added_to_the_transaction_is_refused(
     broker: Broker, version: int, error: ErrorCode
 ) -> None:
-    """KIP-890: else what a producer sends late would stay open for ever."""
+    """KIP-890: else what a producer sends late would stay open forever."""
     producer = ScriptedProducer(broker, f"late-{version}", f"late-group-{version}")
     assert producer.commit(5, version) == error
     assert producer.read() == -1

@@ -205,7 +205,7 @@ def status_of(cluster, message: bytes) -> bytes:
     host, port = cluster.nodes[0].status()["metrics"].split(":")
     with socket.create_connection((host, int(port)), 10) as sock:
         answer = b""
-        try:  # who has heard enough may hang up before all was said
+        try:  # the server may close before all is sent
             sock.sendall(message)
             sock.shutdown(socket.SHUT_WR)
             while part := sock.recv(1 << 16):

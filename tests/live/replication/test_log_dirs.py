@@ -80,7 +80,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     """What is waited for is on the other side of a socket, so it has to be asked for."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         threading.Event().wait(0.02)
 
 

@@ -188,7 +188,7 @@ class GroupOperator(GroupClient):
         self._ask(ask, answered)
 
     def _check(self, shard: SimulatedShard, found: OffsetFetchResponseGroup) -> bool:
-        """Also of an answer that is late, and not heard any more. False: it led no more."""
+        """Also of an answer that is late, and not waited for any more. False: it led no more."""
         if not self.cluster.group_oracle.is_newest(shard):
             return False
         for each in found.topics[0].partitions:

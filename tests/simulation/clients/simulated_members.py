@@ -226,7 +226,7 @@ class Member(GroupClient):
             self._later(HEARTBEAT_MS, self._heartbeat)
 
     def _on_error(self, code: int) -> None:
-        """An answer that says no: who is forgotten begins anew, all others rejoin."""
+        """An answer that says no: who is forgotten starts over, all others rejoin."""
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self._on_fenced()
             return

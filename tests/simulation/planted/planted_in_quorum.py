@@ -97,7 +97,7 @@ def the_voters_are_changed_before_the_epoch_is_committed(patch: Patch) -> None:
 
     def change_voters(quorum: MetadataQuorum, voters: Collection[str]) -> None:
         if quorum._voters_from and quorum.committed <= quorum._voters_from:
-            raise ValueError("a former change of the voters is not committed yet")
+            raise ValueError("the previous change of the voters is not committed yet")
         quorum._voters_from = quorum.end.offset
         quorum._voters = frozenset(voters)
 

@@ -388,7 +388,7 @@ def a_follower_claims_what_is_not_synced(patch: Patch) -> None:
         """As if it were done in the background."""
         sequel = original(fetcher, all_followed)
         for works in sequel:
-            fetcher._effects.extend(RunWork(Unheard(), work) for work in works)
+            fetcher._effects.extend(RunWork(IgnoredFlush(), work) for work in works)
             break
         return
         yield
@@ -397,7 +397,7 @@ def a_follower_claims_what_is_not_synced(patch: Patch) -> None:
     patch(ReplicaFetcher, "_not_durable", lambda fetcher: [])
 
 
-class Unheard:
+class IgnoredFlush:
     """Completes a flush of which nobody waits for the end."""
 
     def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:

@@ -17,7 +17,7 @@ from bradbury.storage.producers.producer_state import ProducerState
 from bradbury.storage.producers.verification_guard import UNVERIFIED
 from bradbury.storage.segments.transaction_index import TransactionIndex
 from bradbury.transactions import transaction_coordinator
-from bradbury.transactions.add_partitions_manager import AddPartitionsManager
+from bradbury.transactions.add_partitions_manager import AddPartitionsManager, RetryLimits
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_effects import SendMarkers, TransactionWritten
 from bradbury.transactions.transaction_markers import TransactionMarkerManager
@@ -205,7 +205,8 @@ def batches_are_not_verified(patch: Patch) -> None:
     """One that comes late begins a transaction that nobody ends."""
     patch(ProducerState, "_check_verified", lambda state, header, guard: None)
     patch(ProducerState, "begin_verification", lambda state, *given, **named: UNVERIFIED)
-    patch(AddPartitionsManager, "_is_asked_again", lambda *given: False)
+    # Nothing is asked again.
+    patch(RetryLimits, "wait_ms", lambda limits, waited_ms: limits.max_ms + 1)
     original = AddPartitionsManager.verify
 
     def verify(manager: AddPartitionsManager, ticket: Any, *given: Any, **named: Any) -> None:

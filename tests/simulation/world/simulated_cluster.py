@@ -358,12 +358,12 @@ class SimulatedCluster:
     def start_standby(
         self, node: SimulatedNode, on_started: Callable[[Exception | None], None]
     ) -> SimulatedController:
-        """One that stands in for the one that Ray knows, in a broker's process."""
+        """A standby controller, in the process of a broker."""
         made = SimulatedController(
             self, len(self.controllers), node.process.machine, on_started=on_started
         )
         self.controllers.append(made)
-        self.oracle.note(None, f"controller {made.name} stands in on machine {node.node_id}")
+        self.oracle.note(None, f"controller {made.name} is the standby on machine {node.node_id}")
         return made
 
     def controller_for(self, node: SimulatedNode) -> SimulatedController:

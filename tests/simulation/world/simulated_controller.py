@@ -87,7 +87,7 @@ class SimulatedController:
         *,
         on_started: Callable[[Exception | None], None] | None = None,
     ) -> None:
-        """`on_started`: of one that stands in; it does not begin anew."""
+        """`on_started`: of a standby controller, which does not start over."""
         self._tell_started = on_started
         self.cluster = cluster
         self.name = f"c{number}"
@@ -156,7 +156,7 @@ class SimulatedController:
         self.process.end_life()
 
     def end(self, reason: str) -> None:
-        """The broker that it stands in for knows that it is over."""
+        """The broker that runs it knows that it is over."""
         if self.process.is_up:
             self.step.end(reason)
             self._after_input()

@@ -226,7 +226,7 @@ class SimulatedNode:
         """A clean stop: others lead, all is flushed, the mark is written."""
         if not self.is_registered:
             return
-        self.lifecycle.stop()  # or it would be heard of again
+        self.lifecycle.stop()  # or it would register again
 
         def left(_: Any) -> None:
             if self.process.is_up:
@@ -275,7 +275,7 @@ class SimulatedNode:
         self._look()
 
     def _look(self) -> None:
-        """Whether to stand in for the controller."""
+        """Whether to start a standby controller."""
         lifecycle, standing = self.lifecycle, self.standing
         assert self.voter is not None
         self.standby.on_tick(
@@ -441,10 +441,10 @@ class SimulatedNode:
         """As actors/controller/handles does."""
         is_update = isinstance(result, MetadataUpdate)
         if is_update and result.controller_epoch >= self.lifecycle.controller_epoch:
-            self.candidacy.on_heard()
+            self.candidacy.on_poll_answered()
         elif is_update or isinstance(result, NotController) or result is LOST:
             is_reachable = result is not LOST
-            self.candidacy.on_unheard(now_ms=self.clock.now_ms, is_reachable=is_reachable)
+            self.candidacy.on_poll_failed(now_ms=self.clock.now_ms, is_reachable=is_reachable)
 
     # --- following the metadata ------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Does a partition show exactly what was committed, on the leader and on its follower?
 
 The model is the list of batches in the log, each with what it is; everything else is worked out from
-it anew each time: which transactions are open, where what is stable ends, what a reader is given.
+it again each time: which transactions are open, where what is stable ends, what a reader is given.
 """
 
 import tempfile
