@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .clients.group.rebalance_listener import RebalanceListener
     from .clients.producer.async_producer import AsyncProducer
     from .clients.producer.producer import Producer
+    from .clients.queue.queue import Queue
     from .clients.wire.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
     from .clients.wire.record_metadata import (
         BatchMetadata,
@@ -62,6 +63,7 @@ _OWNERS = {
     "ProducerActor": ".clients.consumer_group.worker_actors",
     "ProducerInterceptor": ".clients.wire.interceptors",
     "ProducerRecord": ".clients.wire.interceptors",
+    "Queue": ".clients.queue.queue",
     "RebalanceListener": ".clients.group.rebalance_listener",
     "RecordMetadata": ".clients.wire.record_metadata",
     "TopicPartition": ".clients.wire.record_metadata",
@@ -96,6 +98,7 @@ __all__ = [
     "ProducerActor",
     "ProducerInterceptor",
     "ProducerRecord",
+    "Queue",
     "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",
