@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.ray_data.write_topic import write_topic
     from .pipelines.spark.session import spark
+    from .pipelines.training.topic_dataset import TopicDataset
 
 # public name -> module that owns it
 _OWNERS = {
@@ -66,6 +67,7 @@ _OWNERS = {
     "Queue": ".clients.queue.queue",
     "RebalanceListener": ".clients.group.rebalance_listener",
     "RecordMetadata": ".clients.wire.record_metadata",
+    "TopicDataset": ".pipelines.training.topic_dataset",
     "TopicPartition": ".clients.wire.record_metadata",
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
@@ -101,6 +103,7 @@ __all__ = [
     "Queue",
     "RebalanceListener",
     "RecordMetadata",
+    "TopicDataset",
     "TopicPartition",
     "Wakeup",
     "__version__",
