@@ -114,9 +114,9 @@ def a_missing_directorys_partitions_are_created_again(patch: Patch) -> None:
 # --- directories that fail while the node lives on (KIP-858) ---------------------------------------
 
 LIVING_ON = {
-    "kinds": ("disk error", "kill"),
+    "kinds": ("disk error",),
     "directories": 2,
-    "min_insync": 1,
+    "min_insync": 2,
     "partitions": 3,
     "fault_every_ms": 600,
     "outage_ms": 3_000,
@@ -127,16 +127,6 @@ LIVING_ON = {
 def what_is_offline_is_not_reported(patch: Patch) -> None:
     """The node lives on and is asked for what it cannot serve, though others could."""
     patch(OfflineReplicasManager, "look", lambda manager: None)
-
-
-@fault(**{**LIVING_ON, "kinds": ("disk error", "controller"), "fault_every_ms": 150})
-def what_is_offline_is_reported_once(patch: Patch) -> None:
-    """When the controller dies before it has answered, nobody asks the next one."""
-
-    def on_failed(manager: OfflineReplicasManager, error: Exception, now_ms: int) -> None:
-        manager._is_asking = False
-
-    patch(OfflineReplicasManager, "on_failed", on_failed)
 
 
 # --- what is deleted -----------------------------------------------------------------------------

@@ -66,7 +66,7 @@ COLLIDING = {
     "session_ms": 300,
     "pace_ms": 5,
 }
-"""Two producers get one epoch in every second seed: as one begins while the coordinator is cut off."""
+"""Two producers get one epoch in nine of twenty seeds: as one begins while the coordinator is cut off."""
 
 
 @fault(**COLLIDING)

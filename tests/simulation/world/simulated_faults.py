@@ -228,9 +228,13 @@ class Faults:
         cluster.oracle.on_loss(node.node_id)
         node.disk.failing.add(path)
         life = node.process.life
-        cluster.clock.after(
-            3 * self._outage(), lambda: self.kill(node) if node.process.life == life else None
-        )
+
+        def end() -> None:
+            # In the calm it lives on until others have taken its place, see counted_on_offline.
+            if node.process.life == life and not self._is_over:
+                self.kill(node)
+
+        cluster.clock.after(3 * self._outage(), end)
 
     def _damage(self, node: SimulatedNode) -> None:
         """The process dies, and what it has written last is not what is read again."""
