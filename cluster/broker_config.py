@@ -302,9 +302,15 @@ class BrokerConfig(Config):
         2 * MINUTE_MS, 1, "A fetch session younger than this is not given up for another one."
     )
     bradbury_partition_actors: int = integer(
-        1,
-        1,
-        "Partition actors per node: one on a laptop, about one per 2-4 cores on a big node.",
+        0,
+        0,
+        "Partition actors per node; 0: one for every four cores that Ray counts there, at least "
+        "one and at most 14. Fewer than before: those that still have partitions stay.",
+    )
+    bradbury_auto_join: bool = boolean(
+        True,
+        "Whether a Ray node that joins, and that the cluster is meant for, gets its broker by "
+        "itself; without, `bradbury up` again gives it one.",
     )
 
     def check_together(self) -> None:

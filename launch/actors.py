@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,7 +17,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from ..actors.controller.handles import BROKER_PREFIX, CONTROLLER
-from ..actors.ray.placement import ActorPlan
+from ..actors.ray.placement import PARTITION_DIRECTORY, ActorPlan, Placement, with_kept
 from ..actors.ray.ray_actors import (
     BrokerActor,
     ControllerActor,
@@ -125,19 +126,45 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
     """Create those actors of a node that are not there (run again and again by its broker)."""
-    for actor in siblings:
+    for actor in with_kept(siblings, _directories_with_partitions(siblings)):
         if find_actor(actor.name, namespace) is None:
             start_actor(actor, namespace)
 
 
+def _directories_with_partitions(siblings: tuple[ActorPlan, ...]) -> set[str]:
+    """On the disks of the node that this process is on."""
+    bases = {
+        Path(base)
+        for actor in siblings
+        for base in (actor.config.data_dir, *actor.config.more_data_dirs)
+    }
+    return {
+        folder.name
+        for base in bases
+        for folder in base.glob(f"{PARTITION_DIRECTORY}*")
+        if any(each.is_dir() for each in folder.iterdir())
+    }
+
+
+def start_joined(namespace: str, broker: ActorPlan) -> None:
+    """Create the actors of a Ray node that has joined, as `start_actors` does."""
+    for actor in (broker, *broker.siblings):
+        start_actor(actor, namespace)
+
+
 def start_actors(
-    plans: list[ActorPlan], namespace: str, settings: dict[str, Any]
+    plans: list[ActorPlan], namespace: str, settings: dict[str, Any], placement: Placement
 ) -> dict[str, ActorHandle[Any]]:
     handles: dict[str, ActorHandle[Any]] = {}
     for broker in plans:
         handles[broker.name] = start_actor(broker, namespace)
     handles[CONTROLLER] = create_actor(
-        ControllerActor, actor_options(CONTROLLER, namespace), namespace, settings
+        ControllerActor,
+        actor_options(CONTROLLER, namespace, **placement.controller_pins),
+        namespace,
+        settings,
+        placement,
+        partial(start_joined, namespace),
     )
     for broker in plans:
         for actor in broker.siblings:
@@ -181,7 +208,8 @@ def find_actor(name: str, namespace: str) -> ActorHandle[Any] | None:
     return handle
 
 
-def running_settings(namespace: str) -> dict[str, Any] | None:
+def describe_running(namespace: str) -> dict[str, Any] | None:
+    """What the controller says of itself; None if there is none, or it does not answer."""
     controller = find_actor(CONTROLLER, namespace)
     if controller is None:
         return None
@@ -189,7 +217,12 @@ def running_settings(namespace: str) -> dict[str, Any] | None:
         described: dict[str, Any] = ask(controller.describe)
     except UpError:
         return None
-    settings: dict[str, Any] = described["settings"]
+    return described
+
+
+def running_settings(namespace: str) -> dict[str, Any] | None:
+    described = describe_running(namespace)
+    settings: dict[str, Any] | None = None if described is None else described["settings"]
     return settings
 
 
@@ -205,9 +238,13 @@ def named_actors(namespace: str) -> list[str]:
 def stop_actors(namespace: str) -> int:
     """Stop a cluster's actors, data brought to the disk first; returns how many there were.
 
-    Brokers go first so that none of them makes its siblings again; their voters are needed by
-    no client once the controller has stopped.
+    The controller is stopped first, so that no broker is started for a node that joins meanwhile;
+    brokers are killed first, so that none of them makes its siblings again.
     """
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is not None:
+        stopped: list[Any] = [controller.stop.remote()]
+        ray.wait(stopped, timeout=ANSWER_SECONDS)
     names = named_actors(namespace)
     handles = [handle for name in names if (handle := find_actor(name, namespace)) is not None]
     stopping: list[Any] = [handle.stop.remote() for handle in handles]

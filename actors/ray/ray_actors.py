@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -36,6 +37,8 @@ from ..controller.voter_host import VoterHost
 from ..loop.carry_through import within
 from ..network.listener import PortInUse
 from ..node import Node, NodeConfig
+from .node_watch import NodeWatch, Start
+from .placement import Placement
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
 
@@ -224,13 +227,23 @@ class BrokerActor(NodeActor):
 class ControllerActor(_Shell):
     """The controller. Holds nothing that must survive: its log is on the voters' disks."""
 
-    def __init__(self, namespace: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, namespace: str, settings: dict[str, Any], placement: Placement, start: Start
+    ) -> None:
+        """`start`: creates the actors of a Ray node that has joined."""
         super().__init__()
         self._namespace = namespace
         self.settings = settings
+        self._placement = placement
+        server = ServerConfig.from_kafka(settings["config"])
+        self._watch = (
+            NodeWatch(namespace, placement, server, start)
+            if server.broker.bradbury_auto_join
+            else None
+        )
         self._controller = Controller(
             lambda: find_voters(namespace),
-            ServerConfig.from_kafka(settings["config"]),
+            server,
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
         )
@@ -253,6 +266,8 @@ class ControllerActor(_Shell):
                 self._problem = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = None
+        if self._watch is not None:
+            await self._watch.run(lambda: self._controller.image)
 
     async def problem(self) -> str | None:
         if self._problem is None:
@@ -263,6 +278,8 @@ class ControllerActor(_Shell):
         """What `up` and `status` want to know: settings, epoch, nodes, counts."""
         return {
             "settings": self.settings,
+            "placement": asdict(self._placement),
+            "left_out": {} if self._watch is None else dict(self._watch.left_out),
             "pid": os.getpid(),
             **_description_of(self._controller),
         }
@@ -279,6 +296,8 @@ class ControllerActor(_Shell):
         return await self._controller.ask(call)
 
     async def stop(self) -> None:
+        if self._watch is not None:
+            await self._watch.stop()
         await self._controller.close()
 
 
