@@ -312,6 +312,21 @@ class BrokerConfig(Config):
         "Whether a Ray node that joins, and that the cluster is meant for, gets its broker by "
         "itself; without, `bradbury up` again gives it one.",
     )
+    bradbury_auto_rebalance: bool = boolean(
+        False,
+        "Whether partitions are moved to nodes that have none, as `bradbury rebalance` moves them, "
+        "when nodes have joined.",
+    )
+    bradbury_auto_rebalance_bytes_per_second: int = long(
+        50 * 1024**2,
+        1,
+        "The most bytes a second that each node sends, and receives, for such moves.",
+    )
+    bradbury_drain_moves_replicas: bool = boolean(
+        False,
+        "Whether a node that Ray drains is to go for good: as many of its replicas as its deadline "
+        "allows are moved to others before it goes. Without, it only lets others lead.",
+    )
 
     def check_together(self) -> None:
         self.connection_limits_by_address()

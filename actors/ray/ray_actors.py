@@ -37,6 +37,7 @@ from ..controller.voter_host import VoterHost
 from ..loop.carry_through import within
 from ..network.listener import PortInUse
 from ..node import Node, NodeConfig
+from .departure import Departure
 from .node_watch import NodeWatch, Start
 from .placement import Placement
 from .ray_drain import RayDrain
@@ -48,6 +49,8 @@ EXIT_BUG = 70
 EXIT_FENCED = 71
 EXIT_DRAINED = 72
 HAND_OVER_SECONDS = 20.0
+DEPARTURE_SECONDS = 24 * 3600.0
+"""Of a node that Ray drains without a deadline: replicas may be large."""
 
 
 def leave(code: int, reason: str) -> None:
@@ -98,6 +101,7 @@ class NodeActor(_Shell):
             self._controller,
             on_fenced=lambda reason: leave(EXIT_FENCED, reason),
         )
+        self._departure = Departure(self._node, self._controller, config.machine)
         self._spawn(self._main())
         self._spawn(self._leave_when_drained())
 
@@ -127,11 +131,23 @@ class NodeActor(_Shell):
         """Hand over while there is time. Ray creates the actor again when its machine is back."""
         seconds = await RayDrain().wait()
         if self._problem is None:
+            if self._config.server.broker.bradbury_drain_moves_replicas:
+                self._problem = "moves its replicas away, as its Ray node is being drained"
+                ends_at = time.monotonic() + seconds
+                with contextlib.suppress(TimeoutError):
+                    await within(
+                        min(seconds - HAND_OVER_SECONDS, DEPARTURE_SECONDS), self._depart()
+                    )
+                seconds = ends_at - time.monotonic()
             self._problem = "hands over, as its Ray node is being drained"
             with contextlib.suppress(TimeoutError):
                 await within(min(seconds, HAND_OVER_SECONDS), self._hand_over())
             await self._node.close()
         leave(EXIT_DRAINED, "its Ray node is being drained")
+
+    async def _depart(self) -> None:
+        """Its machine goes for good: others get what it has."""
+        await self._departure.move_replicas()
 
     async def _hand_over(self) -> None:
         while not await self._node.leave():
@@ -188,6 +204,10 @@ class BrokerActor(NodeActor):
                 await asyncio.to_thread(self._start_siblings)
             except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
                 traceback.print_exc()
+
+    async def _depart(self) -> None:
+        await super()._depart()
+        await self._departure.pass_vote_on()
 
     async def _hand_over(self) -> None:
         """The last of its machine: the controller may need this voter to let others lead."""
