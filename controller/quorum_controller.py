@@ -437,8 +437,7 @@ class QuorumController:
                 self._effects.append(Refuse(ticket, decided))
             else:
                 answer, node_ids, offset = decided
-                timeout_ms = call.timeout_ms
-                self._publisher.wait_applied(ticket, answer, node_ids, offset, timeout_ms, now)
+                self._publisher.wait_applied(ticket, answer, node_ids, offset, call.timeout_ms, now)
 
         self.submit(decide, then, now)
 

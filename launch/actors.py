@@ -32,6 +32,8 @@ PATIENCE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 STOP_SECONDS = 30.0
 HAND_OVER_SECONDS = 2.0
+DEAD_SECONDS = 10.0
+"""Ray says of an actor that it is dead, too, while it starts it elsewhere as its node is drained."""
 
 _CLASSES = {
     "BrokerActor": BrokerActor,
@@ -81,7 +83,8 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
     Raises:
         UpError: no answer in time, or the actor is gone for good.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline = began + timeout
     while True:
         try:
             return ray.get(method.remote(), timeout=max(0.1, deadline - time.monotonic()))
@@ -90,6 +93,9 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
                 raise UpError("an actor of the cluster does not come back; see its log") from None
             time.sleep(0.1)
         except (RayActorError, GetTimeoutError) as error:
+            if isinstance(error, RayActorError) and time.monotonic() < began + DEAD_SECONDS:
+                time.sleep(0.1)
+                continue
             raise UpError(
                 f"an actor of the cluster does not answer ({type(error).__name__}); "
                 "`bradbury down` and `bradbury up` start it again, data kept"
@@ -105,6 +111,8 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """
     deadline = time.monotonic() + timeout
     answers: dict[str, Any] = {}
+    silent = UpError(f"no answer within {timeout:g} s: it is being restarted, or its node is gone")
+    failures = dict.fromkeys(methods, silent)
     asked = {method.remote(): name for name, method in methods.items()}
     while asked and (left := deadline - time.monotonic()) > 0:
         ready, _ = ray.wait(list(asked), timeout=left)
@@ -116,12 +124,12 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
             except ActorUnavailableError:
                 restarting.append(name)
             except RayActorError as error:
-                answers[name] = UpError(f"the actor is gone ({type(error).__name__})")
+                restarting.append(name)
+                failures[name] = UpError(f"the actor is gone ({type(error).__name__})")
         if restarting:
             time.sleep(0.1)
             asked |= {methods[name].remote(): name for name in restarting}
-    silent = UpError(f"no answer within {timeout:g} s: it is being restarted, or its node is gone")
-    return {name: answers.get(name, silent) for name in methods}
+    return {name: answers.get(name, failures[name]) for name in methods}
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from ..actors.controller.handles import CONTROLLER
 from ..actors.ray.placement import (
@@ -148,6 +148,11 @@ class Cluster:
             if isinstance(error.cause, KafkaError):
                 raise error.cause from None
             raise
+        except (RayActorError, GetTimeoutError):
+            raise UpError(
+                "the controller is being restarted, and whether it has done this is not known; "
+                "try again"
+            ) from None
         answer: A = answered
         return answer
 
