@@ -33,7 +33,7 @@ ANSWER_SECONDS = 5.0
 STOP_SECONDS = 30.0
 HAND_OVER_SECONDS = 2.0
 DEAD_SECONDS = 10.0
-"""Ray says of an actor that it is dead, too, while it starts it elsewhere as its node is drained."""
+"""Ray calls an actor dead also while it starts it elsewhere, as its node is drained."""
 
 _CLASSES = {
     "BrokerActor": BrokerActor,

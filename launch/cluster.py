@@ -44,6 +44,7 @@ from ..discovery.ray_connection import (
     join_ray,
     join_running,
     named_address,
+    refuse_ray_client,
 )
 from ..discovery.state_file import (
     DEFAULT_NAMESPACE,
@@ -58,6 +59,7 @@ from ..discovery.state_file import (
 from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import KafkaError
 from .actors import (
+    ANSWER_SECONDS,
     READY_SECONDS,
     ask,
     describe_running,
@@ -89,7 +91,7 @@ class Cluster:
     def __init__(self, namespace: str, bootstrap_servers: str) -> None:
         self.namespace = namespace
         self.bootstrap_servers = bootstrap_servers
-        """host:port of every broker, separated by commas."""
+        """host:port of every broker that there was when this was made, separated by commas."""
         self.owns_ray = False
         """Whether the Ray it is in was started for it, and ends with it."""
 
@@ -108,7 +110,17 @@ class Cluster:
         """An Admin client of this cluster."""
         from ..clients.admin.admin import Admin
 
-        return Admin(bootstrap=self.bootstrap_servers)
+        return Admin(bootstrap=self._brokers_now())
+
+    def _brokers_now(self) -> str:
+        """Nodes come and go: those of `bootstrap_servers` may all have gone."""
+        controller = find_actor(CONTROLLER, self.namespace)
+        if controller is None:
+            return self.bootstrap_servers
+        try:
+            return str(ask(controller.bootstrap_servers, ANSWER_SECONDS))
+        except (UpError, RayTaskError):
+            return self.bootstrap_servers
 
     def status(self) -> dict[str, Any]:
         """Controller, nodes, partitions: what `bradbury status --json` prints."""
@@ -250,6 +262,7 @@ def up(
     Raises:
         UpError: nothing is left half-started by this call that was not running before.
     """
+    refuse_ray_client()
     namespace = namespace or default_namespace()
     state = read_state(namespace)
     if state is not None and state.is_stale:
@@ -371,6 +384,7 @@ def connect(address: str | None = None, namespace: str | None = None) -> Cluster
     Raises:
         UpError: there is none, or its Ray cluster cannot be joined.
     """
+    refuse_ray_client()
     namespace = namespace or default_namespace()
     if address is None or address == LOCAL:
         join_running(namespace)

@@ -140,8 +140,7 @@ def test_one_node_becomes_two_and_the_first_one_goes(join: Join, tmp_path: Path)
             leave(growing, first)
             first.kill()
         wait_for(lambda: growing.serving() == {second.label})
-        servers = bradbury.Cluster(ROLE, cluster.bootstrap_servers).bootstrap_servers
-        assert is_lossless(growing, servers)
+        assert is_lossless(growing, bradbury.connect(namespace=ROLE).bootstrap_servers)
 
 
 @pytest.mark.deep
