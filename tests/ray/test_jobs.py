@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOT = Path(bradbury.__file__).resolve().parent
 RECORDS = 100
+AGENT_TRIES = 10
 BROUGHT = "runtime_resources"
 """The folder of Ray's in which a job has what it has brought."""
 
@@ -90,9 +91,12 @@ class Submitted(NamedTuple):
         if modules:
             listed = ", ".join(f'"{module}"' for module in modules)
             command.append(f'--runtime-env-json={{"py_modules": [{listed}]}}')
-        return self.run(
-            str(Path(sys.executable).parent / "ray"), *command, "--", "python", "job.py", *arguments
-        )
+        ray = str(Path(sys.executable).parent / "ray")
+        for _ in range(AGENT_TRIES):
+            done = self.run(ray, *command, "--", "python", "job.py", *arguments)
+            if "No available agent" not in done.stdout:  # a Ray that has just been started
+                break
+        return done
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -110,10 +114,10 @@ class Submitted(NamedTuple):
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
     with ExitStack() as stack:
         ports = []
-        for _ in range(2):
+        for _ in range(3):
             free = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             ports.append(free.getsockname()[1])
-    dashboard, client = ports
+    dashboard, client, agent = ports
     folder = tmp_path_factory.mktemp("jobs")
     environment = {
         **os.environ,
@@ -125,6 +129,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
     }
     environment.pop("RAY_ADDRESS", None)
     options = [f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
+    options.append(f"--dashboard-agent-listen-port={agent}")  # by default one that others take
     with hand_started_ray(environment, [*options, "--include-dashboard=true"]) as address:
         yield Submitted(
             address,
