@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .clients.group.rebalance_listener import RebalanceListener
     from .clients.producer.async_producer import AsyncProducer
     from .clients.producer.producer import Producer
+    from .clients.queue.queue import Queue
     from .clients.wire.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
     from .clients.wire.record_metadata import (
         BatchMetadata,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.ray_data.write_topic import write_topic
     from .pipelines.spark.session import spark
+    from .pipelines.training.topic_dataset import TopicDataset
 
 # public name -> module that owns it
 _OWNERS = {
@@ -62,8 +64,10 @@ _OWNERS = {
     "ProducerActor": ".clients.consumer_group.worker_actors",
     "ProducerInterceptor": ".clients.wire.interceptors",
     "ProducerRecord": ".clients.wire.interceptors",
+    "Queue": ".clients.queue.queue",
     "RebalanceListener": ".clients.group.rebalance_listener",
     "RecordMetadata": ".clients.wire.record_metadata",
+    "TopicDataset": ".pipelines.training.topic_dataset",
     "TopicPartition": ".clients.wire.record_metadata",
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
@@ -96,8 +100,10 @@ __all__ = [
     "ProducerActor",
     "ProducerInterceptor",
     "ProducerRecord",
+    "Queue",
     "RebalanceListener",
     "RecordMetadata",
+    "TopicDataset",
     "TopicPartition",
     "Wakeup",
     "__version__",

@@ -2,6 +2,9 @@
 
 fetch_options     how brokers are asked
 partition_range   PartitionRange, ReadLimits, DataLoss
+topic_offsets     offsets, times and edges as they are given -> ranges
 reading_client    the clients of a process
 range_reader      the records of some ranges, fetched ahead of the caller
+topic_columns     decoded records -> tables with the columns of ray.data.read_kafka
+value_decoder     values -> text, JSON or Arrow columns
 """

@@ -15,10 +15,10 @@ from ...protocol.errors import KafkaError
 from ..ranges.fetch_options import FetchOptions
 from ..ranges.partition_range import PartitionRange, ReadLimits
 from ..ranges.reading_client import reading_client
+from ..ranges.topic_columns import SCHEMA, check_columns
+from ..ranges.topic_offsets import Offset, resolve_ranges
+from ..ranges.value_decoder import Decoder, ValueDecoder
 from .ray_data_missing import require_ray_data
-from .topic_columns import SCHEMA, check_columns
-from .topic_offsets import Offset, resolve_ranges
-from .value_decoder import Decoder, ValueDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,10 +24,10 @@ from ray.data.datasource import Datasource, ReadTask
 from ..ranges.partition_range import PartitionRange, ReadLimits
 from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import load_kernels, reading_client
+from ..ranges.topic_columns import SCHEMA, topic_table
+from ..ranges.topic_offsets import split_ranges
+from ..ranges.value_decoder import ValueDecoder
 from .range_predicate import columns_of, narrowed
-from .topic_columns import SCHEMA, topic_table
-from .topic_offsets import split_ranges
-from .value_decoder import ValueDecoder
 
 ROWS_ALONE: Final = "__bsp_stub"
 """The column by which Ray knows how many rows a block of no columns has (its arrow_block)."""

@@ -20,7 +20,7 @@ from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
-from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
+from .partition_range import DataLoss, PartitionRange, ReadLimits
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,18 @@ def resolve_ranges(
     start_offset: Offset,
     end_offset: Offset,
     limits: ReadLimits,
+    *,
+    keep_empty: bool = False,
 ) -> list[PartitionRange]:
-    """A range for each partition of the topics that has something, in order.
+    """A range for each partition of the topics that has something, in order; or for every one.
 
     Raises:
         UnknownTopicOrPartition: one does not exist.
         ValueError: an offset cannot be, or lies behind the log's end.
         DataLoss: the log begins above a start, and `fail_on_data_loss` is true.
     """
-    return client.run(_resolve(client, topics, start_offset, end_offset, limits), _TIMEOUT_MS)
+    ranges = client.run(_resolve(client, topics, start_offset, end_offset, limits), _TIMEOUT_MS)
+    return ranges if keep_empty else [one for one in ranges if one.size]
 
 
 def _resolve(
@@ -77,11 +80,10 @@ def _resolve(
     given_end = _by_partition(end_offset, partitions, "end_offset", "latest")
     starts = yield from _offsets(client, given_start, edges)
     ends = yield from _offsets(client, given_end, edges)
-    ranges = [
+    return [
         _range(key, starts[key], ends[key], first[key].offset, last[key].offset, limits)
         for key in partitions
     ]
-    return [one for one in ranges if one.size]
 
 
 class _Edges(NamedTuple):

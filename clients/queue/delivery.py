@@ -1,0 +1,46 @@
+"""An item of a queue that is to be acknowledged, and the exceptions of Ray's queue."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .queue_connection import QueueConnection
+
+
+class Empty(queue.Empty):
+    """There is no item, or there are not so many."""
+
+
+class Full(queue.Full):
+    """The items would be more than `maxsize`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An item, until `ack`, `nack` or the end of its lease.
+
+    item: what was put.
+    delivery_count: 1 the first time.
+    offset, index: where it is: the record of the queue's topic, and the place in it.
+    """
+
+    item: Any
+    delivery_count: int
+    offset: int
+    index: int
+    connection: QueueConnection = field(repr=False, compare=False)
+
+    def ack(self) -> None:
+        """It is done: nobody gets it again."""
+        self.connection.settle([(self.offset, self.index, self.index + 1)])
+
+    def nack(self, delay_s: float = 0.0) -> None:
+        """It is to be delivered again, `delay_s` from now; or goes to the dead letters."""
+        self.connection.release([(self.offset, self.index, self.index + 1)], delay_s)
+
+    def extend(self) -> None:
+        """Its lease starts again: for work that takes longer than `lease_s`."""
+        self.connection.extend([(self.offset, self.index, self.index + 1)])

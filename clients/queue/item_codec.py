@@ -1,0 +1,47 @@
+"""Items <-> the value of a record.
+
+    key    b"bq1" and the number of items, 4 bytes, big-endian
+    value  a pickled list of them
+
+A record with another key is one item, the bytes of its value: what any Kafka client has put there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ray import cloudpickle
+
+MAGIC: Final = b"bq1"
+_COUNT: Final = struct.Struct(">3sI")
+_PLAIN: Final = frozenset({bytes, str, int, float, bool, type(None)})
+"""Types that pickle writes as cloudpickle does, five times as fast."""
+
+
+def encode_items(items: Sequence[Any]) -> tuple[bytes, bytes]:
+    """Key and value."""
+    items = list(items)
+    dumps = pickle.dumps if _PLAIN.issuperset(map(type, items)) else cloudpickle.dumps
+    return _COUNT.pack(MAGIC, len(items)), dumps(items, protocol=5)
+
+
+def count_items(key: bytes | None) -> int:
+    """How many items a record has."""
+    if key is None or len(key) != _COUNT.size or not key.startswith(MAGIC):
+        return 1
+    return int(_COUNT.unpack(key)[1])
+
+
+def decode_items(is_pickled: bool, value: bytes | memoryview) -> list[Any]:
+    """Raises what unpickling raises, e.g. ModuleNotFoundError."""
+    if not is_pickled:
+        return [bytes(value)]
+    items: list[Any] = pickle.loads(value)  # noqa: S301 -- what Ray does with what tasks send
+    return items
+
+
+def is_pickled(key: bytes | None) -> bool:
+    return key is not None and len(key) == _COUNT.size and key.startswith(MAGIC)

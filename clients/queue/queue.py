@@ -1,0 +1,452 @@
+"""A queue for Ray programs: the methods of ray.util.queue.Queue, and items that nothing loses.
+
+    queue = bradbury.Queue(name="jobs")         # the same queue, in any process and job
+    queue.put({"path": "a.parquet"})            # it is in the log
+    item = queue.get()                          # in order, one process each
+
+    delivery = queue.receive()                  # or: acknowledged when it is done
+    work(delivery.item)
+    delivery.ack()
+
+What always holds:
+    When put returns, the item is acknowledged by the brokers (acks=all).
+    An item is got by one process. It is got again only if the process that had it is gone before
+    the queue knew of it (a tenth of a second, with get), or does not acknowledge it (receive).
+    Items are given in the order of the log: that of the puts of one process.
+
+Not here: the connection and what is held ahead (queue_connection), the actor (queue_actor).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import ray
+
+from ...discovery.bootstrap import find_servers
+from ...discovery.ray_connection import join_for_clients
+from ...discovery.state_file import default_namespace
+from ..consumer.consumer import Consumer
+from ..producer.async_producer import AsyncProducer
+from ..producer.producer import Producer
+from .delivery import Delivery, Empty, Full
+from .item_codec import decode_items, encode_items
+from .queue_actor import queue_actor
+from .queue_connection import QueueConnection
+from .queue_log import (
+    MAX_RECORD_BYTES,
+    create_queue_topics,
+    dead_letters_of,
+    delete_queue_topics,
+)
+
+__all__ = ["Delivery", "Empty", "Full", "Queue"]
+
+T = TypeVar("T")
+
+LEASE_S: Final = 30.0
+MAX_DELIVERIES: Final = 5
+RETENTION_S: Final = 7 * 24 * 3600.0
+LINGER_MS: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An item that was delivered too often. `offset` is that of its record in the queue's topic."""
+
+    item: Any
+    delivery_count: int
+    offset: int
+    index: int
+
+
+class Queue:
+    """A first-in, first-out queue for the processes of a Ray cluster, and beyond it.
+
+    Args:
+        maxsize: most items in the queue; 0: any number. Where there is one, puts go through the
+            queue's actor, which counts.
+        actor_options: Ray's options for that actor, e.g. {"num_cpus": 1}.
+        name: of the queue, of its topic, and of its actor, which goes on without this process and
+            is found by any other that says the name. Without one it is a queue for those who are
+            given it, and its topic goes with it.
+        bootstrap: the brokers; None: found as all clients find them.
+        lease_s: an item that was received is to be acknowledged in so many seconds (Kafka's
+            group.share.record.lock.duration.ms), or is delivered again.
+        max_deliveries: then it goes to the dead letters (Kafka's group.share.delivery.count.limit).
+        retention_s: consumed items stay in the topic for so long, for `replay`. Without a name: 0.
+
+    Raises:
+        ValueError: the queue `name` is there, with another maxsize.
+        UpError, ConnectionFailed: there is no cluster.
+    """
+
+    def __init__(
+        self,
+        maxsize: int = 0,
+        actor_options: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        bootstrap: str | None = None,
+        lease_s: float = LEASE_S,
+        max_deliveries: int = MAX_DELIVERIES,
+        retention_s: float = RETENTION_S,
+    ) -> None:
+        if lease_s <= 0 or max_deliveries < 1 or retention_s < 0:
+            raise ValueError(
+                "lease_s and max_deliveries have to be positive, retention_s not negative"
+            )
+        join_for_clients(bootstrap, None)
+        self._bootstrap = find_servers(bootstrap, default_namespace())
+        self._is_temporary = name is None
+        self._name = name or f"queue-{uuid.uuid4().hex}"
+        create_queue_topics(self._bootstrap, self._name)
+        options: dict[str, Any] = dict(actor_options or {})
+        if name is not None:
+            options = {
+                "name": f"bradbury-queue-{name}",
+                "namespace": default_namespace(),
+                "lifetime": "detached",
+                "get_if_exists": True,
+                **options,
+            }
+        self.actor: Any = queue_actor(
+            options,
+            self._bootstrap,
+            self._name,
+            maxsize=max(0, maxsize),
+            lease_s=lease_s,
+            max_deliveries=max_deliveries,
+            retention_s=0.0 if self._is_temporary else retention_s,
+            is_temporary=self._is_temporary,
+        )
+        self.maxsize = maxsize
+        self._connection = _connection_to(self.actor)
+        if name is not None:
+            self.maxsize = self._connection.maxsize
+            if maxsize not in (0, self.maxsize):
+                raise ValueError(
+                    f"queue {name!r} has maxsize {self.maxsize}; omit maxsize={maxsize}"
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (self._name, self._bootstrap, self.maxsize, self._is_temporary, self.actor)
+
+    def __len__(self) -> int:
+        return self.size()
+
+    @property
+    def name(self) -> str:
+        """Also of its topic: what any Kafka client sends to that is an item, as bytes."""
+        return self._name
+
+    # --- how it stands -----------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Items that nobody has got."""
+        return self._connected().size().result()
+
+    def qsize(self) -> int:
+        """Items that nobody has got."""
+        return self.size()
+
+    def empty(self) -> bool:
+        return self.size() == 0
+
+    def full(self) -> bool:
+        return 0 < self.maxsize <= self.size()
+
+    # --- put ---------------------------------------------------------------------------------
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Returns when the item is in the log.
+
+        Raises:
+            Full: there was no room in time, or at once without `block`.
+            ValueError: `timeout` is negative.
+            MessageTooLarge: it is more than 64 MiB. Put it into Ray's object store, and its
+                ObjectRef into the queue.
+        """
+        self._put([item], block, timeout).result()
+
+    async def put_async(
+        self,
+        item: Any,
+        block: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> None:
+        """As put."""
+        if self.maxsize > 0:
+            await asyncio.to_thread(self._connected().connect)
+            await asyncio.wrap_future(self._put([item], block, timeout))
+            return
+        _check(timeout)
+        key, value = encode_items([item])
+        producer = await _async_producer(self._bootstrap)
+        future = await producer.send(self._name, value, key, partition=0)
+        await future
+
+    def put_nowait(self, item: Any) -> None:
+        """As put without `block`."""
+        self.put(item, block=False)
+
+    def put_nowait_batch(self, items: Iterable[Any]) -> None:
+        """All of them, in order, as one record. Raises Full if they do not all fit."""
+        if not isinstance(items, Iterable):
+            raise TypeError("Argument 'items' must be an Iterable")
+        items = list(items)
+        if items:
+            self._put(items, False, None).result()
+
+    def _put(self, items: list[Any], block: bool, timeout: float | None) -> Future[Any]:
+        if block:
+            _check(timeout)
+        else:
+            timeout = 0.0
+        key, value = encode_items(items)
+        if self.maxsize > 0:
+            return self._connected().put(len(items), value, timeout)
+        self._connected()
+        return _producer(self._bootstrap).send(self._name, value, key, partition=0)
+
+    # --- get ---------------------------------------------------------------------------------
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The next item. It is consumed.
+
+        Raises:
+            Empty: there was none in time, or at once without `block`.
+            ValueError: `timeout` is negative.
+        """
+        connection = self._connected()
+        found, item = connection.pop()
+        if found:
+            return item
+        until = _until(block, timeout)
+        while True:
+            connection.fetch(1, _left(until)).result()
+            found, item = connection.pop()
+            if found:
+                return item
+
+    async def get_async(
+        self,
+        block: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Any:
+        """As get. A coroutine that is cancelled has got nothing."""
+        connection = self._connected()
+        until = _until(block, timeout)
+        await asyncio.to_thread(connection.connect)
+        while True:
+            found, item = connection.pop()
+            if found:
+                return item
+            await _awaited(connection, connection.fetch(1, _left(until)))
+
+    def get_nowait(self) -> Any:
+        """As get without `block`."""
+        return self.get(block=False)
+
+    def get_nowait_batch(self, num_items: int) -> list[Any]:
+        """So many. Raises Empty if there are not so many."""
+        if not isinstance(num_items, int):
+            raise TypeError("Argument 'num_items' must be an int")
+        if num_items < 0:
+            raise ValueError("'num_items' must be nonnegative")
+        connection = self._connected()
+        while num_items:
+            items = connection.pop_many(num_items)
+            if items:
+                return items
+            connection.fetch(max(1, num_items - connection.ahead), 0.0).result()
+        return []
+
+    # --- receive: acknowledged when it is done -----------------------------------------------
+
+    def receive(self, block: bool = True, timeout: float | None = None) -> Delivery:
+        """The next item, which is consumed when it is acknowledged (Delivery.ack).
+
+        Raises:
+            Empty, ValueError: as get.
+        """
+        return self.receive_batch(1, block, timeout)[0]
+
+    def receive_batch(
+        self, num_items: int, block: bool = True, timeout: float | None = None
+    ) -> list[Delivery]:
+        """At least one item, at most `num_items`."""
+        until = _until(block, timeout)
+        return self._connected().receive(1, num_items, _left(until)).result()
+
+    async def receive_async(
+        self,
+        block: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Delivery:
+        connection = self._connected()
+        until = _until(block, timeout)
+        await asyncio.to_thread(connection.connect)
+        deliveries = await _awaited(connection, connection.receive(1, 1, _left(until)))
+        return deliveries[0]
+
+    def replay(self, start: str | int | datetime = "earliest") -> None:
+        """Deliver again what came from `start` on: an offset, a time, "earliest" or "latest".
+
+        What is worked on at this time is delivered again, too. Items that are older than
+        `retention_s`, and consumed, may be gone.
+        """
+        if isinstance(start, datetime):
+            start = f"time:{int(start.timestamp() * 1000)}"
+        elif isinstance(start, int):
+            start = f"offset:{start}"
+        elif start not in ("earliest", "latest"):
+            raise ValueError(f"{start!r}: use an offset, a datetime, 'earliest' or 'latest'")
+        self._connected().replay(start).result()
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Items that were delivered `max_deliveries` times and not acknowledged."""
+        letters: list[DeadLetter] = []
+        topic = dead_letters_of(self._name)
+        with Consumer(bootstrap=self._bootstrap, isolation_level="read_committed") as consumer:
+            consumer.assign([(topic, 0)])
+            consumer.seek_to_beginning((topic, 0))
+            (end,) = consumer.end_offsets((topic, 0)).values()
+            while consumer.position((topic, 0)) < end:
+                table = consumer.poll(1_000)
+                if not len(table):
+                    break  # what is last there is a marker of a transaction
+                for row in table.select(["key", "value", "headers"]).to_pylist():
+                    letters += _letters(row)
+        return letters
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def shutdown(self, force: bool = False, grace_period_s: int = 5) -> None:
+        """End the actor. With a name, the items stay, and Queue(name=...) goes on with them.
+
+        Args:
+            force: kill it: what was consumed in the last moments may be delivered again.
+            grace_period_s: how long it may take otherwise, before it is killed.
+        """
+        actor, self.actor = self.actor, None
+        if actor is None:
+            return
+        self._connection.close()
+        _connections.pop(actor._actor_id.binary(), None)
+        if not force:
+            done = [actor.close.remote()]
+            ready, _ = ray.wait(done, timeout=grace_period_s)
+            if ready:
+                done = [actor.__ray_terminate__.remote()]
+                ready, _ = ray.wait(done, timeout=grace_period_s)
+            force = not ready
+        if force:
+            ray.kill(actor, no_restart=True)
+        if self._is_temporary:
+            delete_queue_topics(self._bootstrap, self._name)
+
+    def delete(self) -> None:
+        """End the actor, and delete the topics with all items."""
+        self.shutdown()
+        delete_queue_topics(self._bootstrap, self._name)
+
+    def _connected(self) -> QueueConnection:
+        if self.actor is None:
+            raise ValueError("the queue is shut down")
+        return self._connection
+
+
+# --- what is shared in a process ---------------------------------------------------------------
+
+_lock = threading.Lock()
+_connections: WeakValueDictionary[bytes, QueueConnection] = WeakValueDictionary()
+_producers: dict[str, Producer] = {}
+_async_producers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncProducer]] = (
+    WeakKeyDictionary()
+)
+
+
+def _attach(name: str, bootstrap: str, maxsize: int, is_temporary: bool, actor: Any) -> Queue:
+    queue = Queue.__new__(Queue)
+    queue._name = name
+    queue._bootstrap = bootstrap
+    queue._is_temporary = is_temporary
+    queue.maxsize = maxsize
+    queue.actor = actor
+    queue._connection = _connection_to(actor)
+    return queue
+
+
+def _connection_to(actor: Any) -> QueueConnection:
+    """One for all Queues of a process that have the same actor."""
+    with _lock:
+        identity = actor._actor_id.binary()
+        connection = _connections.get(identity)
+        if connection is None:
+            connection = QueueConnection(lambda: ray.get(actor.address.remote()))
+            _connections[identity] = connection
+        return connection
+
+
+def _producer(bootstrap: str) -> Producer:
+    with _lock:
+        producer = _producers.get(bootstrap)
+        if producer is None:
+            producer = Producer(bootstrap, linger_ms=LINGER_MS, max_request_size=MAX_RECORD_BYTES)
+            _producers[bootstrap] = producer
+        return producer
+
+
+async def _async_producer(bootstrap: str) -> AsyncProducer:
+    producers = _async_producers.setdefault(asyncio.get_running_loop(), {})
+    producer = producers.get(bootstrap)
+    if producer is None:
+        producer = AsyncProducer(bootstrap, linger_ms=LINGER_MS, max_request_size=MAX_RECORD_BYTES)
+        producers[bootstrap] = producer
+    await producer.start()
+    return producer
+
+
+async def _awaited(connection: QueueConnection, answer: Future[T]) -> T:
+    try:
+        return await asyncio.wrap_future(answer)
+    except asyncio.CancelledError:
+        connection.cancel(answer)
+        raise
+
+
+def _letters(row: Mapping[str, Any]) -> list[DeadLetter]:
+    headers = {each["key"]: each["value"] for each in row["headers"]}
+    items = decode_items(row["key"] == b"pickled", row["value"])
+    first, last = int(headers["first"]), int(headers["last"])
+    return [
+        DeadLetter(item, int(headers["deliveries"]), int(headers["offset"]), index)
+        for index, item in enumerate(items[first:last], first)
+    ]
+
+
+def _check(timeout: float | None) -> None:
+    if timeout is not None and timeout < 0:
+        raise ValueError("'timeout' must be a non-negative number")
+
+
+def _until(block: bool, timeout: float | None) -> float | None:
+    """When to stop waiting, by time.monotonic."""
+    if not block:
+        return 0.0
+    _check(timeout)
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())

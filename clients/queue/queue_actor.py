@@ -1,0 +1,108 @@
+"""The Ray actor of a queue. It has no data path: processes talk to its socket (queue_server).
+
+What always holds:
+    An actor that Ray restarts reads what is consumed, takes the queue over from the one before, and
+    waits for its processes to come back (queue_server.RECONNECT_S).
+    One that cannot go on ends its process: Ray starts the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any
+
+import ray
+
+from .queue_connection import QueueAddress
+from .queue_log import QueueLog, delete_queue_topics
+from .queue_server import QueueServer
+
+logger = logging.getLogger(__name__)
+
+
+class QueueProcess:
+    """What runs in it.
+
+    Args:
+        is_temporary: its topics are deleted when it ends in order.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        name: str,
+        *,
+        maxsize: int,
+        lease_s: float,
+        max_deliveries: int,
+        retention_s: float,
+        is_temporary: bool,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._name = name
+        self._lease_s = lease_s
+        self._is_temporary = is_temporary
+        self._server = QueueServer(
+            QueueLog(bootstrap, name, retention_s),
+            maxsize=maxsize,
+            lease_s=lease_s,
+            max_deliveries=max_deliveries,
+        )
+        self._ready = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _serve(self) -> None:
+        context = ray.get_runtime_context()
+        self._host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        try:
+            await self._server.start(
+                self._host, follows_another=context.was_current_actor_reconstructed
+            )
+            self._ready.set()
+            await self._server.failed
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            if not self._closing:
+                logger.exception("queue %s: the actor ends, and is started again", self._name)
+                os._exit(70)
+
+    @ray.method(max_task_retries=-1)
+    async def address(self) -> QueueAddress:
+        """Waits for an actor that is being restarted."""
+        await self._ready.wait()
+        server = self._server
+        return QueueAddress(self._host, server.port, server.token, server.maxsize, self._lease_s)
+
+    async def qsize(self) -> int:
+        await self._ready.wait()
+        return await self._server.size()
+
+    async def empty(self) -> bool:
+        return await self.qsize() == 0
+
+    async def full(self) -> bool:
+        return 0 < self._server.maxsize <= await self.qsize()
+
+    async def close(self) -> None:
+        """Commit what is consumed."""
+        await self._ready.wait()
+        self._closing = True
+        await self._server.close()
+
+    def __ray_shutdown__(self) -> None:
+        """Nobody has a handle any more."""
+        if self._is_temporary:
+            delete_queue_topics(self._bootstrap, self._name)
+
+
+_OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
+
+
+def queue_actor(options: dict[str, Any], *arguments: Any, **settings: Any) -> Any:
+    """A handle of a new one, or of the one that has the name already."""
+    actor_class: Any = ray.remote(QueueProcess)
+    return actor_class.options(**{**_OPTIONS, **options}).remote(*arguments, **settings)

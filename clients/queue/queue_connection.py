@@ -1,0 +1,479 @@
+"""A process's connection to the actor of a queue, and the items that it holds.
+
+What always holds:
+    One connection for each queue and process, for all its threads and coroutines.
+    Items that the actor has sent ahead are handed out in their order; recalled ones are not handed
+    out any more, nor those whose lease is about to end.
+    What was handed out is reported, and kept until the actor confirms that it is committed. When
+    the connection or the actor is lost, the next one is told what was consumed and what is still
+    worked on; requests that have no answer are sent again.
+
+The reader is one daemon thread. It answers the actor also while the application does something
+else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...protocol.errors import ConnectionFailed, KafkaError
+from ..threads.awaitable_future import AwaitableFuture
+from .delivery import Delivery, Empty, Full
+from .item_codec import decode_items
+from .queue_frames import (
+    HEADER,
+    IDENTITY_BYTES,
+    PUT_BODY,
+    RELEASE_BODY,
+    TAKE_BODY,
+    VALUE,
+    FrameKind,
+    ItemPiece,
+    Piece,
+    frame,
+    pack_pieces,
+    unpack_items,
+)
+
+MAX_AHEAD: Final = 1_024
+"""Items that are asked for at once by a process that takes one after the other quickly."""
+QUICK_S: Final = 0.005
+LEASE_SHARE: Final = 0.8
+"""Of its lease for which an item that was sent ahead may still be handed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAddress:
+    """What the actor says of itself."""
+
+    host: str
+    port: int
+    token: bytes
+    maxsize: int
+    lease_s: float
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """Items of one record that are here and not handed out."""
+
+    offset: int
+    next: int
+    last: int
+    first: int  # where `items` begins
+    items: list[Any]
+    until: float
+
+
+@dataclass(slots=True)
+class _Request:
+    kind: FrameKind
+    body: bytes
+    answer: Future[Any]
+    hand_out: bool = False
+
+
+class QueueConnection:
+    """`find` asks Ray where the actor is, and waits for one that is being restarted.
+
+    Raises:
+        Whatever `find` raises, e.g. ActorDiedError after the shutdown of the queue.
+    """
+
+    def __init__(self, find: Callable[[], QueueAddress]) -> None:
+        self._find = find
+        self._owner = os.urandom(IDENTITY_BYTES)
+        self._lock = threading.Lock()
+        self._connecting = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._address: QueueAddress | None = None
+        self._closed = False
+        self._numbers = 0
+        self._requests: dict[int, _Request] = {}
+        self._ahead: deque[_Ahead] = deque()
+        self._reports = 0
+        self._unreported: list[list[int]] = []
+        self._unconfirmed: deque[tuple[int, list[Piece]]] = deque()
+        self._handed_out: set[Piece] = set()
+        self._most = 1
+        self._last_take = 0.0
+        atexit.register(_close_if_there, weakref.ref(self))
+
+    def __del__(self) -> None:
+        self.close()
+
+    # --- what applications ask for -----------------------------------------------------------
+
+    @property
+    def maxsize(self) -> int:
+        return self._connected().maxsize
+
+    def pop(self) -> tuple[bool, Any]:
+        """The next item that is here: whether there is one, and it."""
+        with self._lock:
+            return self._pop()
+
+    def pop_many(self, count: int) -> list[Any]:
+        """So many, if so many are here; else none."""
+        with self._lock:
+            if self.ahead < count:
+                return []
+            return [self._pop()[1] for _ in range(count)]
+
+    def fetch(self, least: int, timeout_s: float | None) -> Future[None]:
+        """Done when there are items to pop. Raises Empty."""
+        self._connected()
+        with self._lock:
+            now = time.monotonic()
+            if self._is_bounded:
+                self._most = 1
+            elif now - self._last_take < QUICK_S * self._most:
+                self._most = min(self._most * 2, MAX_AHEAD)
+            else:
+                self._most = 1
+            self._last_take = now
+            body = _take(least, max(least, self._most), timeout_s, exact=False, hand_out=False)
+            return self._request(FrameKind.TAKE, body)
+
+    def receive(self, least: int, most: int, timeout_s: float | None) -> Future[list[Delivery]]:
+        """Items that are to be acknowledged. Raises Empty."""
+        self._connected()
+        with self._lock:
+            body = _take(least, most, timeout_s, exact=True, hand_out=True)
+            return self._request(FrameKind.TAKE, body, hand_out=True)
+
+    def put(self, count: int, value: bytes, timeout_s: float | None) -> Future[int]:
+        """Through the actor, which counts them. Raises Full."""
+        self._connected()
+        with self._lock:
+            return self._request(FrameKind.PUT, PUT_BODY.pack(_ms(timeout_s), count) + value)
+
+    def size(self) -> Future[int]:
+        self._connected()
+        with self._lock:
+            return self._request(FrameKind.SIZE, b"")
+
+    def replay(self, start: str) -> Future[int]:
+        self._connected()
+        with self._lock:
+            return self._request(FrameKind.REPLAY, start.encode())
+
+    def settle(self, pieces: Sequence[Piece]) -> None:
+        """They are consumed. Returns at once; what is lost on the way is said again."""
+        with self._lock:
+            self._handed_out.difference_update(pieces)
+            self._unreported.extend(list(piece) for piece in pieces)
+            self._report()
+
+    def release(self, pieces: Sequence[Piece], delay_s: float) -> None:
+        with self._lock:
+            self._handed_out.difference_update(pieces)
+            body = RELEASE_BODY.pack(int(delay_s * 1000)) + pack_pieces(pieces)
+            self._send(frame(FrameKind.RELEASE, 0, body))
+
+    def extend(self, pieces: Sequence[Piece]) -> None:
+        with self._lock:
+            self._send(frame(FrameKind.EXTEND, 0, pack_pieces(pieces)))
+
+    def cancel(self, answer: Future[Any]) -> None:
+        """The application no longer waits for it."""
+        with self._lock:
+            for number, request in self._requests.items():
+                if request.answer is answer:
+                    self._send(frame(FrameKind.CANCEL, number))
+                    return
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._socket
+
+    def connect(self) -> None:
+        """If it is not yet. Raises what `find` raises."""
+        self._connected()
+
+    @property
+    def ahead(self) -> int:
+        """Items that are here and not handed out."""
+        return sum(each.last - each.next for each in self._ahead)
+
+    def close(self) -> None:
+        """Report what was consumed, and end. Items that are here go back to the queue."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._return(0)
+            connection, self._socket = self._socket, None
+            waiting = list(self._requests.values())
+            self._requests.clear()
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+        for request in waiting:
+            request.answer.set_exception(ConnectionFailed("the queue is closed"))
+
+    # --- with the lock -----------------------------------------------------------------------
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self._address is not None and self._address.maxsize > 0
+
+    def _pop(self) -> tuple[bool, Any]:
+        while self._ahead:
+            piece = self._ahead[0]
+            if piece.until < time.monotonic():  # others get them; it may be that they have them
+                self._return(0)
+                return False, None
+            item = piece.items[piece.next - piece.first]
+            self._consumed(piece.offset, piece.next)
+            piece.next += 1
+            if piece.next >= piece.last:
+                self._ahead.popleft()
+            if self._is_bounded:
+                self._report()
+            return True, item
+        return False, None
+
+    def _consumed(self, offset: int, index: int) -> None:
+        if self._unreported:
+            last = self._unreported[-1]
+            if last[0] == offset and last[2] == index:
+                last[2] = index + 1
+                return
+        self._unreported.append([offset, index, index + 1])
+
+    def _report(self) -> None:
+        if not self._unreported:
+            return
+        pieces = [(offset, first, last) for offset, first, last in self._unreported]
+        self._unreported.clear()
+        self._reports += 1
+        self._unconfirmed.append((self._reports, pieces))
+        self._send(frame(FrameKind.SETTLE, self._reports, pack_pieces(pieces)))
+
+    def _return(self, number: int) -> None:
+        """Give what is here back; the answer to RECALL."""
+        self._report()
+        pieces = [(each.offset, each.next, each.last) for each in self._ahead]
+        self._ahead.clear()
+        self._most = 1
+        self._send(frame(FrameKind.RETURN, number, pack_pieces(pieces)))
+
+    def _request(self, kind: FrameKind, body: bytes, *, hand_out: bool = False) -> Future[Any]:
+        self._report()
+        self._numbers = self._numbers % 0x7FFF_FFFF + 1
+        answer: Future[Any] = AwaitableFuture()
+        self._requests[self._numbers] = _Request(kind, body, answer, hand_out)
+        self._send(frame(kind, self._numbers, body))
+        return answer
+
+    def _send(self, data: bytes) -> None:
+        """What is not sent because there is no connection is said when there is one again."""
+        if self._socket is not None:
+            try:
+                self._socket.sendall(data)
+            except OSError:
+                pass  # the reader sees it, too
+
+    # --- connecting --------------------------------------------------------------------------
+
+    def _connected(self) -> QueueAddress:
+        if self._closed:
+            raise ConnectionFailed("the queue is closed")
+        address = self._address
+        if address is not None:
+            return address
+        with self._connecting:
+            if self._address is None:
+                self._connect()
+                me = weakref.ref(self)
+                threading.Thread(
+                    target=_run, args=(me,), name="bradbury-queue", daemon=True
+                ).start()
+            assert self._address is not None
+            return self._address
+
+    def _connect(self) -> None:
+        address = self._find()
+        connection = socket.create_connection((address.host, address.port), timeout=10)
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            consumed = [tuple(each) for each in self._unreported]
+            self._unreported.clear()
+            if consumed:
+                self._reports += 1
+                self._unconfirmed.append((self._reports, consumed))  # type: ignore[arg-type]
+            pieces = [piece for _, report in self._unconfirmed for piece in report]
+            hello = address.token + self._owner + VALUE.pack(len(pieces))
+            hello += pack_pieces([*pieces, *self._handed_out])
+            self._ahead.clear()
+            data = [frame(FrameKind.HELLO, 0, hello)]
+            if self._unconfirmed:  # its number is confirmed when the actor has committed
+                data.append(frame(FrameKind.SETTLE, self._unconfirmed[-1][0], b""))
+            data += [frame(each.kind, number, each.body) for number, each in self._requests.items()]
+            connection.sendall(b"".join(data))
+            self._socket = connection
+            self._address = address
+
+    def reconnect(self) -> bool:
+        """Whether the reader is to go on."""
+        with self._lock:
+            self._socket = None
+        if self._closed:
+            return False
+        try:
+            self._connect()
+        except OSError:
+            time.sleep(0.05)  # the actor's address was of one that is gone: ask again
+        except Exception as error:  # noqa: BLE001 -- it is raised to those that wait
+            self._fail(error)
+            return False
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        """There is no actor, and will be none; a later call asks again."""
+        with self._lock:
+            self._address = None
+            waiting = list(self._requests.values())
+            self._requests.clear()
+        for request in waiting:
+            request.answer.set_exception(error)
+
+    # --- what the actor says -----------------------------------------------------------------
+
+    def on_frame(self, kind: int, number: int, body: memoryview) -> None:
+        match kind:
+            case FrameKind.ITEMS:
+                self._on_items(number, unpack_items(body))
+            case FrameKind.EMPTY:
+                self._answer(number, Empty("there are no items, or not so many"))
+            case FrameKind.FULL:
+                self._answer(number, Full("the items would be more than maxsize"))
+            case FrameKind.DONE:
+                self._answer(number, VALUE.unpack(body)[0])
+            case FrameKind.ERROR:
+                self._answer(number, KafkaError(bytes(body).decode()))
+            case FrameKind.REPORT:
+                with self._lock:
+                    self._report()
+                    if number:
+                        self._send(frame(FrameKind.RETURN, number))
+            case FrameKind.RECALL:
+                with self._lock:
+                    self._return(number)
+            case FrameKind.CONFIRM:
+                with self._lock:
+                    while self._unconfirmed and self._unconfirmed[0][0] <= number:
+                        self._unconfirmed.popleft()
+
+    def _answer(self, number: int, result: object) -> None:
+        with self._lock:
+            request = self._requests.pop(number, None)
+        if request is None:
+            return
+        if isinstance(result, Exception):
+            request.answer.set_exception(result)
+        else:
+            request.answer.set_result(result)
+
+    def _on_items(self, number: int, pieces: Iterable[ItemPiece]) -> None:
+        with self._lock:
+            request = self._requests.pop(number, None)
+            hand_out = request is not None and request.hand_out
+            now = time.monotonic()
+            assert self._address is not None
+            until = now + self._address.lease_s * LEASE_SHARE
+        result: Any = None
+        error: Exception | None = None
+        try:
+            if hand_out:
+                result = self._deliveries(pieces)
+            else:
+                decoded = [
+                    _Ahead(p.offset, p.first, p.last, p.first, _items(p), until) for p in pieces
+                ]
+                with self._lock:
+                    self._ahead.extend(decoded)
+        except Exception as reason:  # noqa: BLE001 -- an item that cannot be unpickled: to the caller
+            error = reason
+        if request is None:
+            return
+        if error is not None:
+            request.answer.set_exception(error)
+        else:
+            request.answer.set_result(result)
+
+    def _deliveries(self, pieces: Iterable[ItemPiece]) -> list[Delivery]:
+        deliveries = []
+        for piece in pieces:
+            for index, item in enumerate(_items(piece), piece.first):
+                deliveries.append(Delivery(item, piece.delivery_count, piece.offset, index, self))
+        with self._lock:
+            self._handed_out.update(
+                (each.offset, each.index, each.index + 1) for each in deliveries
+            )
+        return deliveries
+
+
+def _items(piece: ItemPiece) -> list[Any]:
+    return decode_items(piece.is_pickled, piece.value)[piece.first : piece.last]
+
+
+def _take(least: int, most: int, timeout_s: float | None, *, exact: bool, hand_out: bool) -> bytes:
+    return TAKE_BODY.pack(least, most, _ms(timeout_s), exact, hand_out)
+
+
+def _ms(timeout_s: float | None) -> int:
+    return -1 if timeout_s is None else int(timeout_s * 1000)
+
+
+def _run(me: weakref.ref[QueueConnection]) -> None:
+    """The reader. It holds the connection only while there is something to do for it."""
+    going_on = True
+    while going_on:
+        one = me()
+        if one is None:
+            return
+        connection = one.socket
+        del one
+        if connection is not None:
+            try:
+                _read(connection, me)
+            except (OSError, EOFError, struct.error):
+                pass
+            connection.close()
+        one = me()
+        going_on = one is not None and one.reconnect()
+
+
+def _read(connection: socket.socket, me: weakref.ref[QueueConnection]) -> None:
+    """Until there is no more."""
+    with connection.makefile("rb", buffering=256 * 1024) as stream:
+        while len(head := stream.read(HEADER.size)) == HEADER.size:
+            length, kind, number = HEADER.unpack(head)
+            body = stream.read(length - (HEADER.size - 4))
+            one = me()
+            if one is None:
+                return
+            one.on_frame(kind, number, memoryview(body))
+            del one
+
+
+def _close_if_there(one: weakref.ref[QueueConnection]) -> None:
+    connection = one()
+    if connection is not None:
+        connection.close()

@@ -1,0 +1,226 @@
+"""What the actor of a queue reads and writes: items, consumed positions, dead letters.
+
+    topic           the queue's name, one partition: a record has one or more items (item_codec)
+    offsets         of the group queue-<name>: what is consumed (queue_position)
+    dead letters    the topic <name>-dead-letters
+
+What always holds:
+    Positions are committed in transactions of one transactional id, which the actor takes over
+    when it begins: of two actors of one queue, the older can commit nothing more. Each has an
+    epoch, too, that stands in what it commits: an older one that reads a greater one ends.
+    Dead letters and the position that calls them consumed are in one transaction.
+    Consumed records are deleted only up to a position that is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ...protocol.errors import KafkaError, TopicAlreadyExists
+from ..admin.admin import Admin
+from ..admin.topics_admin import NewTopic
+from ..consumer.async_consumer import AsyncConsumer
+from ..producer.async_producer import AsyncProducer
+from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
+from .item_codec import count_items, is_pickled
+from .queue_position import QueuePosition, decode_position, encode_position
+from .queue_state import Entry
+
+MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
+POLL_RECORDS: Final = 10_000
+
+
+class QueueFenced(Exception):
+    """Another actor of the same queue has taken over."""
+
+
+def group_of(name: str) -> str:
+    return f"queue-{name}"
+
+
+def dead_letters_of(name: str) -> str:
+    return f"{name}-dead-letters"
+
+
+def create_queue_topics(bootstrap: str, name: str) -> None:
+    """Topics of a queue, unless they are there. Items stay until they are consumed."""
+    configs = {"retention.ms": "-1", "max.message.bytes": str(MAX_RECORD_BYTES)}
+    with Admin(bootstrap) as admin:
+        for topic in (name, dead_letters_of(name)):
+            try:
+                admin.create_topics([NewTopic(topic, 1, configs=configs)])
+            except TopicAlreadyExists:
+                pass
+
+
+def delete_queue_topics(bootstrap: str, name: str) -> None:
+    """And what is committed. What is not there is ignored."""
+    with Admin(bootstrap) as admin:
+        for topic in (name, dead_letters_of(name)):
+            try:
+                admin.delete_topic(topic)
+            except KafkaError:
+                pass
+        try:
+            admin.delete_groups([group_of(name)])
+        except KafkaError:
+            pass
+
+
+class QueueLog:
+    """Of one queue, for the loop it was started in."""
+
+    def __init__(self, bootstrap: str, name: str, retention_s: float) -> None:
+        self._partition = TopicPartition(name, 0)
+        self._dead_letters = dead_letters_of(name)
+        self._group = group_of(name)
+        self._bootstrap = bootstrap
+        self._retention_s = retention_s
+        consumer: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "group": self._group,
+            "enable_auto_commit": False,
+            "isolation_level": "read_committed",
+            "auto_offset_reset": "earliest",
+            "max_poll_records": POLL_RECORDS,
+        }
+        self._reader = AsyncConsumer(**consumer)
+        self._backlog_reader = AsyncConsumer(**consumer)
+        self._committer = AsyncProducer(
+            bootstrap, transactional_id=self._group, max_request_size=MAX_RECORD_BYTES
+        )
+        self._putter = AsyncProducer(bootstrap, linger_ms=0, max_request_size=MAX_RECORD_BYTES)
+        self._deleted_to = 0
+        self.epoch = 0
+
+    async def start(self) -> QueuePosition:
+        """Take the queue over; what is consumed."""
+        for client in (self._reader, self._backlog_reader, self._committer, self._putter):
+            await client.start()
+        await self._committer.init_transactions()
+        found = await self.committed()
+        self.epoch = found.epoch + 1
+        begin = (await self._reader.beginning_offsets(self._partition))[self._partition]
+        if found.offset < begin:
+            found = QueuePosition(epoch=found.epoch, offset=begin)
+        await self.commit(
+            QueuePosition(
+                epoch=self.epoch,
+                offset=found.offset,
+                records=found.records,
+                parts=found.parts,
+                deliveries=found.deliveries,
+            ),
+            [],
+        )
+        await self.seek(found.offset)
+        return found
+
+    async def seek(self, offset: int) -> None:
+        await self._reader.assign([self._partition])
+        self._reader.seek(self._partition, offset)
+
+    async def committed(self) -> QueuePosition:
+        found = (await self._reader.committed_metadata(self._partition))[self._partition]
+        if found is None:
+            return QueuePosition()
+        return decode_position(found.offset, found.metadata)
+
+    async def check_epoch(self) -> None:
+        """Raises QueueFenced."""
+        found = await self.committed()
+        if found.epoch > self.epoch:
+            raise QueueFenced(f"epoch {found.epoch} has taken over from {self.epoch}")
+
+    # --- items -------------------------------------------------------------------------------
+
+    async def read(self, add: Callable[[int, int, bool, bytes], None]) -> None:
+        """The next records, when there are any."""
+        _add_all(await self._reader.poll(), add)
+
+    async def read_backlog(self, start: int, add: Callable[[int, int, bool, bytes], None]) -> None:
+        """Records from `start`, which are there."""
+        await self._backlog_reader.assign([self._partition])
+        self._backlog_reader.seek(self._partition, start)
+        _add_all(await self._backlog_reader.poll(), add)
+
+    async def end_offset(self) -> int:
+        return (await self._reader.end_offsets(self._partition))[self._partition]
+
+    async def offset_of(self, start: str) -> int:
+        """Of "earliest", "latest", "offset:N" or "time:MS" (the first record at or after it)."""
+        begin = (await self._reader.beginning_offsets(self._partition))[self._partition]
+        end = await self.end_offset()
+        kind, _, number = start.partition(":")
+        match kind:
+            case "earliest":
+                return begin
+            case "offset":
+                return min(max(begin, int(number)), end)
+            case "time":
+                found = await self._reader.offsets_for_times({self._partition: int(number)})
+                first = found[self._partition]
+                return end if first is None else first.offset
+            case _:
+                return end
+
+    async def put(self, key: bytes, value: bytes) -> int:
+        """Offset of the record, when it is acknowledged."""
+        future = await self._putter.send(self._partition.topic, value, key, partition=0)
+        return (await future).offset
+
+    # --- what is consumed --------------------------------------------------------------------
+
+    async def commit(self, position: QueuePosition, dead: Sequence[Entry]) -> None:
+        """Together with the dead letters. Raises KafkaError; then this actor has to end."""
+        async with self._committer.transaction():
+            for entry in dead:
+                await self._bury(entry)
+            metadata = OffsetAndMetadata(position.offset, encode_position(position))
+            await self._committer.send_offsets({self._partition: metadata}, self._group)
+
+    async def _bury(self, entry: Entry) -> None:
+        headers = {
+            "queue": self._partition.topic.encode(),
+            "offset": str(entry.offset).encode(),
+            "first": str(entry.first).encode(),
+            "last": str(entry.last).encode(),
+            "deliveries": str(entry.delivery_count).encode(),
+        }
+        key = b"pickled" if entry.is_pickled else b"bytes"
+        await self._committer.send(
+            self._dead_letters, entry.value, key, partition=0, headers=headers
+        )
+
+    async def delete_consumed(self, before: int) -> None:
+        """Records before the committed position `before` that are older than the retention."""
+        limit = before
+        if self._retention_s > 0:
+            then = int((time.time() - self._retention_s) * 1000)
+            limit = min(before, await self.offset_of(f"time:{then}"))
+        if limit <= self._deleted_to:
+            return
+        await asyncio.to_thread(self._delete, limit)
+        self._deleted_to = limit
+
+    def _delete(self, limit: int) -> None:
+        with Admin(self._bootstrap) as admin:
+            admin.delete_records({self._partition: limit})
+
+    async def close(self) -> None:
+        for client in (self._reader, self._backlog_reader, self._putter, self._committer):
+            await client.close()
+
+
+def _add_all(table: pa.Table, add: Callable[[int, int, bool, bytes], None]) -> None:
+    """A record without a value has one item: None's place is empty bytes."""
+    offsets = table.column("offset").to_pylist()
+    keys = table.column("key").to_pylist()
+    values = table.column("value").to_pylist()
+    for offset, key, value in zip(offsets, keys, values, strict=True):
+        add(offset, count_items(key), is_pickled(key), value or b"")

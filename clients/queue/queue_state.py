@@ -1,0 +1,472 @@
+"""Where each item of a queue is: ready, with a process, to come later, dead, or consumed.
+
+What always holds:
+    An item is in one place. It is consumed only when the process that has it says so, or when it
+    was written to the dead letters.
+    Ready items are taken in the order of the log; those that come back go before later ones.
+    The position lies before every item that is not consumed (see queue_position).
+
+Items are kept as entries: consecutive items of one record. Values of a backlog that is too large
+for memory are not kept: `backlog_start` says where they are to be read again.
+
+Pure: times are seconds, given by the caller. Not here: who waits for items (queue_server).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .queue_frames import Piece
+from .queue_position import Interval, QueuePosition
+
+MAX_READY_BYTES: Final = 64 * 1024 * 1024
+"""Of values that wait in memory; beyond it only how many items there are is kept."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """Items `first` to `last` - 1 of a record that has `total`."""
+
+    offset: int
+    first: int
+    last: int
+    total: int
+    is_pickled: bool
+    value: bytes
+    delivery_count: int = 0
+    deadline: float = 0.0
+    is_handed_out: bool = False  # to the application, which is to acknowledge it
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first
+
+    def part(self, first: int, last: int) -> Entry:
+        return replace(self, first=first, last=last)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Records of a backlog, one after the other, with equally many items each."""
+
+    first_offset: int
+    last_offset: int
+    records: int
+    items_each: int
+
+
+class QueueState:
+    """Of one queue, in its actor."""
+
+    def __init__(
+        self,
+        position: QueuePosition,
+        *,
+        lease_s: float,
+        max_deliveries: int,
+        max_ready_bytes: int = MAX_READY_BYTES,
+    ) -> None:
+        self._lease_s = lease_s
+        self._max_deliveries = max_deliveries
+        self._max_ready_bytes = max_ready_bytes
+        self._next_offset = position.offset
+        self._fresh: deque[Entry] = deque()
+        self._again: list[tuple[int, int, Entry]] = []  # heap: came back
+        self._later: list[tuple[float, int, int, Entry]] = []  # heap: come back at a time
+        self._leased: dict[bytes, dict[int, list[Entry]]] = {}
+        self._dead: list[Entry] = []
+        self._backlog: deque[_Run] = deque()
+        self._consumed: dict[int, list[Interval] | None] = {}  # None: the whole record
+        for first, last in position.records:
+            self._consumed.update(dict.fromkeys(range(first, last)))
+        self._consumed.update((each, list(parts)) for each, parts in position.parts.items())
+        self._delivered = {
+            (offset, index): count
+            for offset, first, last, count in position.deliveries
+            for index in range(first, last)
+        }
+        self._ready_bytes = 0
+        self._ready_items = 0
+        self._backlog_items = 0
+        self._prefetched: dict[bytes, int] = {}
+
+    # --- from the log ------------------------------------------------------------------------
+
+    def add(self, offset: int, total: int, is_pickled: bool, value: bytes) -> None:
+        """The next record of the log. One that was read before is ignored."""
+        if offset < self._next_offset:
+            return
+        self._next_offset = offset + 1
+        if self._backlog or self._ready_bytes > self._max_ready_bytes:
+            self._add_to_backlog(offset, total)
+            return
+        for entry in self._unconsumed(Entry(offset, 0, total, total, is_pickled, value)):
+            self._fresh.append(entry)
+            self._count_ready(entry, 1)
+
+    def refill(self, offset: int, total: int, is_pickled: bool, value: bytes) -> None:
+        """The first record of the backlog again, with its value. Others are ignored."""
+        while self._backlog and self._backlog[0].last_offset < offset:
+            self._drop_run()  # deleted from the log in the meantime
+        if not self._backlog or offset < self._backlog[0].first_offset:
+            return
+        run = self._backlog[0]
+        run.first_offset = offset + 1
+        run.records -= 1
+        self._backlog_items -= run.items_each
+        if run.first_offset > run.last_offset or run.records <= 0:
+            self._drop_run()
+        for entry in self._unconsumed(Entry(offset, 0, total, total, is_pickled, value)):
+            self._fresh.append(entry)
+            self._count_ready(entry, 1)
+
+    def _add_to_backlog(self, offset: int, total: int) -> None:
+        self._backlog_items += total
+        run = self._backlog[-1] if self._backlog else None
+        if run is not None and run.items_each == total:
+            run.last_offset = offset
+            run.records += 1
+        else:
+            self._backlog.append(_Run(offset, offset, 1, total))
+
+    def _drop_run(self) -> None:
+        run = self._backlog.popleft()
+        self._backlog_items -= run.records * run.items_each
+
+    def _unconsumed(self, entry: Entry) -> Iterator[Entry]:
+        """Its parts that are not consumed, with the delivery counts that are known."""
+        if entry.offset in self._consumed:
+            parts = self._consumed[entry.offset]
+            if parts is None:
+                return
+            at = entry.first
+            for first, last in [*sorted(parts), (entry.last, entry.last)]:
+                if first > at:
+                    yield from self._counted(entry.part(at, first))
+                at = max(at, last)
+            return
+        yield from self._counted(entry)
+
+    def _counted(self, entry: Entry) -> Iterator[Entry]:
+        if not self._delivered:
+            yield entry
+            return
+        first = entry.first
+        count = self._delivered.pop((entry.offset, first), 0)
+        for index in range(first + 1, entry.last):
+            other = self._delivered.pop((entry.offset, index), 0)
+            if other != count:
+                yield replace(entry, first=first, last=index, delivery_count=count)
+                first, count = index, other
+        yield replace(entry, first=first, delivery_count=count)
+
+    # --- with processes ----------------------------------------------------------------------
+
+    def take(
+        self,
+        owner: bytes,
+        least: int,
+        most: int,
+        now: float,
+        *,
+        exact: bool = False,
+        hand_out: bool = False,
+    ) -> list[Entry]:
+        """Items for `owner`; none if there are fewer than `least` in memory.
+
+        Not `exact`: the last record is not split, so there may be more than `most`. Without
+        `hand_out` the owner keeps them until they are asked for, or recalled.
+        """
+        if self._ready_items < max(least, 1):
+            return []
+        taken: list[Entry] = []
+        count = 0
+        while count < most and (entry := self._pop_ready()) is not None:
+            if exact and count + entry.count > most:
+                middle = entry.first + most - count
+                self._put_back(entry.part(middle, entry.last))
+                entry = entry.part(entry.first, middle)
+            entry.delivery_count += 1
+            entry.deadline = now + self._lease_s
+            entry.is_handed_out = hand_out
+            taken.append(entry)
+            count += entry.count
+        for entry in taken:
+            self._lease(owner, entry)
+        return taken
+
+    def settle(self, owner: bytes, pieces: Iterable[Piece]) -> None:
+        """They are consumed. What `owner` does not have, or no more, is ignored."""
+        for piece in pieces:
+            for entry in self._cut(owner, piece):
+                self._consume(entry)
+
+    def release(
+        self, owner: bytes, pieces: Iterable[Piece], now: float, *, delay_s: float = 0.0
+    ) -> None:
+        """They were delivered in vain: they are to be delivered again, or are dead."""
+        for piece in pieces:
+            for entry in self._cut(owner, piece):
+                self._give_back(entry, now + delay_s if delay_s > 0 else None)
+
+    def give_back(self, owner: bytes, pieces: Iterable[Piece]) -> None:
+        """`owner` has not used them: that does not count as a delivery."""
+        for piece in pieces:
+            for entry in self._cut(owner, piece):
+                entry.delivery_count -= 1
+                self._put_back(entry)
+
+    def extend(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
+        """Their leases begin again."""
+        for piece in pieces:
+            for entry in self._cut(owner, piece):
+                entry.deadline = now + self._lease_s
+                self._lease(owner, entry)
+
+    def keep_only(self, owner: bytes, pieces: Iterable[Piece]) -> None:
+        """`owner` is back, and has these; the others were lost on the way."""
+        kept = [entry for piece in pieces for entry in self._cut(owner, piece)]
+        self.drop(owner)
+        for entry in kept:
+            self._lease(owner, entry)
+
+    def claim(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
+        """`owner` has them from a former actor, and goes on with them: those that are ready."""
+        wanted: dict[int, list[Interval]] = {}
+        for offset, first, last in pieces:
+            wanted.setdefault(offset, []).append((first, last))
+        if not wanted:
+            return
+        passed: list[Entry] = []
+        last_offset = max(wanted)
+        while (entry := self._pop_ready()) is not None:
+            if entry.offset > last_offset:
+                passed.append(entry)
+                break
+            for first, last in wanted.get(entry.offset, ()):
+                first, last = max(first, entry.first), min(last, entry.last)
+                if first >= last:
+                    continue
+                if first > entry.first:
+                    passed.append(entry.part(entry.first, first))
+                mine = replace(
+                    entry.part(first, last),
+                    delivery_count=max(1, entry.delivery_count),
+                    deadline=now + self._lease_s,
+                    is_handed_out=True,
+                )
+                self._lease(owner, mine)
+                entry = entry.part(last, entry.last)
+            if entry.count:
+                passed.append(entry)
+        for entry in passed:
+            self._put_back(entry)
+
+    def drop(self, owner: bytes) -> None:
+        """`owner` is gone: what it had is delivered again."""
+        self._prefetched.pop(owner, None)
+        for entries in self._leased.pop(owner, {}).values():
+            for entry in entries:
+                self._give_back(entry, None)
+
+    def expire(self, now: float) -> bool:
+        """What has come to its time is ready; whether there was any."""
+        late = [
+            (owner, (entry.offset, entry.first, entry.last))
+            for owner, leases in self._leased.items()
+            for entries in leases.values()
+            for entry in entries
+            if entry.deadline <= now
+        ]
+        for owner, piece in late:
+            for entry in self._cut(owner, piece):
+                self._give_back(entry, None)
+        any_came = bool(late)
+        while self._later and self._later[0][0] <= now:
+            self._put_back(heapq.heappop(self._later)[3])
+            any_came = True
+        return any_came
+
+    def next_time(self) -> float | None:
+        """When `expire` will find something."""
+        times = [
+            entry.deadline
+            for leases in self._leased.values()
+            for entries in leases.values()
+            for entry in entries
+        ]
+        if self._later:
+            times.append(self._later[0][0])
+        return min(times, default=None)
+
+    def bury(self) -> list[Entry]:
+        """The dead ones: the caller writes them to the dead letters, and then says `buried`."""
+        return list(self._dead)
+
+    def buried(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._dead.remove(entry)
+            self._consume(entry)
+
+    # --- how it stands -----------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        """Items in memory that can be taken."""
+        return self._ready_items
+
+    @property
+    def size(self) -> int:
+        """Items that no process has: those of the backlog, and those that come later, too."""
+        later = sum(entry.count for *_, entry in self._later)
+        return self._ready_items + self._backlog_items + later
+
+    def prefetched(self, owner: bytes) -> int:
+        """Items that it has, and has not handed out as far as it has reported."""
+        return self._prefetched.get(owner, 0)
+
+    @property
+    def all_prefetched(self) -> int:
+        return sum(self._prefetched.values())
+
+    @property
+    def next_offset(self) -> int:
+        """Of the log: what is before it has been added."""
+        return self._next_offset
+
+    def skip_to(self, offset: int) -> None:
+        """What is before `offset` in the log has no items (e.g. markers of transactions)."""
+        self._next_offset = max(self._next_offset, offset)
+
+    @property
+    def backlog_start(self) -> int | None:
+        """From where values are to be read again; None: there is no backlog, or no room for it."""
+        if not self._backlog or self._ready_bytes > self._max_ready_bytes // 2:
+            return None
+        return self._backlog[0].first_offset
+
+    def position(self, epoch: int) -> QueuePosition:
+        """As of now. What lies before its offset is forgotten."""
+        entries = list(self._entries())
+        start = min((entry.offset for entry in entries), default=self._next_offset)
+        if self._fresh:
+            start = min(start, self._fresh[0].offset)
+        if self._backlog:
+            start = min(start, self._backlog[0].first_offset)
+        for offset in [offset for offset in self._consumed if offset < start]:
+            del self._consumed[offset]
+        return QueuePosition(
+            epoch=epoch,
+            offset=start,
+            records=_intervals(sorted(k for k, parts in self._consumed.items() if parts is None)),
+            parts={k: sorted(parts) for k, parts in self._consumed.items() if parts is not None},
+            deliveries=[
+                (entry.offset, entry.first, entry.last, entry.delivery_count)
+                for entry in entries
+                if entry.delivery_count
+            ],
+        )
+
+    def _entries(self) -> Iterator[Entry]:
+        """All but the fresh ones and the backlog."""
+        for leases in self._leased.values():
+            for entries in leases.values():
+                yield from entries
+        yield from (entry for *_, entry in self._again)
+        yield from (entry for *_, entry in self._later)
+        yield from self._dead
+
+    # --- entries -----------------------------------------------------------------------------
+
+    def _pop_ready(self) -> Entry | None:
+        if self._again and (not self._fresh or self._again[0][0] <= self._fresh[0].offset):
+            entry = heapq.heappop(self._again)[2]
+        elif self._fresh:
+            entry = self._fresh.popleft()
+        else:
+            return None
+        self._count_ready(entry, -1)
+        return entry
+
+    def _lease(self, owner: bytes, entry: Entry) -> None:
+        self._leased.setdefault(owner, {}).setdefault(entry.offset, []).append(entry)
+        more = 0 if entry.is_handed_out else entry.count
+        self._prefetched[owner] = self._prefetched.get(owner, 0) + more
+
+    def _put_back(self, entry: Entry) -> None:
+        heapq.heappush(self._again, (entry.offset, entry.first, entry))
+        self._count_ready(entry, 1)
+
+    def _give_back(self, entry: Entry, at: float | None) -> None:
+        if entry.delivery_count >= self._max_deliveries:
+            self._dead.append(entry)
+        elif at is not None:
+            heapq.heappush(self._later, (at, entry.offset, entry.first, entry))
+        else:
+            self._put_back(entry)
+
+    def _count_ready(self, entry: Entry, sign: int) -> None:
+        self._ready_items += sign * entry.count
+        self._ready_bytes += sign * len(entry.value) * entry.count // max(1, entry.total)
+
+    def _cut(self, owner: bytes, piece: Piece) -> list[Entry]:
+        """What `owner` has of the piece; it has that no more."""
+        offset, first, last = piece
+        leases = self._leased.get(owner, {})
+        entries = leases.get(offset)
+        if entries is None:
+            return []
+        cut: list[Entry] = []
+        rest: list[Entry] = []
+        for entry in entries:
+            start, end = max(first, entry.first), min(last, entry.last)
+            if start >= end:
+                rest.append(entry)
+                continue
+            cut.append(entry.part(start, end))
+            if entry.first < start:
+                rest.append(entry.part(entry.first, start))
+            if end < entry.last:
+                rest.append(entry.part(end, entry.last))
+        if rest:
+            leases[offset] = rest
+        else:
+            del leases[offset]
+        self._prefetched[owner] -= sum(entry.count for entry in cut if not entry.is_handed_out)
+        return cut
+
+    def _consume(self, entry: Entry) -> None:
+        if entry.count == entry.total:
+            self._consumed[entry.offset] = None
+            return
+        parts = self._consumed.get(entry.offset, [])
+        if parts is None:
+            return
+        merged = _merge([*parts, (entry.first, entry.last)])
+        whole = merged == [(0, entry.total)]
+        self._consumed[entry.offset] = None if whole else merged
+
+
+def _merge(intervals: Iterable[Interval]) -> list[Interval]:
+    merged: list[Interval] = []
+    for first, last in sorted(intervals):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _intervals(offsets: Iterable[int]) -> list[Interval]:
+    """Of sorted offsets."""
+    found: list[Interval] = []
+    for offset in offsets:
+        if found and found[-1][1] == offset:
+            found[-1] = (found[-1][0], offset + 1)
+        else:
+            found.append((offset, offset + 1))
+    return found

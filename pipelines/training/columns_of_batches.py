@@ -1,0 +1,50 @@
+"""Tables -> what a training loop is given.
+
+Numbers become arrays of NumPy, without a copy where Arrow has them so; text and bytes become object
+arrays; a struct becomes a dict of its fields; a list of equally many numbers becomes a matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def arrays_of(table: pa.Table) -> dict[str, Any]:
+    """Column name -> array."""
+    return {name: _array(table.column(name)) for name in table.column_names}
+
+
+def _array(column: pa.ChunkedArray) -> Any:
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+    of_type = array.type
+    if pa.types.is_struct(of_type):
+        return {
+            of_type.field(place).name: _array(pa.chunked_array([field]))
+            for place, field in enumerate(array.flatten())
+        }
+    if _is_list(of_type) and not array.null_count and len(array):
+        lengths = pc.list_value_length(array)
+        shortest, longest = pc.min_max(lengths).as_py().values()
+        if shortest == longest and longest:
+            numbers = array.flatten().to_numpy(zero_copy_only=False)
+            return numbers.reshape(len(array), longest)
+    found: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
+    return found if found.flags.writeable or found.dtype == object else found.copy()
+
+
+def _is_list(of_type: pa.DataType) -> bool:
+    """Of numbers."""
+    types = pa.types
+    if not (types.is_list(of_type) or types.is_large_list(of_type)):
+        return bool(types.is_fixed_size_list(of_type) and _is_number(of_type.value_type))
+    return _is_number(of_type.value_type)
+
+
+def _is_number(of_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(of_type) or pa.types.is_floating(of_type))

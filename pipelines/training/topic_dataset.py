@@ -1,0 +1,402 @@
+"""`bradbury.TopicDataset`: records for a training loop that can be stopped anywhere and goes on.
+
+    dataset = bradbury.TopicDataset("samples", batch_size=512, shuffle_window=50_000, seed=7)
+    for batch in dataset:                       # {"offset": array, "value": array, ...}
+        train(batch)
+        checkpoint["data"] = dataset.state_dict()
+
+    dataset.load_state_dict(checkpoint["data"])  # in the next process: the next batch, none twice
+
+What always holds:
+    The state is offsets, and nothing else. With it, and the same log, the same rows come in the
+    same order.
+    Ranks and workers read different records; together they read all.
+    Starts and ends are fixed when the dataset is made, and are in the state.
+
+With PyTorch it is an IterableDataset, for DataLoader and for torchdata's StatefulDataLoader; it
+works without, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ...discovery.bootstrap import find_servers
+from ...discovery.state_file import default_namespace
+from ..ranges.fetch_options import FetchOptions
+from ..ranges.partition_range import PartitionRange, ReadLimits
+from ..ranges.range_reader import RangeReader
+from ..ranges.reading_client import load_kernels, reading_client
+from ..ranges.topic_columns import SCHEMA, check_columns, topic_table
+from ..ranges.topic_offsets import Offset, resolve_ranges
+from ..ranges.value_decoder import Decoder, ValueDecoder
+from .columns_of_batches import arrays_of
+from .row_marks import Position, RowMarks
+from .shards import Shard, blocks_of, own_rank, places_of, with_worker
+
+if TYPE_CHECKING:
+    _Base = object
+else:
+    try:
+        from torch.utils.data import IterableDataset as _Base
+    except ImportError:
+        _Base = object
+
+VERSION: Final = 1
+ROWS_AT_ONCE: Final = 1_024
+"""Taken from the table together where rows are handed out one by one."""
+FOLLOW_S: Final = 0.1
+_ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+_FORMATS: Final = ("numpy", "pyarrow")
+
+
+class TopicDataset(_Base):
+    """Records of topics, once, or as they come.
+
+    Args:
+        topics: one name, or several.
+        start_offset, end_offset: as in `read_topic`: an offset, a datetime, "earliest", "latest",
+            or {topic: {partition: one of these}}. Looked up once, here: where several ranks
+            make a dataset each, give all of them the same end.
+        follow: go on with what comes later, forever. Shards have whole partitions then.
+        columns: of offset, key, value, topic, partition, timestamp, timestamp_type, headers.
+        value_decoder, value_schema: as in `read_topic`, but for "arrow".
+        batch_size: rows in a batch; None: one row at a time, as a dict.
+        batch_format: "numpy": a dict of arrays, or "pyarrow": a table.
+        drop_last: whether a last batch with fewer rows is left out.
+        rank, world_size: of this process; by default as torch.distributed, Ray Train or torchrun
+            have them. Workers of a DataLoader share what their rank has.
+        shuffle_window: so many rows are mixed with one another; 0: the order of the log.
+        seed: of the shuffle. The same seed, the same order.
+        isolation_level, fail_on_data_loss, poll_timeout_ms, bootstrap_servers: as in `read_topic`.
+
+    Raises:
+        ValueError: an argument cannot be.
+        UnknownTopicOrPartition, DataLoss, ConnectionFailed: as `read_topic`.
+    """
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        *,
+        start_offset: Offset = "earliest",
+        end_offset: Offset = "latest",
+        follow: bool = False,
+        columns: Sequence[str] | None = None,
+        value_decoder: str | Decoder = "raw",
+        value_schema: pa.Schema | None = None,
+        batch_size: int | None = None,
+        batch_format: str = "numpy",
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        shuffle_window: int = 0,
+        seed: int = 0,
+        isolation_level: str = "read_committed",
+        fail_on_data_loss: bool = True,
+        poll_timeout_ms: int = 120_000,
+        bootstrap_servers: str | Sequence[str] | None = None,
+    ) -> None:
+        _check(batch_size, batch_format, shuffle_window, follow, isolation_level)
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"topics is {topics!r}; name at least one, and each once")
+        if follow and end_offset != "latest":
+            raise ValueError("follow=True has no end: leave end_offset out")
+        self._columns = SCHEMA.names if columns is None else check_columns(columns)
+        self._decoder = ValueDecoder(value_decoder, value_schema)
+        if self._decoder.repeats_rows:
+            raise ValueError("value_decoder='arrow' has no offset for each row: use read_topic")
+        self._batch_size = batch_size
+        self._batch_format = batch_format
+        self._drop_last = drop_last
+        self._rank = own_rank(rank, world_size)
+        self._shuffle_window = shuffle_window
+        self._seed = seed
+        self._follow = follow
+        self._topics = names
+        if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
+            bootstrap_servers = ",".join(bootstrap_servers)
+        self._bootstrap = find_servers(bootstrap_servers, default_namespace())
+        self._limits = ReadLimits(
+            fetch=FetchOptions(
+                isolation_level=_ISOLATION_LEVELS[isolation_level], client_id="bradbury-training"
+            ),
+            poll_timeout_ms=poll_timeout_ms,
+            poll_timeout_name="poll_timeout_ms",
+            fail_on_data_loss=fail_on_data_loss,
+            fail_on_data_loss_name="fail_on_data_loss",
+        )
+        client = reading_client(self._bootstrap, self._limits.fetch)
+        self._ranges = resolve_ranges(
+            client, names, start_offset, end_offset, self._limits, keep_empty=follow
+        )
+        self._epoch = 0
+        self._next_window = Position(block=-1)
+        self._loaded: Mapping[str, Any] | None = None
+        self._state: dict[str, Any] | None = None
+
+    # --- state -------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another order of the shuffle; as DistributedSampler.set_epoch."""
+        self._epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where to go on after what was handed out last: offsets, in plain numbers and lists."""
+        if self._state is not None:
+            return dict(self._state)
+        if self._loaded is not None:
+            return dict(self._loaded)
+        return self._make_state(with_worker(self._rank), Position())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on there.
+
+        Raises ValueError if it is of another dataset, rank or number of workers.
+        """
+        if state.get("version") != VERSION or list(state.get("topics", ())) != self._topics:
+            raise ValueError(f"this is no state of a TopicDataset of {', '.join(self._topics)}")
+        for name, here in self._settings().items():
+            if state[name] != here:
+                raise ValueError(
+                    f"the state is of a dataset with {name}={state[name]!r}, and not {here!r}: "
+                    "with another one, other rows would come next"
+                )
+        self._ranges = [PartitionRange(*one) for one in state["ranges"]]
+        self._epoch = state["epoch"]
+        self._loaded = dict(state)
+        self._state = None
+
+    def _settings(self) -> dict[str, Any]:
+        """What decides which row comes when."""
+        return {
+            "shuffle_window": self._shuffle_window,
+            "seed": self._seed,
+            "follow": self._follow,
+        }
+
+    def _make_state(self, shard: Shard, position: Position) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "topics": list(self._topics),
+            "ranges": [list(one) for one in self._ranges],
+            "shard": list(shard),
+            "epoch": self._epoch,
+            "position": [position.block, position.offset, position.window, position.index],
+            **self._settings(),
+        }
+
+    # --- iteration ---------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        shard = with_worker(self._rank)
+        position = Position()
+        if self._loaded is not None:
+            state, self._loaded = self._loaded, None
+            if tuple(state["shard"]) != shard:
+                raise ValueError(
+                    f"the state is of shard {state['shard'][0]} of {state['shard'][1]} (ranks x "
+                    f"workers), this is {shard.number} of {shard.total}: go on with as many"
+                )
+            position = Position(*state["position"])
+        self._state = self._make_state(shard, position)
+        marks = RowMarks()
+        tables = (
+            self._followed(shard, marks)
+            if self._follow
+            else self._read(blocks_of(self._ranges, shard), position, marks)
+        )
+        return self._handed_out(tables, shard, marks)
+
+    def _handed_out(
+        self, tables: Iterator[pa.Table], shard: Shard, marks: RowMarks
+    ) -> Iterator[Any]:
+        """Batches, or rows; the state is that behind what was handed out last."""
+        size = self._batch_size or ROWS_AT_ONCE
+        pending: deque[pa.Table] = deque()
+        count = 0
+        for table in tables:
+            pending.append(table)
+            count += len(table)
+            while count >= size:
+                yield from self._batch(_first_rows(pending, size), shard, marks)
+                count -= size
+            if self._batch_size is None and count:
+                yield from self._batch(_first_rows(pending, count), shard, marks)
+                count = 0
+        if count and not self._drop_last:
+            yield from self._batch(_first_rows(pending, count), shard, marks)
+        self._state = self._make_state(shard, Position(block=-1))
+
+    def _batch(self, table: pa.Table, shard: Shard, marks: RowMarks) -> Iterator[Any]:
+        if self._batch_size is not None:
+            self._advance(shard, marks, len(table))
+            yield table if self._batch_format == "pyarrow" else arrays_of(table)
+            return
+        for row in table.to_pylist():
+            self._advance(shard, marks, 1)
+            yield row
+
+    def _advance(self, shard: Shard, marks: RowMarks, rows: int) -> None:
+        ends = marks.take(rows)
+        assert self._state is not None
+        if self._follow:
+            for place, offset in ends:
+                self._ranges[place] = self._ranges[place]._replace(start=offset + 1)
+            self._state = self._make_state(shard, Position())
+            return
+        first = marks.first()
+        if first is None and ends:
+            block, offset = ends[-1]
+            first = Position(block=block, offset=offset + 1)
+        self._state = self._make_state(shard, first or self._next_window)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _read(
+        self, blocks: Sequence[PartitionRange], position: Position, marks: RowMarks
+    ) -> Iterator[pa.Table]:
+        if position.block < 0:  # all was read
+            return
+        rest = list(blocks[position.block :])
+        if rest and position.offset >= 0:
+            rest[0] = rest[0]._replace(start=min(position.offset, rest[0].end))
+        load_kernels(sum(one.size for one in rest))
+        client = reading_client(self._bootstrap, self._limits.fetch)
+        with RangeReader(client, self._limits) as reader:
+            tables = self._tables(reader, rest, position.block)
+            if self._shuffle_window:
+                yield from self._windows(tables, position, marks)
+                return
+            for block, offsets, table in tables:
+                marks.add(block, offsets)
+                yield table
+
+    def _tables(
+        self, reader: RangeReader, ranges: Sequence[PartitionRange], first_block: int
+    ) -> Iterator[tuple[int, np.ndarray[Any, Any], pa.Table]]:
+        """Which block each table is of, and its offsets."""
+        place = 0
+        for decoded in reader.read(ranges):
+            if not len(decoded):
+                continue
+            offset = int(decoded.offsets[0])
+            while not (
+                ranges[place].topic_partition == (decoded.topic, decoded.partition)
+                and ranges[place].start <= offset < ranges[place].end
+            ):
+                place += 1
+            table = self._decoder.decode(topic_table(decoded, self._columns), decoded)
+            yield first_block + place, np.asarray(decoded.offsets), table
+
+    def _windows(
+        self,
+        tables: Iterator[tuple[int, np.ndarray[Any, Any], pa.Table]],
+        position: Position,
+        marks: RowMarks,
+    ) -> Iterator[pa.Table]:
+        """Rows of a window in their new order. Its number and the seed say which order it is."""
+        start = replace(position, index=0)
+        done = position.index
+        read: deque[pa.Table] = deque()
+        sources = RowMarks()
+        count = 0
+        for block, offsets, table in tables:
+            sources.add(block, offsets)
+            read.append(table)
+            count += len(table)
+            while count >= self._shuffle_window:
+                ends = sources.take(self._shuffle_window)
+                following = sources.first() or Position(ends[-1][0], ends[-1][1] + 1)
+                self._next_window = replace(following, window=start.window + 1)
+                yield self._mixed(read, self._shuffle_window, start, done, marks)
+                count -= self._shuffle_window
+                start, done = self._next_window, 0
+        if count:
+            self._next_window = Position(block=-1)
+            yield self._mixed(read, count, start, done, marks)
+
+    def _mixed(
+        self, read: deque[pa.Table], rows: int, start: Position, done: int, marks: RowMarks
+    ) -> pa.Table:
+        random = np.random.default_rng([self._seed, self._epoch, start.window, start.block + 1])
+        order = random.permutation(rows)[done:]
+        table = _first_rows(read, rows).take(pa.array(order))
+        marks.add_window(replace(start, index=done), len(order))
+        return table
+
+    def _followed(self, shard: Shard, marks: RowMarks) -> Iterator[pa.Table]:
+        """Again and again what has come meanwhile. Places in the list are those of partitions."""
+        mine = places_of(len(self._ranges), shard)
+        if len(self._ranges) < shard.total:
+            raise ValueError(
+                f"{len(self._ranges)} partitions are too few for {shard.total} ranks x workers: "
+                "with follow=True each has at least one"
+            )
+        client = reading_client(self._bootstrap, self._limits.fetch)
+        positions = {place: self._ranges[place].start for place in mine}
+        while True:
+            found = {
+                one.topic_partition: one.end
+                for one in resolve_ranges(client, self._topics, "earliest", "latest", self._limits)
+            }
+            any_came = False
+            for place, start in positions.items():
+                one = self._ranges[place]
+                end = found.get(one.topic_partition, start)
+                if end <= start:
+                    continue
+                load_kernels(end - start)
+                with RangeReader(client, self._limits) as reader:
+                    part = one._replace(start=start, end=end)
+                    for _, offsets, table in self._tables(reader, [part], place):
+                        marks.add(place, offsets)
+                        yield table
+                positions[place] = end
+                any_came = True
+            if not any_came:
+                time.sleep(FOLLOW_S)
+
+
+def _first_rows(tables: deque[pa.Table], count: int) -> pa.Table:
+    """Taken off the front."""
+    parts = []
+    while count:
+        table = tables.popleft()
+        if len(table) > count:
+            tables.appendleft(table.slice(count))
+            table = table.slice(0, count)
+        parts.append(table)
+        count -= len(table)
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def _check(
+    batch_size: int | None,
+    batch_format: str,
+    shuffle_window: int,
+    follow: bool,
+    isolation_level: str,
+) -> None:
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; use at least 1, or None for rows")
+    if batch_format not in _FORMATS:
+        raise ValueError(f"batch_format is {batch_format!r}; use {' or '.join(_FORMATS)}")
+    if batch_format != "numpy" and batch_size is None:
+        raise ValueError("batch_format is for batches: give a batch_size")
+    if shuffle_window < 0:
+        raise ValueError(f"shuffle_window is {shuffle_window}; use 0 for none")
+    if shuffle_window and follow:
+        raise ValueError("a shuffle_window needs an end; with follow=True rows come as they are")
+    if isolation_level not in _ISOLATION_LEVELS:
+        raise ValueError(
+            f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"
+        )
