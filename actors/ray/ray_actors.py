@@ -105,6 +105,10 @@ class NodeActor(_Shell):
         self._spawn(self._main())
         self._spawn(self._leave_when_drained())
 
+    def __repr__(self) -> str:
+        """Which of many it is, in Ray's dashboard and before each line of its log."""
+        return f"{type(self).__name__}({self._config.name}, {self._config.directory})"
+
     async def _main(self) -> None:
         while True:
             try:

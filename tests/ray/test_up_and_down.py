@@ -8,6 +8,7 @@ import pytest
 import ray
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from ray._private.state import actors
 
 import bradbury
 from bradbury.launch import cluster as launch
@@ -56,6 +57,21 @@ def test_every_listening_actor_is_a_node_and_leaders_are_partition_actors(
     assert all(roles[leader] == ["partition"] for leader in leaders)
 
 
+def test_ray_shows_which_actor_is_which(cluster: bradbury.Cluster) -> None:
+    """As `ray list actors` and the dashboard do: by class, by name, and in each line of a log."""
+    shown = {
+        (actor["ActorClassName"], actor["Name"].split("/")[0])
+        for actor in actors().values()
+        if actor["State"] == "ALIVE" and actor["Name"]
+    }
+    assert {
+        ("ControllerActor", "controller"),
+        ("BrokerActor", "broker"),
+        ("GroupCoordinatorActor", "groups"),
+        ("PartitionActor", "partitions"),
+    } <= shown
+
+
 def test_a_second_up_is_the_same_cluster_and_a_different_one_is_refused(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
@@ -63,6 +79,10 @@ def test_a_second_up_is_the_same_cluster_and_a_different_one_is_refused(
     assert again.bootstrap_servers == cluster.bootstrap_servers
     with pytest.raises(UpError, match="already up.*bradbury down"):
         bradbury.up(str(tmp_path / "elsewhere"), port=0)
+    with pytest.raises(UpError, match="already up with host=None, not '0.0.0.0'.*bradbury down"):
+        bradbury.up(host="0.0.0.0", port=0)
+    with pytest.raises(UpError, match="already up with node_label={}, not {'a': 'b'}"):
+        bradbury.up(node_label={"a": "b"})
     assert cluster.status()["active"]
 
 
