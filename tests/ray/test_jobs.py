@@ -1,6 +1,7 @@
 """Programs that come from elsewhere: `ray job submit`, with Bradbury there or brought along; Ray Client."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -138,6 +139,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
             environment,
             folder,
         )
+    shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
 
 
 def test_a_job_brings_a_cluster_up_that_outlives_it(jobs: Submitted) -> None:
@@ -150,6 +152,7 @@ def test_a_job_brings_a_cluster_up_that_outlives_it(jobs: Submitted) -> None:
     assert f"read {2 * RECORDS}" in again.stdout
 
 
+@pytest.mark.deep
 def test_a_job_brings_bradbury_along_as_a_wheel(jobs: Submitted) -> None:
     """Its actors have the wheel's modules, too: brokers that it starts need nothing else."""
     wheel = build_wheel(ROOT, jobs.folder)
