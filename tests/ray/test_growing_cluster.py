@@ -4,6 +4,7 @@ The longest time without an acknowledgement, and the longest that one record wai
 printed (`pytest -s`) for each event, and judged by who reads them.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -78,10 +79,12 @@ class Growing(NamedTuple):
         """Something, while records are produced; they are before it, during it, and after it."""
         self.go_on()
         self.writer.begin_gap()
+        began = time.monotonic()
         happen()
+        took = time.monotonic() - began
         self.go_on()
         print(
-            f"{what}: {self.writer.longest_gap:.2f} s without an acknowledgement, "
+            f"{what}: {took:.1f} s, {self.writer.longest_gap:.2f} s without an acknowledgement, "
             f"{self.writer.slowest:.2f} s the slowest record"
         )
 
