@@ -138,7 +138,7 @@ class NodeActor(_Shell):
             if self._config.server.broker.bradbury_drain_moves_replicas:
                 self._problem = "moves its replicas away, as its Ray node is being drained"
                 ends_at = time.monotonic() + seconds
-                with contextlib.suppress(TimeoutError):
+                with contextlib.suppress(TimeoutError, KafkaError):
                     await within(
                         min(seconds - HAND_OVER_SECONDS, DEPARTURE_SECONDS), self._depart()
                     )
