@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from ...cluster.control.reassignment import ListPartitionReassignments
 from ...cluster.control.rebalance import Rebalance, nodes_on, replicas_on
@@ -62,20 +61,20 @@ class Departure:
 
         Tried until it is done: without its only voter a cluster knows nothing any more.
         """
-        while (change := successor(self._node.image, self._machine)) is not None:
-            newcomer, voter = change
-            if await self._change_voter(VoterChange(is_addition=True, node_id=newcomer)):
-                while not await self._change_voter(VoterChange(is_addition=False, node_id=voter)):
-                    await asyncio.sleep(RETRY_SECONDS)
-                logger.info("node %d votes on the metadata instead of node %d", newcomer, voter)
-                return
-            await asyncio.sleep(RETRY_SECONDS)
+        change = successor(self._node.image, self._machine)
+        if change is None:
+            return
+        newcomer, voter = change
+        for is_addition, node_id in ((True, newcomer), (False, voter)):
+            asked = VoterChange(is_addition=is_addition, node_id=node_id, is_repeated=True)
+            while not await self._change_voter(asked):
+                await asyncio.sleep(RETRY_SECONDS)
+        logger.info("node %d votes on the metadata instead of node %d", newcomer, voter)
 
     async def _change_voter(self, change: VoterChange) -> bool:
         """Whether it is so now, by this try or an earlier one."""
-        asked = replace(change, is_repeated=True)
         try:
-            await self._controller.ask(ChangeVoter(asked, VOTER_MS))
+            await self._controller.ask(ChangeVoter(change, VOTER_MS))
         except KafkaError as error:
             logger.info("this machine's copy of the metadata still counts: %s", error)
             return False
