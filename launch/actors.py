@@ -275,6 +275,18 @@ def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
         time.sleep(0.1)
 
 
+def brokers_in_service(namespace: str) -> list[str]:
+    """host:port of each, as the controller has it, or the standby. Raises UpError: nobody says."""
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is None:
+        raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
+    return [
+        node["address"]
+        for node in _describe(controller, namespace)["nodes"]
+        if "broker" in node["roles"] and not node["fenced"]
+    ]
+
+
 def _handles(namespace: str) -> dict[str, ActorHandle[Any]]:
     """The actors of a cluster's nodes, by name: brokers and their siblings."""
     return {

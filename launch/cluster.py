@@ -59,9 +59,9 @@ from ..discovery.state_file import (
 from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import KafkaError
 from .actors import (
-    ANSWER_SECONDS,
     READY_SECONDS,
     ask,
+    brokers_in_service,
     describe_running,
     find_actor,
     running_settings,
@@ -114,13 +114,11 @@ class Cluster:
 
     def _brokers_now(self) -> str:
         """Nodes come and go: those of `bootstrap_servers` may all have gone."""
-        controller = find_actor(CONTROLLER, self.namespace)
-        if controller is None:
-            return self.bootstrap_servers
         try:
-            return str(ask(controller.bootstrap_servers, ANSWER_SECONDS))
-        except (UpError, RayTaskError):
-            return self.bootstrap_servers
+            found = brokers_in_service(self.namespace)
+        except UpError:
+            found = []
+        return ",".join(found) or self.bootstrap_servers
 
     def status(self) -> dict[str, Any]:
         """Controller, nodes, partitions: what `bradbury status --json` prints."""

@@ -114,6 +114,7 @@ def leave(growing: Growing, node: RayNode) -> None:
         wait_for(lambda: node.label not in alive_labels(), what="Ray does not end it")
 
     growing.event(f"{node.label} is drained", drained)
+    wait_for(lambda: growing.cluster.status()["active"], what="no controller after that")
     assert node.label not in growing.machines()
 
 
