@@ -17,9 +17,11 @@ from __future__ import annotations
 import inspect
 import random
 import re
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -31,6 +33,8 @@ from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..wire.record_metadata import TopicPartition
+from .autoscaler import Autoscaler
+from .lag_scaling import ScalingConfig
 from .members import Members, WorkerMember
 from .processing.batch import Order
 from .processing.function import BatchFormat, Function
@@ -58,7 +62,12 @@ class ConsumerGroup:
     Args:
         topics: a name, names, or a compiled pattern that whole names match.
         group: the consumer group; members of other kinds may be in it, too.
-        actors: members, which share the partitions.
+        actors: members, which share the partitions; to begin with, where there is a `max_actors`.
+        min_actors, max_actors: with a maximum the group grows and shrinks with its lag, between
+            them, and never beyond the partitions that lag.
+        target_lag: records for each member; target_lag_s: how old the oldest one may be. One of
+            them, or both: then the greater number counts.
+        upscale_delay_s, downscale_delay_s: for how long that has to be so.
         workers: actors that only process, shared among the members: as many as you like, more than
             partitions too. 0: each member processes by itself, in its own thread.
         guarantee: "at_least_once" commits what is finished; "at_most_once" commits before a batch
@@ -91,8 +100,14 @@ class ConsumerGroup:
         self,
         topics: str | Iterable[str] | re.Pattern[str],
         group: str,
-        actors: int = 1,
+        actors: int | None = None,
         *,
+        min_actors: int = 1,
+        max_actors: int | None = None,
+        target_lag: int | None = None,
+        target_lag_s: float | None = None,
+        upscale_delay_s: float = 2.0,
+        downscale_delay_s: float = 60.0,
         workers: int = 0,
         guarantee: Guarantee = "at_least_once",
         exactly_once: bool = False,
@@ -128,6 +143,22 @@ class ConsumerGroup:
                 f"revoke_timeout_ms={revoke_timeout_ms} must be less than "
                 f"max_poll_interval_ms={max_poll_interval_ms}"
             )
+        self._scaling: ScalingConfig | None = None
+        if max_actors is not None:
+            self._scaling = ScalingConfig(
+                min_actors=min_actors,
+                max_actors=max_actors,
+                target_lag=target_lag,
+                target_lag_s=target_lag_s,
+                upscale_delay_s=upscale_delay_s,
+                downscale_delay_s=downscale_delay_s,
+            )
+            cooperative = {"partition_assignment_strategy": "cooperative-sticky"}
+            consumer_options = {**cooperative, **consumer_options}
+        elif target_lag is not None or target_lag_s is not None or min_actors != 1:
+            raise InvalidConfig("min_actors, target_lag and target_lag_s need max_actors")
+        if actors is None:
+            actors = min_actors
         _check_sizes(actors, workers)
         join_for_clients(consumer_options.get("bootstrap"), consumer_options.get("namespace"))
         self.group = group
@@ -153,6 +184,9 @@ class ConsumerGroup:
         self._members: Members | None = None
         self._results: Results | None = None
         self._polls: Polls | None = None
+        self._autoscaler: Autoscaler | None = None
+        self._resizing = threading.Lock()
+        self._leaving: list[WorkerMember] = []
         self._stopped = False
 
     # --- what it does ------------------------------------------------------------------------
@@ -238,6 +272,15 @@ class ConsumerGroup:
 
         Members that are too many finish what they have, commit and leave before this returns.
         """
+        with self._resizing:
+            self._resize(actors, workers)
+
+    @property
+    def size(self) -> int:
+        """How many members there are, or will be when it begins."""
+        return self._actors
+
+    def _resize(self, actors: int | None, workers: int | None) -> None:
         wanted = self._actors if actors is None else actors
         workers = self._workers if workers is None else workers
         _check_sizes(wanted, workers)
@@ -254,7 +297,13 @@ class ConsumerGroup:
             member.actor.resize.remote(self._configure(member.number).workers)
         if self._polls is not None:
             self._polls.actors[:] = [member.actor for member in self._members.all()]
-        self._members.stop(leaving, None)
+        # Results of theirs that are not handled would come again. Who handles them cannot wait.
+        results = self._results
+        settle = self._polls is None and self._deliver
+        settle = settle and not (results is None or results.is_iterated_here())
+        self._leaving = leaving
+        self._members.stop(leaving, None, settle=settle)
+        self._leaving = []
         for member in leaving:
             if self._results is not None:
                 self._results.on_gone(member)
@@ -268,7 +317,8 @@ class ConsumerGroup:
         keys = [one.topic_partition for member in found for one in member.partitions]
         with self._admin() as admin:
             ends = admin.list_offsets(keys) if keys else {}
-        return GroupStatus(self.group, tuple(found)).with_ends(
+        events = () if self._autoscaler is None else tuple(self._autoscaler.events)
+        return GroupStatus(self.group, tuple(found), events).with_ends(
             {key: at.offset for key, at in ends.items()}
         )
 
@@ -284,6 +334,10 @@ class ConsumerGroup:
         members, self._stopped = self._members, True
         if members is None:
             return []
+        if self._autoscaler is not None:
+            for member in self._leaving:
+                member.actor.stop.remote(timeout_s)  # and do not wait for results to be handled
+            self._autoscaler.stop(timeout_s)
         self._members = None
         stopping = members.resize(0)
         late = members.stop(stopping, timeout_s)
@@ -343,6 +397,14 @@ class ConsumerGroup:
             committed=committed,
         )
         self._results = found
+        if self._scaling is not None:
+            self._autoscaler = Autoscaler(
+                self._scaling,
+                weak,
+                self._admin,
+                partial(_partitions_of, self._topics),
+                starts_at_end=self._consumer_options.get("auto_offset_reset") != "earliest",
+            )
         return found
 
     def _configure(self, number: int) -> MemberConfig:
@@ -374,19 +436,9 @@ class ConsumerGroup:
             UnknownTopicOrPartition: there is no such topic: better raised here than in an actor.
         """
         with self._admin() as admin:
-            if isinstance(self._topics, re.Pattern):
-                pattern = self._topics
-                names = [name for name in admin.list_topics() if pattern.fullmatch(name)]
-            else:
-                names = list(self._topics)
-            described = admin.describe_topics(names)
+            keys = _partitions_of(self._topics, admin)
             if not stop_at_end:
                 return None, None
-            keys = [
-                TopicPartition(topic.name, partition)
-                for topic in described
-                for partition in range(len(topic.partitions))
-            ]
             isolation = self._consumer_options.get("isolation_level", "read_uncommitted")
             ends = admin.list_offsets(keys, isolation_level=isolation)
             starts = admin.list_offsets(keys, "earliest")
@@ -484,6 +536,19 @@ def _topics(topics: str | Iterable[str] | re.Pattern[str]) -> tuple[str, ...] | 
             "a group needs topics: give a name, a list of names or a compiled pattern"
         )
     return names
+
+
+def _partitions_of(topics: tuple[str, ...] | re.Pattern[str], admin: Admin) -> list[TopicPartition]:
+    """Raises UnknownTopicOrPartition: there is no such topic."""
+    if isinstance(topics, re.Pattern):
+        names = [name for name in admin.list_topics() if topics.fullmatch(name)]
+    else:
+        names = list(topics)
+    return [
+        TopicPartition(topic.name, partition)
+        for topic in admin.describe_topics(names)
+        for partition in range(len(topic.partitions))
+    ]
 
 
 def _check_sizes(actors: int, workers: int) -> None:

@@ -65,6 +65,8 @@ class MemberProcess:
         self._life = uuid.uuid4().hex
         self._work = MemberWork(config, self._life, self._wake)
         self._stopping = threading.Event()
+        self._settles = False
+        self._leaves_by: float | None = None
         self._consumer: Consumer | None = None
         self._may_wake = False
         self._changed = False
@@ -174,15 +176,19 @@ class MemberProcess:
         self._thread.join()
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish what runs, commit, leave the group; False if that took too long."""
-        return self._stop(timeout_s)
+    def stop(self, timeout_s: float | None = None, settle: bool = False) -> bool:
+        """Finish what runs, commit, leave the group; False if that took too long.
+
+        With `settle` first wait until all results were handled. Called again, that counts.
+        """
+        return self._stop(timeout_s, settle=settle)
 
     def __ray_shutdown__(self) -> None:
         """Ray ends the actor in order: what is finished is committed."""
         self._stop(10)
 
-    def _stop(self, timeout_s: float | None) -> bool:
+    def _stop(self, timeout_s: float | None, *, settle: bool = False) -> bool:
+        self._settles = settle
         self._stopping.set()
         self._wake()
         self._thread.join(timeout_s)
@@ -216,7 +222,7 @@ class MemberProcess:
             while not self._stopping.is_set() and self._work.processed.failure is None:
                 self._step(consumer)
             self._work.drain()
-            while not self._work.is_drained() and self._work.processed.failure is None:
+            while self._work.processed.failure is None and not self._may_leave():
                 self._step(consumer)  # polls on, so that the group waits for it
             self.commit_finished()
         finally:
@@ -226,6 +232,18 @@ class MemberProcess:
             self._consumer = None
             if self._writer is not None:
                 self._writer.close()
+
+    def _may_leave(self) -> bool:
+        """Whether all is finished and, unless that takes too long, committed."""
+        work = self._work
+        if not work.is_drained() or (self._settles and work.processed.count()):
+            return False
+        self.commit_finished()  # in a rebalance it is refused, and comes through after it
+        if not work.to_commit():
+            return True
+        if self._leaves_by is None:
+            self._leaves_by = time.monotonic() + COMMIT_TIMEOUT_S
+        return time.monotonic() >= self._leaves_by
 
     def _connect(self) -> Consumer | None:
         """The consumer, tried until a broker answers; None if the member is stopped before."""

@@ -91,9 +91,14 @@ class Members:
                 del self._members[member.number]
             return leaving
 
-    def stop(self, members: list[WorkerMember], timeout_s: float | None) -> list[str]:
-        """Let each finish, commit and leave, then end it; returns the names of those too slow."""
-        refs = {member.actor.stop.remote(timeout_s): member for member in members}
+    def stop(
+        self, members: list[WorkerMember], timeout_s: float | None, *, settle: bool = False
+    ) -> list[str]:
+        """Let each finish, commit and leave, then end it; returns the names of those too slow.
+
+        With `settle` they wait until their results were handled, too.
+        """
+        refs = {member.actor.stop.remote(timeout_s, settle): member for member in members}
         limit = None if timeout_s is None else timeout_s + 5
         late = []
         done, _ = ray.wait(list(refs), num_returns=len(refs), timeout=limit) if refs else ([], [])

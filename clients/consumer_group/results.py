@@ -15,6 +15,7 @@ Not here: processing, and who commits (member).
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +76,7 @@ class Results(Iterator[Any]):
         self._ready: deque[tuple[_Source, Entry]] = deque()
         self._last: tuple[_Source, Entry] | None = None
         self._failure: Exception | None = None
+        self._thread = 0
         events = self._events
         members.for_each(lambda member: events.put(lambda results: results._add(member)))
 
@@ -93,6 +95,7 @@ class Results(Iterator[Any]):
         Raises:
             TimeoutError: there is none within `timeout_s`.
         """
+        self._thread = threading.get_ident()
         self._acknowledge()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -109,6 +112,10 @@ class Results(Iterator[Any]):
                 self._events.get(timeout=left_s)(self)
             except queue.Empty:
                 raise TimeoutError(f"no result within {timeout_s} s") from None
+
+    def is_iterated_here(self) -> bool:
+        """Whether it is this thread that handles the results."""
+        return self._thread == threading.get_ident()
 
     def on_gone(self, member: WorkerMember) -> None:
         """It was stopped. From any thread."""

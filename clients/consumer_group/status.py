@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..wire.record_metadata import TopicPartition
+from .lag_scaling import ScaleEvent
 
 UNLIMITED = 100_000
 FOLDED = 24
@@ -72,10 +73,14 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The members in order. `rich.print` shows a table."""
+    """The members in order. `rich.print` shows a table.
+
+    scale_events: how its number of members has changed with its lag, the last one last.
+    """
 
     group: str
     members: tuple[MemberStatus, ...] = field(default=())
+    scale_events: tuple[ScaleEvent, ...] = field(default=())
 
     @property
     def lag(self) -> int:
@@ -107,6 +112,9 @@ class GroupStatus:
             f"group {self.group}: {self.records_per_second:,.0f} records/s, lag {self.lag:,}",
             style="bold",
         )
+        if self.scale_events:
+            event = self.scale_events[-1]
+            yield Text(f"scaled at {event.at.astimezone():%H:%M:%S}: {event}")
         table = self._table()
         unlimited = options.update(width=UNLIMITED)  # else a measure says what it is cut to
         if Measurement.get(console, unlimited, table).minimum <= options.max_width:

@@ -212,10 +212,13 @@ class ConsumerCoordinator:
         return joined
 
     def _leave(self, notify: bool, reason: str) -> Steps[None]:
+        is_member = bool(self.membership.member_id)
         if self._joining is not None:
             self._joining.cancelled = True
+            # Parked at the coordinator, which knows a static member by its name from then on.
+            is_member = is_member or self._joining.is_sent
         self.heartbeats.stop()
-        if notify:
+        if notify and is_member:
             yield from leave_group(
                 self._client, self.lookup.address, self.config, self.membership.member_id, reason
             )

@@ -21,8 +21,11 @@ logger = logging.getLogger(__name__)
 def leave_group(
     client: ClusterClient, address: Address | None, config: GroupConfig, member_id: str, reason: str
 ) -> Steps[None]:
-    """Tell the coordinator at `address`, if it is known. That it does not answer is only logged."""
-    if address is None or not member_id:
+    """Tell the coordinator at `address`, if it is known. That it does not answer is only logged.
+
+    A static member may do so without its id, by its group_instance_id alone.
+    """
+    if address is None or not (member_id or config.group_instance_id):
         return
     request = LeaveGroupRequest(
         group_id=config.group_id,

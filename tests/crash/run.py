@@ -188,14 +188,14 @@ def main() -> int:
             address = stack.enter_context(ray_of_its_own(here))
             nodes = stack.enter_context(crash_nodes(address, others))
         with Progress(*columns, console=console) as progress:
-            for name in names:
+            for number, name in enumerate(names):
                 task = progress.add_task(name, total=options.seconds, text="")
 
                 def on_progress(seconds: float, text: str, task=task) -> None:
                     known = {} if seconds < 0 else {"completed": seconds}
                     progress.update(task, text=text, **known)
 
-                folder = base / f"{name}-{options.seed}"
+                folder = base / f"{number}-{name}-{options.seed}"
                 folder.mkdir(parents=True)
                 given = (nodes, folder)
                 settings = {"seed": options.seed, "on_progress": on_progress}

@@ -123,6 +123,26 @@ def test_a_static_member_leaves_only_on_request(consumer: Make, new_topic: NewTo
     poll_until(lambda: numbers(two) == [0, 1], two)
 
 
+def test_a_static_member_that_leaves_while_it_joins_is_gone(
+    consumer: Make, new_topic: NewTopic, bootstrap: str
+) -> None:
+    """Its JoinGroup is parked, so that it does not know its id yet."""
+    topic = new_topic(2)
+    one = consumer(topic, group_instance_id="one")
+    poll_until(lambda: numbers(one) == [0, 1], one)
+    two = consumer(topic, group_instance_id="two")
+    with bradbury.Admin(bootstrap) as admin:
+
+        def members() -> list[str | None]:
+            (group,) = admin.describe_groups([one.group_metadata().group_id])
+            return sorted(member.instance_id or "" for member in group.members)
+
+        poll_until(lambda: members() == ["one", "two"], two)  # `one` does not poll: it is parked
+        two.close(leave=True)
+        assert members() == ["one"]
+    poll_until(lambda: numbers(one) == [0, 1], one)
+
+
 @pytest.mark.slow
 def test_a_member_that_stays_silently_is_missed_only_after_its_session(
     consumer: Make, new_topic: NewTopic

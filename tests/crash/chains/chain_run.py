@@ -338,7 +338,7 @@ class ChainRun:
             for transaction in source.transactions.values()
             if transaction.outcome == "committed"
         ]
-        ends = history.asked[-1].ends if history.asked else {}
+        ends = next((one.ends for one in reversed(history.asked) if one.ends), {})
         records = sum(map(len, history.final.records.values()))
         return ChainFigures(
             nemesis=self._nemesis.name,
@@ -346,7 +346,7 @@ class ChainRun:
             faults=self.faults,
             transactions=len(committed),
             records=records,
-            aborted_records=sum(ends.values()) - records,
+            aborted_records=max(0, sum(ends.values()) - records),
             violations=len(faults),
             kinds=dict(Counter(one.kind for one in faults)),
             longest_open=round(longest_open(history), 1),

@@ -1,0 +1,123 @@
+"""The thread that looks how far a group is behind, and resizes it.
+
+What always holds:
+    A failure to look changes nothing; it is logged, and looked again.
+    While members that are too many finish their batches, nothing else is decided.
+
+Not here: how many there should be (lag_scaling), how a group is resized (group).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from ...protocol.errors import ConnectionFailed, GroupIdNotFound, KafkaError
+from ..admin.admin import Admin
+from ..wire.record_metadata import TopicPartition
+from .lag_scaling import Backlog, LagScaling, ScaleEvent, ScalingConfig
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+MAX_EVENTS: Final = 1_000
+
+
+class ScaledGroup(Protocol):
+    """What is scaled."""
+
+    group: str
+
+    @property
+    def size(self) -> int: ...
+
+    def resize(self, actors: int | None = None) -> None: ...
+
+
+class Autoscaler:
+    """`alive` returns the group, or None when it was dropped."""
+
+    def __init__(
+        self,
+        config: ScalingConfig,
+        alive: Callable[[], ScaledGroup | None],
+        admin: Callable[[], Admin],
+        topics: Callable[[Admin], list[TopicPartition]],
+        *,
+        starts_at_end: bool,
+    ) -> None:
+        self._scaling = LagScaling(config)
+        self._with_times = config.target_lag_s is not None
+        self._alive = alive
+        self._admin = admin
+        self._topics = topics
+        self._starts_at_end = starts_at_end
+        self._stopping = threading.Event()
+        self.events: list[ScaleEvent] = []
+        self._thread = threading.Thread(target=self._run, name="bradbury-scaling", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float | None) -> None:
+        """A resize that is under way goes on to its end; wait for that at most so long."""
+        self._stopping.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        admin: Admin | None = None
+        while not self._stopping.wait(LOOK_S):
+            group = self._alive()
+            if group is None:
+                break
+            try:
+                admin = admin or self._admin()
+                self._look(group, admin)
+            except (KafkaError, ConnectionFailed) as error:
+                logger.warning("group %s: its lag cannot be read: %s", group.group, error)
+            del group
+        if admin is not None:
+            admin.close()
+
+    def _look(self, group: ScaledGroup, admin: Admin) -> None:
+        partitions = self._backlogs(group.group, admin)
+        actors = group.size
+        wanted = self._scaling.decide(time.monotonic(), actors, partitions)
+        if wanted == actors or self._stopping.is_set():
+            return
+        ages = [one.age_s for one in partitions if one.records and one.age_s is not None]
+        event = ScaleEvent(
+            datetime.now(UTC),
+            actors,
+            wanted,
+            sum(one.records for one in partitions),
+            max(ages, default=None),
+        )
+        logger.info("group %s: %s", group.group, event)
+        self.events.append(event)
+        del self.events[:-MAX_EVENTS]
+        group.resize(wanted)
+
+    def _backlogs(self, group: str, admin: Admin) -> list[Backlog]:
+        """Of all partitions, those too that nobody has while the group rebalances."""
+        try:
+            found = admin.group_lag(group, times=self._with_times)
+        except GroupIdNotFound:
+            found = []  # nobody has joined yet
+        now_ms = int(time.time() * 1000)
+        known: dict[TopicPartition, Backlog] = {}
+        for one in found:
+            records, age_ms = one.lag, one.age_ms(now_ms)
+            if records is not None:
+                age_s = None if age_ms is None else age_ms / 1000
+                known[TopicPartition(one.topic, one.partition)] = Backlog(records, age_s)
+        keys = self._topics(admin)
+        rest = [] if self._starts_at_end else [key for key in keys if key not in known]
+        if rest:  # nothing is committed: it starts at the beginning
+            starts, ends = admin.list_offsets(rest, "earliest"), admin.list_offsets(rest)
+            for key in rest:
+                known[key] = Backlog(ends[key].offset - starts[key].offset, None)
+        return [known[key] for key in keys if key in known]
