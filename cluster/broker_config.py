@@ -302,9 +302,30 @@ class BrokerConfig(Config):
         2 * MINUTE_MS, 1, "A fetch session younger than this is not given up for another one."
     )
     bradbury_partition_actors: int = integer(
+        0,
+        0,
+        "Partition actors per node; 0: one for every four cores that Ray counts there, at least "
+        "one and at most 14. Fewer than before: those that still have partitions stay.",
+    )
+    bradbury_auto_join: bool = boolean(
+        True,
+        "Whether a Ray node that joins, and that the cluster is meant for, gets its broker by "
+        "itself; without, `bradbury up` again gives it one.",
+    )
+    bradbury_auto_rebalance: bool = boolean(
+        False,
+        "Whether partitions are moved to nodes that have none, as `bradbury rebalance` moves them, "
+        "when nodes have joined.",
+    )
+    bradbury_auto_rebalance_bytes_per_second: int = long(
+        50 * 1024**2,
         1,
-        1,
-        "Partition actors per node: one on a laptop, about one per 2-4 cores on a big node.",
+        "The most bytes a second that each node sends, and receives, for such moves.",
+    )
+    bradbury_drain_moves_replicas: bool = boolean(
+        False,
+        "Whether a node that Ray drains is to go for good: as many of its replicas as its deadline "
+        "allows are moved to others before it goes. Without, it only lets others lead.",
     )
 
     def check_together(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.control import controller_state
+from ..cluster.control.automatic_rebalance import AutomaticRebalance
 from ..cluster.control.controller_request import ConfigRules
 from ..cluster.control.controller_state import Sessions
 from ..cluster.control.partition_control import (
@@ -122,12 +123,11 @@ class QuorumController:
         self._sessions = Sessions(config.broker_session_timeout_ms)
         self._voter_changes: list[VoterChanging] = []
         self._probing: set[int] = set()
-        self._log_bytes = 0
-        self._snapshot_taken_ms = 0
+        self._log_bytes = self._snapshot_taken_ms = 0
         self._is_snapshotting = False
         self._tick_at_ms: int | None = None
-        self._unclean_at_ms = 0
-        self._balance_at_ms = 0
+        self._unclean_at_ms = self._balance_at_ms = 0
+        self._rebalance = AutomaticRebalance(config)
         self._ticking = 0
 
     # --- what it is ------------------------------------------------------------------------------
@@ -437,8 +437,7 @@ class QuorumController:
                 self._effects.append(Refuse(ticket, decided))
             else:
                 answer, node_ids, offset = decided
-                timeout_ms = call.timeout_ms
-                self._publisher.wait_applied(ticket, answer, node_ids, offset, timeout_ms, now)
+                self._publisher.wait_applied(ticket, answer, node_ids, offset, call.timeout_ms, now)
 
         self.submit(decide, then, now)
 
@@ -580,6 +579,8 @@ class QuorumController:
             self._balance_at_ms = now.now_ms + self._balance_ms
             if self._config.auto_leader_rebalance_enable:
                 self._settle_leaders(now, is_balancing=True)
+        if step := self._rebalance.next_step(self._image, now.now_ms):
+            self.submit(partial(step.decide, rules=self._rules), self._rebalance.on_done, now)
 
     def _settle_leaders(self, now: Instant, *, is_balancing: bool) -> None:
         request = SettleLeaders(is_balancing=is_balancing)

@@ -51,6 +51,12 @@ EMBEDDED_ENVIRONMENT = {
 NO_RAY_HERE = (
     "no Ray cluster runs on this machine; start one with `ray start --head`, or omit the address"
 )
+RAY_CLIENT = "ray://"
+NO_RAY_CLIENT = (
+    "Ray Client (ray://) cannot start or manage a cluster: its driver is on another machine; run "
+    "the program as a job (`ray job submit`), or on a node, with the address host:6379 or 'auto'. "
+    "Producers and consumers work through it where they reach the brokers"
+)
 NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
 
 
@@ -70,6 +76,12 @@ def is_connected() -> bool:
     """Whether this process is connected to a Ray cluster. Never imports Ray."""
     ray: Any = sys.modules.get("ray")
     return ray is not None and ray.is_initialized()
+
+
+def refuse_ray_client() -> None:
+    """Raises UpError if what this process is connected by is Ray Client."""
+    if is_connected() and import_module("ray.util.client").ray.is_connected():
+        raise UpError(NO_RAY_CLIENT)
 
 
 def named_address(address: str | None) -> str | None:
@@ -173,6 +185,10 @@ def resolve_address(address: str) -> str:
 
     if address == AUTO and not os.environ.get("RAY_ADDRESS"):
         return _only_address()
+    if address.startswith(RAY_CLIENT) or (
+        address == AUTO and os.environ["RAY_ADDRESS"].startswith(RAY_CLIENT)
+    ):
+        raise UpError(NO_RAY_CLIENT)
     try:
         found = services.canonicalize_bootstrap_address(address)
     except (ConnectionError, ValueError, OSError) as error:

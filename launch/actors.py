@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,7 +17,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from ..actors.controller.handles import BROKER_PREFIX, CONTROLLER
-from ..actors.ray.placement import ActorPlan
+from ..actors.ray.placement import PARTITION_DIRECTORY, ActorPlan, Placement, with_kept
 from ..actors.ray.ray_actors import (
     BrokerActor,
     ControllerActor,
@@ -31,6 +32,8 @@ PATIENCE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 STOP_SECONDS = 30.0
 HAND_OVER_SECONDS = 2.0
+DEAD_SECONDS = 10.0
+"""Ray calls an actor dead also while it starts it elsewhere, as its node is drained."""
 
 _CLASSES = {
     "BrokerActor": BrokerActor,
@@ -80,7 +83,8 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
     Raises:
         UpError: no answer in time, or the actor is gone for good.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline = began + timeout
     while True:
         try:
             return ray.get(method.remote(), timeout=max(0.1, deadline - time.monotonic()))
@@ -89,6 +93,9 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
                 raise UpError("an actor of the cluster does not come back; see its log") from None
             time.sleep(0.1)
         except (RayActorError, GetTimeoutError) as error:
+            if isinstance(error, RayActorError) and time.monotonic() < began + DEAD_SECONDS:
+                time.sleep(0.1)
+                continue
             raise UpError(
                 f"an actor of the cluster does not answer ({type(error).__name__}); "
                 "`bradbury down` and `bradbury up` start it again, data kept"
@@ -104,6 +111,8 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """
     deadline = time.monotonic() + timeout
     answers: dict[str, Any] = {}
+    silent = UpError(f"no answer within {timeout:g} s: it is being restarted, or its node is gone")
+    failures = dict.fromkeys(methods, silent)
     asked = {method.remote(): name for name, method in methods.items()}
     while asked and (left := deadline - time.monotonic()) > 0:
         ready, _ = ray.wait(list(asked), timeout=left)
@@ -115,29 +124,55 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
             except ActorUnavailableError:
                 restarting.append(name)
             except RayActorError as error:
-                answers[name] = UpError(f"the actor is gone ({type(error).__name__})")
+                restarting.append(name)
+                failures[name] = UpError(f"the actor is gone ({type(error).__name__})")
         if restarting:
             time.sleep(0.1)
             asked |= {methods[name].remote(): name for name in restarting}
-    silent = UpError(f"no answer within {timeout:g} s: it is being restarted, or its node is gone")
-    return {name: answers.get(name, silent) for name in methods}
+    return {name: answers.get(name, failures[name]) for name in methods}
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
     """Create those actors of a node that are not there (run again and again by its broker)."""
-    for actor in siblings:
+    for actor in with_kept(siblings, _directories_with_partitions(siblings)):
         if find_actor(actor.name, namespace) is None:
             start_actor(actor, namespace)
 
 
+def _directories_with_partitions(siblings: tuple[ActorPlan, ...]) -> set[str]:
+    """On the disks of the node that this process is on."""
+    bases = {
+        Path(base)
+        for actor in siblings
+        for base in (actor.config.data_dir, *actor.config.more_data_dirs)
+    }
+    return {
+        folder.name
+        for base in bases
+        for folder in base.glob(f"{PARTITION_DIRECTORY}*")
+        if any(each.is_dir() for each in folder.iterdir())
+    }
+
+
+def start_joined(namespace: str, broker: ActorPlan) -> None:
+    """Create the actors of a Ray node that has joined, as `start_actors` does."""
+    for actor in (broker, *broker.siblings):
+        start_actor(actor, namespace)
+
+
 def start_actors(
-    plans: list[ActorPlan], namespace: str, settings: dict[str, Any]
+    plans: list[ActorPlan], namespace: str, settings: dict[str, Any], placement: Placement
 ) -> dict[str, ActorHandle[Any]]:
     handles: dict[str, ActorHandle[Any]] = {}
     for broker in plans:
         handles[broker.name] = start_actor(broker, namespace)
     handles[CONTROLLER] = create_actor(
-        ControllerActor, actor_options(CONTROLLER, namespace), namespace, settings
+        ControllerActor,
+        actor_options(CONTROLLER, namespace, **placement.controller_pins),
+        namespace,
+        settings,
+        placement,
+        partial(start_joined, namespace),
     )
     for broker in plans:
         for actor in broker.siblings:
@@ -181,7 +216,8 @@ def find_actor(name: str, namespace: str) -> ActorHandle[Any] | None:
     return handle
 
 
-def running_settings(namespace: str) -> dict[str, Any] | None:
+def describe_running(namespace: str) -> dict[str, Any] | None:
+    """What the controller says of itself; None if there is none, or it does not answer."""
     controller = find_actor(CONTROLLER, namespace)
     if controller is None:
         return None
@@ -189,7 +225,12 @@ def running_settings(namespace: str) -> dict[str, Any] | None:
         described: dict[str, Any] = ask(controller.describe)
     except UpError:
         return None
-    settings: dict[str, Any] = described["settings"]
+    return described
+
+
+def running_settings(namespace: str) -> dict[str, Any] | None:
+    described = describe_running(namespace)
+    settings: dict[str, Any] | None = None if described is None else described["settings"]
     return settings
 
 
@@ -205,9 +246,13 @@ def named_actors(namespace: str) -> list[str]:
 def stop_actors(namespace: str) -> int:
     """Stop a cluster's actors, data brought to the disk first; returns how many there were.
 
-    Brokers go first so that none of them makes its siblings again; their voters are needed by
-    no client once the controller has stopped.
+    The controller is stopped first, so that no broker is started for a node that joins meanwhile;
+    brokers are killed first, so that none of them makes its siblings again.
     """
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is not None:
+        stopped: list[Any] = [controller.stop.remote()]
+        ray.wait(stopped, timeout=ANSWER_SECONDS)
     names = named_actors(namespace)
     handles = [handle for name in names if (handle := find_actor(name, namespace)) is not None]
     stopping: list[Any] = [handle.stop.remote() for handle in handles]
@@ -228,6 +273,18 @@ def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
         if described["active"] or time.monotonic() > deadline:
             return described
         time.sleep(0.1)
+
+
+def brokers_in_service(namespace: str) -> list[str]:
+    """host:port of each, as the controller has it, or the standby. Raises UpError: nobody says."""
+    controller = find_actor(CONTROLLER, namespace)
+    if controller is None:
+        raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")
+    return [
+        node["address"]
+        for node in _describe(controller, namespace)["nodes"]
+        if "broker" in node["roles"] and not node["fenced"]
+    ]
 
 
 def _handles(namespace: str) -> dict[str, ActorHandle[Any]]:

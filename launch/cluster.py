@@ -11,15 +11,26 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from ..actors.controller.handles import CONTROLLER
-from ..actors.ray.placement import PORTS_PER_NODE, PlacementError, RayNode, plan
+from ..actors.ray.placement import (
+    PORTS_PER_NODE,
+    Address,
+    Placement,
+    PlacementError,
+    RayNode,
+    partition_actors,
+    plan,
+    shared_address,
+)
+from ..actors.ray.ray_nodes import living_nodes
 from ..cluster.control.rebalance import PartitionMove, Rebalance
 from ..cluster.quorum.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
@@ -33,6 +44,7 @@ from ..discovery.ray_connection import (
     join_ray,
     join_running,
     named_address,
+    refuse_ray_client,
 )
 from ..discovery.state_file import (
     DEFAULT_NAMESPACE,
@@ -49,6 +61,8 @@ from ..protocol.errors import KafkaError
 from .actors import (
     READY_SECONDS,
     ask,
+    brokers_in_service,
+    describe_running,
     find_actor,
     running_settings,
     start_actors,
@@ -77,7 +91,7 @@ class Cluster:
     def __init__(self, namespace: str, bootstrap_servers: str) -> None:
         self.namespace = namespace
         self.bootstrap_servers = bootstrap_servers
-        """host:port of every broker, separated by commas."""
+        """host:port of every broker that there was when this was made, separated by commas."""
         self.owns_ray = False
         """Whether the Ray it is in was started for it, and ends with it."""
 
@@ -96,7 +110,15 @@ class Cluster:
         """An Admin client of this cluster."""
         from ..clients.admin.admin import Admin
 
-        return Admin(bootstrap=self.bootstrap_servers)
+        return Admin(bootstrap=self._brokers_now())
+
+    def _brokers_now(self) -> str:
+        """Nodes come and go: those of `bootstrap_servers` may all have gone."""
+        try:
+            found = brokers_in_service(self.namespace)
+        except UpError:
+            found = []
+        return ",".join(found) or self.bootstrap_servers
 
     def status(self) -> dict[str, Any]:
         """Controller, nodes, partitions: what `bradbury status --json` prints."""
@@ -136,6 +158,11 @@ class Cluster:
             if isinstance(error.cause, KafkaError):
                 raise error.cause from None
             raise
+        except (RayActorError, GetTimeoutError):
+            raise UpError(
+                "the controller is being restarted, and whether it has done this is not known; "
+                "try again"
+            ) from None
         answer: A = answered
         return answer
 
@@ -225,13 +252,15 @@ def up(
             default the one this process is in, or that of RAY_ADDRESS, or else a new embedded one.
         namespace: the cluster's name, and its Ray namespace: two clusters have two. By default
             BRADBURY_NAMESPACE, or "bradbury".
-        node_label, node_resource: only on Ray nodes that have them.
+        node_label, node_resource: only on Ray nodes that have them. Those that join later get
+            their brokers by themselves, unless bradbury.auto.join is false.
         config: settings of brokers and groups by Kafka's names, e.g. {"num.partitions": 4}.
         on_progress: called with a text that says what is being waited for.
 
     Raises:
         UpError: nothing is left half-started by this call that was not running before.
     """
+    refuse_ray_client()
     namespace = namespace or default_namespace()
     state = read_state(namespace)
     if state is not None and state.is_stale:
@@ -296,7 +325,8 @@ def start(
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
     server = ServerConfig.from_kafka(settings["config"])
-    existing = running_settings(namespace)
+    running = describe_running(namespace)
+    existing = None if running is None else running["settings"]
     if existing is not None and data_dir is None:
         settings["data_dir"] = existing["data_dir"]
     if existing is not None and not config:
@@ -306,36 +336,38 @@ def start(
             f"a cluster is already up in namespace {namespace!r} with {existing}; "
             "run `bradbury down` first, or omit the settings"
         )
-    nodes = _ray_nodes()
-    is_port_ours = port is None and existing is None
+    nodes = list(living_nodes().values())
+    if running is not None:
+        placement = Placement(**running["placement"])
+        _check_same(placement, host, port, node_label, node_resource)
+    else:
+        placement = Placement(
+            data_dirs=data_dirs(settings["data_dir"]),
+            host=host,
+            port=port or 0,
+            node_label=dict(node_label or {}),
+            node_resource=node_resource,
+            shared_address=shared_address(nodes),
+        )
+    is_port_ours = port is None and running is None
     for attempt in range(1, PORT_ATTEMPTS + 1):
-        if port is None:
-            port = PORT if existing is not None else _free_port(nodes, host, server)
+        if is_port_ours:
+            placement = replace(placement, port=_free_port(nodes, host, server))
         try:
-            plans = plan(
-                nodes,
-                data_dir=data_dirs(settings["data_dir"])[0],
-                more_data_dirs=data_dirs(settings["data_dir"])[1:],
-                host=host,
-                port=port,
-                server=server,
-                node_label=node_label,
-                node_resource=node_resource,
-            )
+            plans = plan(nodes, placement, server, brokers=_known_brokers(running))
         except PlacementError as error:
             raise UpError(str(error)) from None
         try:
-            handles = start_actors(plans, namespace, settings)
+            handles = start_actors(plans, namespace, settings, placement)
             wait_until_serving(handles, on_progress)
             break
         except BaseException as error:
-            if existing is None:
+            if running is None:
                 stop_actors(namespace)
             # Another process bound it between our look and the broker's bind.
             is_taken = isinstance(error, UpError) and CANNOT_LISTEN in str(error)
             if not (is_port_ours and is_taken and attempt < PORT_ATTEMPTS):
                 raise
-            port = None
     return Cluster(namespace, ask(handles[CONTROLLER].bootstrap_servers))
 
 
@@ -350,6 +382,7 @@ def connect(address: str | None = None, namespace: str | None = None) -> Cluster
     Raises:
         UpError: there is none, or its Ray cluster cannot be joined.
     """
+    refuse_ray_client()
     namespace = namespace or default_namespace()
     if address is None or address == LOCAL:
         join_running(namespace)
@@ -367,12 +400,34 @@ def connect(address: str | None = None, namespace: str | None = None) -> Cluster
 # --- nodes and ports ----------------------------------------------------------------------------
 
 
-def _ray_nodes() -> list[RayNode]:
-    return [
-        RayNode(node["NodeManagerAddress"], node.get("Labels") or {}, node["Resources"])
-        for node in ray.nodes()  # type: ignore[no-untyped-call]
-        if node["Alive"]
-    ]
+def _check_same(
+    placement: Placement,
+    host: str | None,
+    port: int | None,
+    node_label: Mapping[str, str] | None,
+    node_resource: str | None,
+) -> None:
+    """Raises UpError where something else is asked for than the running cluster has."""
+    for name, given, has in (
+        ("host", host, placement.host),
+        ("port", port or None, placement.port),
+        ("node_label", dict(node_label or {}) or None, dict(placement.node_label)),
+        ("node_resource", node_resource, placement.node_resource),
+    ):
+        if given is not None and given != has:
+            raise UpError(
+                f"the cluster is up already with {name}={has!r}, not {given!r}; run `bradbury "
+                f"down` first, or omit it"
+            )
+
+
+def _known_brokers(running: Mapping[str, Any] | None) -> dict[str, Address]:
+    found = {}
+    for node in () if running is None else running["nodes"]:
+        if "broker" in node["roles"]:
+            listens_at, _, port = str(node["address"]).rpartition(":")
+            found[str(node["machine"])] = (listens_at, int(port))
+    return found
 
 
 def _free_port(nodes: Sequence[RayNode], host: str | None, server: ServerConfig) -> int:
@@ -380,9 +435,9 @@ def _free_port(nodes: Sequence[RayNode], host: str | None, server: ServerConfig)
 
     On many machines one port serves for all, and a port in use is an error that names the machine.
     """
-    if len({node.address for node in nodes}) != 1:
+    if shared_address(nodes) is None:
         return PORT
-    needed = 2 + server.broker.bradbury_partition_actors
+    needed = 2 + max(partition_actors(node, server) for node in nodes)
     for block in range(PORT_BLOCKS):
         first = PORT + block * PORTS_PER_NODE
         starts = [first + index * PORTS_PER_NODE for index in range(len(nodes))]

@@ -1,5 +1,8 @@
 """Which actors run where: from the Ray nodes there are to the actors of a cluster. Pure.
 
+`plan` is for the nodes that there are when a cluster comes up, `plan_joined` for those that come
+later. A name is a node for ever: it is never given to another one, and has the port it had.
+
 A log node is pinned by something that outlives a Ray node's id (that is new at each start):
     label "log-node"      where the operator gave one: `ray start --labels=log-node=n1`
     resource node:<ip>    otherwise: every Ray node offers it
@@ -10,9 +13,12 @@ need labels to be distinguished.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import ipaddress
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ...handlers.ports.server_config import ServerConfig
 from ..node import NodeConfig
@@ -20,6 +26,15 @@ from ..node import NodeConfig
 LABEL = "log-node"
 RACK_LABELS = ("log-rack", "ray.io/availability-zone")
 PORTS_PER_NODE = 16
+PIN = 0.001
+"""Of a resource: enough to be placed by it, and nothing taken from others."""
+CORES_PER_PARTITION_ACTOR = 4
+"""Where bradbury.partition.actors is not given."""
+PARTITION_DIRECTORY = "partitions-"
+LOOPBACK = "127.0.0.1"
+
+Address = tuple[str, int]
+"""Host and port."""
 
 
 class PlacementError(Exception):
@@ -31,6 +46,11 @@ class RayNode:
     address: str
     labels: Mapping[str, str]
     resources: Mapping[str, float]
+
+    @property
+    def name(self) -> str:
+        """What it is called in the cluster, as long as it lives and whenever it comes back."""
+        return self.labels.get(LABEL) or self.address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,99 +65,225 @@ class ActorPlan:
     siblings: tuple[ActorPlan, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which Ray nodes a cluster is meant for, where they keep its data, and where they listen.
+
+    data_dirs: on every node; nodes with a label use a folder of its name in each.
+    host: the address to bind; None: loopback if there is a `shared_address`, else each its own.
+    port: of the broker, its siblings take the next ones; nodes at one address are
+        PORTS_PER_NODE apart. 0: any free ports.
+    node_label, node_resource: only nodes that have them.
+    shared_address: of all Ray nodes there were when the cluster came up, if they had one.
+    """
+
+    data_dirs: tuple[str, ...]
+    host: str | None = None
+    port: int
+    node_label: Mapping[str, str] = field(default_factory=dict)
+    node_resource: str | None = None
+    shared_address: str | None = None
+
+    def includes(self, node: RayNode) -> bool:
+        """Whether the cluster is meant for it."""
+        return all(node.labels.get(key) == value for key, value in self.node_label.items()) and (
+            self.node_resource is None or node.resources.get(self.node_resource, 0) > 0
+        )
+
+    def host_of(self, node: RayNode) -> str:
+        """The address that its actors bind."""
+        return self.host or (LOOPBACK if self.shared_address else node.address)
+
+    def advertised_host_of(self, node: RayNode) -> str:
+        """The address that clients are told."""
+        host = self.host_of(node)
+        return node.address if host in ("0.0.0.0", "::") else host  # noqa: S104 -- not bound
+
+    def reaches(self, node: RayNode) -> bool:
+        """False: the cluster listens on another machine's loopback, where nobody else hears it."""
+        return self.shared_address in (None, node.address) or not _is_loopback(self.host_of(node))
+
+    @property
+    def controller_pins(self) -> dict[str, object]:
+        """Ray's options for the controller: any node that the cluster is meant for.
+
+        It holds no data, so it may be on any of them, and Ray starts it on another one when its
+        node dies. Elsewhere it would be where nobody expects it, on a node that may go any moment.
+        """
+        pins: dict[str, object] = {}
+        if self.node_label:
+            pins["label_selector"] = dict(self.node_label)
+        if self.node_resource:
+            pins["resources"] = {self.node_resource: PIN}
+        return pins
+
+
+class JoinedNodes(NamedTuple):
+    """plans: of the brokers to start. left_out: why other nodes get none, by their names."""
+
+    plans: list[ActorPlan]
+    left_out: dict[str, str]
+
+
+def shared_address(nodes: Sequence[RayNode]) -> str | None:
+    """The address of all nodes; None if they have several."""
+    addresses = {node.address for node in nodes}
+    return addresses.pop() if len(addresses) == 1 else None
+
+
+def partition_actors(node: RayNode, server: ServerConfig) -> int:
+    """How many a node gets: what is configured, or else what its cores warrant.
+
+    Cores are those that Ray counts: `ray start --num-cpus`.
+    """
+    configured = server.broker.bradbury_partition_actors
+    by_cores = int(node.resources.get("CPU", 0)) // CORES_PER_PARTITION_ACTOR
+    return configured or max(1, min(by_cores, PORTS_PER_NODE - 2))
+
+
 def plan(
     nodes: Sequence[RayNode],
-    *,
-    data_dir: str,
-    more_data_dirs: Sequence[str] = (),
-    host: str | None,
-    port: int,
+    placement: Placement,
     server: ServerConfig,
-    node_label: Mapping[str, str] | None = None,
-    node_resource: str | None = None,
+    *,
+    brokers: Mapping[str, Address] | None = None,
 ) -> list[ActorPlan]:
     """The broker of every chosen node, with the actors it watches as its siblings.
 
     Args:
         nodes: the living Ray nodes.
-        data_dir: on every node; nodes with a label use a folder of its name in it.
-        more_data_dirs: further log directories.
-        host: the address to bind; None: loopback if all nodes share one address, else each its own.
-        port: of the broker, its siblings take the next ones; nodes at one address are
-            PORTS_PER_NODE apart. 0: any free ports.
+        placement: of the cluster.
         server: settings of all nodes.
-        node_label, node_resource: take only nodes that have them.
+        brokers: those that there are already, alive or not: by name, where they listen.
 
     Raises:
         PlacementError: no node fits, or two cannot be distinguished.
     """
-    chosen = [node for node in nodes if _fits(node, node_label, node_resource)]
+    chosen = [node for node in nodes if placement.includes(node)]
     if not chosen:
         raise PlacementError(
-            f"none of the {len(nodes)} Ray nodes has the label {dict(node_label or {})} and "
-            f"resource {node_resource!r} asked for; start nodes that have them"
+            f"none of the {len(nodes)} Ray nodes has the label {dict(placement.node_label)} and "
+            f"resource {placement.node_resource!r} asked for; start nodes that have them"
         )
-    chosen.sort(key=lambda node: (node.labels.get(LABEL, ""), node.address))
-    _check_distinct(chosen)
-    single_address = len({node.address for node in nodes}) == 1
-    plans = []
-    at_address: dict[str, int] = {}
+    if repeated := _repeated(chosen):
+        raise PlacementError(_not_distinct(repeated))
     for node in chosen:
-        index = at_address.get(node.address, 0)
-        at_address[node.address] = index + 1
-        plans.append(
-            _plan_node(
-                node,
-                data_dirs=(data_dir, *more_data_dirs),
-                host=host or ("127.0.0.1" if single_address else node.address),
-                advertised_host=_advertised(host, node, single_address=single_address),
-                port=port + index * PORTS_PER_NODE if port else 0,
-                server=server,
-            )
-        )
+        if not placement.reaches(node):
+            raise PlacementError(f"Ray node {node.name} gets no broker: {_not_reached(placement)}")
+    return _plan_nodes(chosen, placement, server, brokers or {})
+
+
+def plan_joined(
+    nodes: Sequence[RayNode],
+    placement: Placement,
+    server: ServerConfig,
+    *,
+    started: Collection[str],
+    brokers: Mapping[str, Address],
+) -> JoinedNodes:
+    """The brokers of those chosen nodes that have none yet. What is wrong with one harms no other.
+
+    Args:
+        nodes: the living Ray nodes, without those that are about to go.
+        placement: of the cluster.
+        server: settings of all nodes.
+        started: names of the nodes whose brokers Ray knows, wherever those nodes are.
+        brokers: as for `plan`.
+    """
+    fitting = [node for node in nodes if placement.includes(node)]
+    repeated = _repeated(fitting)
+    left_out = {name: _not_distinct([name]) for name in repeated}
+    joined = []
+    for node in fitting:
+        if node.name in started or node.name in repeated:
+            continue
+        if placement.reaches(node):
+            joined.append(node)
+        else:
+            left_out[node.name] = _not_reached(placement)
+    return JoinedNodes(_plan_nodes(joined, placement, server, brokers), left_out)
+
+
+def with_kept(siblings: Sequence[ActorPlan], directories: Iterable[str]) -> list[ActorPlan]:
+    """The siblings, and partition actors for what fewer of them than before would leave behind.
+
+    Args:
+        siblings: as planned.
+        directories: those on the node's disks that hold partitions.
+    """
+    planned = {actor.config.directory for actor in siblings}
+    model = next((actor for actor in siblings if actor.kind == "PartitionActor"), None)
+    kept = []
+    for directory in sorted(set(directories) - planned):
+        number = directory.removeprefix(PARTITION_DIRECTORY)
+        if model is None or number == directory or not number.isdecimal():
+            continue
+        first = int(model.config.directory.removeprefix(PARTITION_DIRECTORY))
+        port = model.config.port + int(number) - first if model.config.port else 0
+        config = replace(model.config, directory=directory, port=port)
+        name = f"{model.name.rpartition('/')[0]}/{number}"
+        kept.append(replace(model, name=name, config=config))
+    return [*siblings, *kept]
+
+
+def _plan_nodes(
+    chosen: Sequence[RayNode],
+    placement: Placement,
+    server: ServerConfig,
+    brokers: Mapping[str, Address],
+) -> list[ActorPlan]:
+    taken = set(brokers.values())
+    plans = []
+    for node in sorted(chosen, key=lambda node: (node.labels.get(LABEL, ""), node.address)):
+        port = placement.port
+        if port:
+            host = placement.advertised_host_of(node)
+            if node.name in brokers:
+                port = brokers[node.name][1]
+            while node.name not in brokers and (host, port) in taken:
+                port += PORTS_PER_NODE
+            taken.add((host, port))
+        plans.append(_plan_node(node, placement, port, server))
     return plans
 
 
-def _fits(node: RayNode, label: Mapping[str, str] | None, resource: str | None) -> bool:
-    return all(node.labels.get(key) == value for key, value in (label or {}).items()) and (
-        resource is None or node.resources.get(resource, 0) > 0
+def _repeated(chosen: Sequence[RayNode]) -> list[str]:
+    return sorted(
+        name for name, count in Counter(node.name for node in chosen).items() if count > 1
     )
 
 
-def _check_distinct(chosen: Sequence[RayNode]) -> None:
-    identities = [node.labels.get(LABEL) or node.address for node in chosen]
-    repeated = sorted({name for name in identities if identities.count(name) > 1})
-    if repeated:
-        raise PlacementError(
-            f"several Ray nodes are called {', '.join(repeated)}; give each its own name: "
-            f"ray start --labels={LABEL}=n1 (n2, ...)"
-        )
+def _not_distinct(names: Sequence[str]) -> str:
+    return (
+        f"several Ray nodes are called {', '.join(names)}; give each its own name: "
+        f"ray start --labels={LABEL}=n1 (n2, ...)"
+    )
 
 
-def _advertised(host: str | None, node: RayNode, *, single_address: bool) -> str:
-    if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
-        return node.address
-    return host or ("127.0.0.1" if single_address else node.address)
+def _not_reached(placement: Placement) -> str:
+    return (
+        f"the cluster listens on the loopback address of {placement.shared_address}, where no "
+        "other machine reaches it; `bradbury down` and `bradbury up` let it listen on all"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _rack(node: RayNode) -> str | None:
     return next((node.labels[name] for name in RACK_LABELS if node.labels.get(name)), None)
 
 
-def _plan_node(
-    node: RayNode,
-    *,
-    data_dirs: tuple[str, ...],
-    host: str,
-    advertised_host: str,
-    port: int,
-    server: ServerConfig,
-) -> ActorPlan:
+def _plan_node(node: RayNode, placement: Placement, port: int, server: ServerConfig) -> ActorPlan:
     label = node.labels.get(LABEL)
-    name = label or node.address
-    directory, *more = (str(Path(each) / label) if label else each for each in data_dirs)
+    name = node.name
+    directory, *more = (str(Path(each) / label) if label else each for each in placement.data_dirs)
     pinned_by_label = {LABEL: label} if label else {}
-    pinned_by_resource = {} if label else {f"node:{node.address}": 0.001}
+    pinned_by_resource = {} if label else {f"node:{node.address}": PIN}
 
     def actor(kind: str, prefix: str, role: str, folder: str, offset: int) -> ActorPlan:
         return ActorPlan(
@@ -153,8 +299,8 @@ def _plan_node(
                 data_dir=directory,
                 more_data_dirs=tuple(more),
                 directory=folder,
-                host=host,
-                advertised_host=advertised_host,
+                host=placement.host_of(node),
+                advertised_host=placement.advertised_host_of(node),
                 port=port + offset if port else 0,
                 rack=_rack(node) or name,
                 machine=name,
@@ -165,8 +311,10 @@ def _plan_node(
 
     siblings = [actor("GroupCoordinatorActor", "groups", "group", "groups", 1)]
     siblings += [
-        actor("PartitionActor", "partitions", "partition", f"partitions-{index}", 2 + index)
-        for index in range(server.broker.bradbury_partition_actors)
+        actor(
+            "PartitionActor", "partitions", "partition", f"{PARTITION_DIRECTORY}{index}", 2 + index
+        )
+        for index in range(partition_actors(node, server))
     ]
     head = actor("BrokerActor", "broker", "broker", "metadata", 0)
     return ActorPlan(

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -36,6 +37,9 @@ from ..controller.voter_host import VoterHost
 from ..loop.carry_through import within
 from ..network.listener import PortInUse
 from ..node import Node, NodeConfig
+from .departure import Departure
+from .node_watch import NodeWatch, Start
+from .placement import Placement
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
 
@@ -45,6 +49,8 @@ EXIT_BUG = 70
 EXIT_FENCED = 71
 EXIT_DRAINED = 72
 HAND_OVER_SECONDS = 20.0
+DEPARTURE_SECONDS = 24 * 3600.0
+"""Of a node that Ray drains without a deadline: replicas may be large."""
 
 
 def leave(code: int, reason: str) -> None:
@@ -95,8 +101,13 @@ class NodeActor(_Shell):
             self._controller,
             on_fenced=lambda reason: leave(EXIT_FENCED, reason),
         )
+        self._departure = Departure(self._node, self._controller, config.machine)
         self._spawn(self._main())
         self._spawn(self._leave_when_drained())
+
+    def __repr__(self) -> str:
+        """Which of many it is, in Ray's dashboard and before each line of its log."""
+        return f"{type(self).__name__}({self._config.name}, {self._config.directory})"
 
     async def _main(self) -> None:
         while True:
@@ -124,11 +135,23 @@ class NodeActor(_Shell):
         """Hand over while there is time. Ray creates the actor again when its machine is back."""
         seconds = await RayDrain().wait()
         if self._problem is None:
+            if self._config.server.broker.bradbury_drain_moves_replicas:
+                self._problem = "moves its replicas away, as its Ray node is being drained"
+                ends_at = time.monotonic() + seconds
+                with contextlib.suppress(TimeoutError, KafkaError):
+                    await within(
+                        min(seconds - HAND_OVER_SECONDS, DEPARTURE_SECONDS), self._depart()
+                    )
+                seconds = ends_at - time.monotonic()
             self._problem = "hands over, as its Ray node is being drained"
             with contextlib.suppress(TimeoutError):
                 await within(min(seconds, HAND_OVER_SECONDS), self._hand_over())
             await self._node.close()
         leave(EXIT_DRAINED, "its Ray node is being drained")
+
+    async def _depart(self) -> None:
+        """Its machine goes for good: others get what it has."""
+        await self._departure.move_replicas()
 
     async def _hand_over(self) -> None:
         while not await self._node.leave():
@@ -186,6 +209,10 @@ class BrokerActor(NodeActor):
             except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
                 traceback.print_exc()
 
+    async def _depart(self) -> None:
+        await super()._depart()
+        await self._departure.pass_vote_on()
+
     async def _hand_over(self) -> None:
         """The last of its machine: the controller may need this voter to let others lead."""
         while any(
@@ -224,13 +251,23 @@ class BrokerActor(NodeActor):
 class ControllerActor(_Shell):
     """The controller. Holds nothing that must survive: its log is on the voters' disks."""
 
-    def __init__(self, namespace: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, namespace: str, settings: dict[str, Any], placement: Placement, start: Start
+    ) -> None:
+        """`start`: creates the actors of a Ray node that has joined."""
         super().__init__()
         self._namespace = namespace
         self.settings = settings
+        self._placement = placement
+        server = ServerConfig.from_kafka(settings["config"])
+        self._watch = (
+            NodeWatch(namespace, placement, server, start)
+            if server.broker.bradbury_auto_join
+            else None
+        )
         self._controller = Controller(
             lambda: find_voters(namespace),
-            ServerConfig.from_kafka(settings["config"]),
+            server,
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=lambda: leave(EXIT_FENCED, "a newer controller took over"),
         )
@@ -253,6 +290,8 @@ class ControllerActor(_Shell):
                 self._problem = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = None
+        if self._watch is not None:
+            await self._watch.run(lambda: self._controller.image)
 
     async def problem(self) -> str | None:
         if self._problem is None:
@@ -263,6 +302,8 @@ class ControllerActor(_Shell):
         """What `up` and `status` want to know: settings, epoch, nodes, counts."""
         return {
             "settings": self.settings,
+            "placement": asdict(self._placement),
+            "left_out": {} if self._watch is None else dict(self._watch.left_out),
             "pid": os.getpid(),
             **_description_of(self._controller),
         }
@@ -279,6 +320,8 @@ class ControllerActor(_Shell):
         return await self._controller.ask(call)
 
     async def stop(self) -> None:
+        if self._watch is not None:
+            await self._watch.stop()
         await self._controller.close()
 
 

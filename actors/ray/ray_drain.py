@@ -18,24 +18,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
-from ray._raylet import GcsClient  # type: ignore[attr-defined]  # missing in Ray's stub
+
+from .ray_nodes import DrainingNodes
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 30.0
 """Seconds between two questions while none is answered."""
-ANSWER_SECONDS = 5.0
 
 
 class RayDrain:
     """Whether the Ray node that this process runs on is being drained."""
 
     def __init__(self) -> None:
-        context = ray.get_runtime_context()
-        self._address: str = context.gcs_address
-        self._node_id: str = context.get_node_id()
-        self._client: GcsClient | None = None
+        self._node_id: str = ray.get_runtime_context().get_node_id()
+        self._draining = DrainingNodes()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drain")
 
     async def wait(self) -> float:
@@ -50,7 +48,6 @@ class RayDrain:
                 if is_answered:
                     logger.warning("asking Ray whether this node is drained failed: %s", error)
                 is_answered = False
-                self._client = None  # after a restart the GCS may be another one
                 await asyncio.sleep(PATIENCE_SECONDS)
                 continue
             is_answered = True
@@ -60,7 +57,4 @@ class RayDrain:
 
     def _deadline_ms(self) -> int | None:
         """None: the node is not drained; 0: without a deadline."""
-        if self._client is None:
-            self._client = GcsClient(address=self._address)
-        draining: dict[str, int] = self._client.get_draining_nodes(timeout=ANSWER_SECONDS)
-        return draining.get(self._node_id)
+        return self._draining.deadlines_ms().get(self._node_id)

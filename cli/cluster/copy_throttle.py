@@ -9,15 +9,14 @@ Source: kafka-reassign-partitions.sh --throttle (ReassignPartitionsCommand).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from ...cluster.control.throttled_moves import RATES, RECEIVERS, SENDERS, throttled_replicas
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
     from ...cluster.control.rebalance import PartitionMove
 
-RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-SENDERS: Final = "leader.replication.throttled.replicas"
-RECEIVERS: Final = "follower.replication.throttled.replicas"
 TOPICS_OWN = 1
 """ConfigEntry.source."""
 
@@ -34,16 +33,8 @@ class CopyThrottle:
         self._admin.alter_configs(
             broker="all", changes=dict.fromkeys(RATES, self._bytes_per_second)
         )
-        listed: dict[str, tuple[list[str], list[str]]] = {}
-        for move in moves:
-            senders, receivers = listed.setdefault(move.topic, ([], []))
-            senders += [f"{move.partition}:{node_id}" for node_id in move.before]
-            added = [node_id for node_id in move.after if node_id not in move.before]
-            receivers += [f"{move.partition}:{node_id}" for node_id in added]
-        for topic, (senders, receivers) in listed.items():
-            self._admin.alter_configs(
-                topic, append={SENDERS: ",".join(senders), RECEIVERS: ",".join(receivers)}
-            )
+        for topic, replicas in throttled_replicas(moves).items():
+            self._admin.alter_configs(topic, append=replicas.as_settings())
 
     def lift(self) -> None:
         """All lists of all topics: those of an interrupted command, too. Raises KafkaError."""

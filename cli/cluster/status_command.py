@@ -134,6 +134,8 @@ def _print_status(described: dict[str, Any]) -> None:
         ],
         optional=("metrics", "connections", "machine", "roles", "pid", "leads"),
     )
+    for name, reason in described["left_out"].items():
+        typer.echo(f"Ray node {name} gets no broker: {reason}")
     for problem in described["problems"]:
         typer.echo(f"problem: {problem}")
     if described["healthy"]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...protocol.errors import InvalidReplicationFactor, InvalidRequest
@@ -39,6 +39,8 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
     """Begin to move replicas; answered with what moves.
 
     drain: a machine that gets nothing more and is to be left. Given back by `restore`.
+    leave: a machine that is about to go: what can be moved off it is, and nothing else. It is no
+        drained one, and takes part again should it be back.
     most: partitions that are moved at once, at most; ask again when they are done.
 
     Raises:
@@ -47,6 +49,7 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
     """
 
     drain: str | None = None
+    leave: str | None = None
     restore: str | None = None
     most: int = 1_000
 
@@ -65,7 +68,9 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
             if (machine in image.draining) != is_draining:
                 records.append(DrainRecord(machine=machine, is_draining=is_draining))
         image = image.apply(records, offset=image.offset + len(records))
-        moves = plan(image)[: self.most]
+        moves = (plan(image) if self.leave is None else plan_leaving(image, self.leave))[
+            : self.most
+        ]
         if self.restore is not None:
             moves = []  # it takes part again; what it gets is another question
         asked = tuple(
@@ -90,6 +95,32 @@ def plan(image: MetadataImage) -> list[PartitionMove]:
         share.level_leaders()
         moves += share.moves()
     return moves
+
+
+def plan_leaving(image: MetadataImage, machine: str) -> list[PartitionMove]:
+    """What has to move off a machine, as far as there is another one for it."""
+    image = replace(image, draining=image.draining | {machine})
+    moves: list[PartitionMove] = []
+    for role in ("partition", "group"):
+        share = _Share(image, role, image.nodes_for(role))
+        share.leave_drained(where_possible=True)
+        moves += share.moves()
+    return moves
+
+
+def nodes_on(image: MetadataImage, machine: str) -> set[int]:
+    """Those of a machine, whether in service or not."""
+    return {each.node_id for each in image.nodes.values() if each.machine_name == machine}
+
+
+def replicas_on(image: MetadataImage, machine: str) -> int:
+    """How many partitions have a replica on a machine."""
+    nodes = nodes_on(image, machine)
+    return sum(
+        not nodes.isdisjoint(partition.replicas)
+        for topic in image.topics.values()
+        for partition in topic.partitions
+    )
 
 
 @dataclass(slots=True)
@@ -122,13 +153,16 @@ class _Share:
                         _Placed(name, index, partition.replicas, list(partition.replicas))
                     )
 
-    def leave_drained(self) -> None:
+    def leave_drained(self, *, where_possible: bool = False) -> None:
+        """Raises InvalidReplicationFactor where it is not, unless that is fine."""
         for each in self.placed:
             for place, node_id in enumerate(each.replicas):
                 if str(self._machine(node_id)) in self.image.draining:
                     target = self._emptiest_for(each, place)
                     if target is None:  # then in a rack that another replica is in
                         target = self._emptiest_for(each, place, keeps_rack=False)
+                    if target is None and where_possible:
+                        continue
                     if target is None:
                         raise InvalidReplicationFactor(
                             f"{each.topic}-{each.partition} has {len(each.replicas)} replicas, "

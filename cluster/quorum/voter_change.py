@@ -103,3 +103,26 @@ class VoterChange:
                 "or add another one first"
             )
         return rest
+
+
+def successor(image: MetadataImage, machine: str) -> tuple[int, int] | None:
+    """Who votes instead of a machine that goes for good: (newcomer, voter) by node id.
+
+    None: its broker does not vote, or no broker in service could take its place.
+    """
+    brokers = image.live_nodes("broker")
+    voters = {each.machine_name: each.node_id for each in brokers if _votes(image, each)}
+    newcomers = [
+        each.node_id
+        for each in brokers
+        if each.metadata_directory_id
+        and not _votes(image, each)
+        and each.machine_name not in {machine, *image.draining}
+    ]
+    if machine not in voters or not newcomers:
+        return None
+    return newcomers[0], voters[machine]
+
+
+def _votes(image: MetadataImage, broker: NodeImage) -> bool:
+    return broker.metadata_directory_id in image.voters

@@ -24,11 +24,14 @@ crash tests.
 import shutil
 import signal
 import time
+from functools import partial
 from typing import Any
 
 import ray
 
+from bradbury.actors.ray.placement import Placement
 from bradbury.actors.ray.ray_actors import ControllerActor
+from bradbury.launch.actors import start_joined
 from bradbury.tests.support.ray.ray_nodes import alive_labels, wait_for
 
 from .cluster import send_signal
@@ -92,7 +95,12 @@ def stop_controller(scene: Scene) -> None:
         rival = (
             ray.remote(ControllerActor)
             .options(name=RIVAL, namespace=cluster.namespace, num_cpus=0, max_restarts=0)
-            .remote(cluster.namespace, first["settings"])
+            .remote(
+                cluster.namespace,
+                first["settings"],
+                Placement(**first["placement"]),
+                partial(start_joined, cluster.namespace),
+            )
         )
         wait_for(lambda: _epoch_of(rival) > first["epoch"], 30, "no second controller")
         scene.note("a second controller is active", epoch=_epoch_of(rival))

@@ -40,6 +40,8 @@ class Writer:
         self.failed: list[str] = []
         self.longest_gap = 0.0
         """Seconds without any acknowledgement, the longest so far."""
+        self.slowest = 0.0
+        """Seconds from a record's being produced to its acknowledgement, the most so far."""
         self._heard = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer")
@@ -54,7 +56,7 @@ class Writer:
 
     def begin_gap(self) -> None:
         """Forget the gaps so far."""
-        self.longest_gap = 0.0
+        self.longest_gap = self.slowest = 0.0
 
     def _run(self) -> None:
         number = 0
@@ -74,6 +76,7 @@ class Writer:
             return
         now = time.monotonic()
         self.longest_gap = max(self.longest_gap, now - self._heard)
+        self.slowest = max(self.slowest, message.latency() or 0.0)
         self._heard = now
         place = (message.partition(), message.offset())
         self.acknowledged[place] = (message.key(), message.value())

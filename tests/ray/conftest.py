@@ -13,7 +13,8 @@ def cluster(
 ) -> Iterator[bradbury.Cluster]:
     data = str(tmp_path_factory.mktemp("ray") / "data")
     # Members of a group start some 0.1 s apart; the default of 3 s is for machines that do.
-    running = bradbury.up(data, port=0, config={"group.initial.rebalance.delay.ms": 500})
+    config = {"group.initial.rebalance.delay.ms": 500, "bradbury.auto.join": False}
+    running = bradbury.up(data, port=0, config=config)  # other tests' Ray nodes are not for it
     yield running
     running.down()
 

@@ -1,12 +1,9 @@
 """What becomes of a Ray node's partitions when Ray drains it? Others lead before it ends."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
@@ -35,19 +32,6 @@ def three_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[Ra
             node.wait_until_dead()
 
 
-def drain(node: RayNode) -> None:
-    """As an operator does, or whoever takes the machine away."""
-    (node_id,) = (
-        one["NodeID"]
-        for one in ray.nodes()
-        if one["Alive"] and one["Labels"].get("log-node") == node.label
-    )
-    command = [str(Path(sys.executable).parent / "ray"), "drain-node"]
-    command += [f"--address={node.address}", f"--node-id={node_id}"]
-    command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=test"]
-    subprocess.run([*command, "--deadline-remaining-seconds=120"], check=True, timeout=60)
-
-
 def problems(cluster: bradbury.Cluster) -> list[object]:
     status = cluster.status()
     found = [one["problem"] for one in status["actors"] if one.get("problem")]
@@ -72,7 +56,7 @@ def test_a_drained_node_lets_others_lead_first_and_its_data_is_there_when_it_is_
         with Writer(servers, TOPIC) as writer:
             wait_for(lambda: len(writer.acknowledged) > 100)
             writer.begin_gap()
-            drain(drained)
+            drained.drain()
             wait_for(lambda: drained.label not in alive_labels(), what="Ray does not end it")
             count = len(writer.acknowledged)
             wait_for(lambda: len(writer.acknowledged) > count + 100)

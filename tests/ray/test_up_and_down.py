@@ -8,10 +8,12 @@ import pytest
 import ray
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from ray._private.state import actors
 
 import bradbury
 from bradbury.launch import cluster as launch
 from bradbury.launch.cluster import UpError
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -56,6 +58,21 @@ def test_every_listening_actor_is_a_node_and_leaders_are_partition_actors(
     assert all(roles[leader] == ["partition"] for leader in leaders)
 
 
+def test_ray_shows_which_actor_is_which(cluster: bradbury.Cluster) -> None:
+    """As `ray list actors` and the dashboard do: by class, by name, and in each line of a log."""
+    shown = {
+        (actor["ActorClassName"], actor["Name"].split("/")[0])
+        for actor in actors().values()
+        if actor["State"] == "ALIVE" and actor["Name"]
+    }
+    assert {
+        ("ControllerActor", "controller"),
+        ("BrokerActor", "broker"),
+        ("GroupCoordinatorActor", "groups"),
+        ("PartitionActor", "partitions"),
+    } <= shown
+
+
 def test_a_second_up_is_the_same_cluster_and_a_different_one_is_refused(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
@@ -63,6 +80,10 @@ def test_a_second_up_is_the_same_cluster_and_a_different_one_is_refused(
     assert again.bootstrap_servers == cluster.bootstrap_servers
     with pytest.raises(UpError, match="already up.*bradbury down"):
         bradbury.up(str(tmp_path / "elsewhere"), port=0)
+    with pytest.raises(UpError, match="up already with host=None, not '0.0.0.0'.*bradbury down"):
+        bradbury.up(host="0.0.0.0", port=0)
+    with pytest.raises(UpError, match="up already with node_label={}, not {'a': 'b'}"):
+        bradbury.up(node_label={"a": "b"})
     assert cluster.status()["active"]
 
 
@@ -85,6 +106,31 @@ def test_two_namespaces_do_not_meet_and_down_keeps_every_topic_and_record(
     assert {node["node_id"] for node in after["nodes"]} == {
         node["node_id"] for node in before["nodes"]
     }
+
+
+def test_fewer_partition_actors_than_before_serve_what_all_of_them_had(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    data_dir = str(tmp_path / "fewer")
+    values = [b"record %d" % number for number in range(100)]
+
+    def partition_actors(of: bradbury.Cluster) -> set[str]:
+        return {
+            actor["actor"]
+            for actor in of.status()["actors"]
+            if "partition" in actor.get("roles", ())
+        }
+
+    with bradbury.up(
+        data_dir, port=0, namespace="fewer", config={"bradbury.partition.actors": 3}
+    ) as three:
+        before = partition_actors(three)
+        create(three.bootstrap_servers, "kept", 2)  # on two of them
+        produce(three.bootstrap_servers, "kept", values)
+    with bradbury.up(data_dir, port=0, namespace="fewer") as fewer:
+        wait_for(lambda: fewer.status()["leaderless"] == 0)
+        assert partition_actors(fewer) < before, "the one without partitions is not missed"
+        assert sorted(read_all(fewer.bootstrap_servers, "kept", 2, 100)) == sorted(values)
 
 
 def test_a_port_in_use_is_one_line_and_leaves_nothing_behind(

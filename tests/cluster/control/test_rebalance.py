@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bradbury.cluster.control import controller_state
-from bradbury.cluster.control.rebalance import Rebalance, plan
+from bradbury.cluster.control.rebalance import Rebalance, nodes_on, plan, replicas_on
 from bradbury.cluster.metadata.metadata_image import MetadataImage, PartitionImage
 from bradbury.cluster.partition.replica_placement import machine_of
 from bradbury.protocol.errors import InvalidReplicationFactor, InvalidRequest
@@ -115,3 +115,17 @@ def test_any_cluster_becomes_even_and_no_promise_is_broken(data, count, factor) 
         staying = [node for node in image.nodes.values() if node.machine != drained]
         shares = [load(after)[node.node_id] for node in staying]
         assert max(shares) - min(shares) <= 1
+
+
+def test_a_machine_that_is_about_to_go_is_left_as_far_as_others_can_take_what_it_has() -> None:
+    image = with_topic(cluster("a1", "b1", "c1"), [(3,), (2,), (2,), (2,)])
+    for name, replicas in (("two", (1, 3)), ("everywhere", (1, 2, 3))):
+        image = applied(image, create(image, name, assignments={0: replicas}))
+    records, moves = decide(image, Rebalance(leave="c1"))
+    assert [each.topic for each in moves] == ["t", "two"], "and nothing else moves"
+    assert all(3 not in each.after for each in moves)
+    assert replicas_on(image, "c1") == 3
+    after = applied(image, records)
+    assert after.draining == frozenset(), "it takes part again when it is back"
+    assert decide(after, Rebalance(leave="c1")) == ([], ()), "asked again, nothing begins twice"
+    assert (nodes_on(image, "c1"), replicas_on(image, "x")) == ({3}, 0)

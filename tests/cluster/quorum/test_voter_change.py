@@ -1,5 +1,7 @@
 """Who may be added to the voters of the metadata, and who removed?"""
 
+from dataclasses import replace
+
 import pytest
 
 from bradbury.cluster.metadata.metadata_image import MetadataImage
@@ -9,7 +11,7 @@ from bradbury.cluster.metadata.metadata_records import (
     MetadataRecord,
     RegisterNodeRecord,
 )
-from bradbury.cluster.quorum.voter_change import VoterChange
+from bradbury.cluster.quorum.voter_change import VoterChange, successor
 from bradbury.protocol.errors import (
     DuplicateVoter,
     InvalidRequest,
@@ -112,3 +114,12 @@ def test_nobody_is_removed_if_the_others_could_commit_nothing_then() -> None:
     assert remove(3).voters(now, has, 50) == ("a", "b")
     with pytest.raises(InvalidRequest, match="only 1 of the 2 voters that stay"):
         remove(2).voters(now, has, 50)
+
+
+def test_a_machine_that_goes_for_good_has_its_vote_passed_on_if_somebody_can_take_it() -> None:
+    assert successor(image("a", "b", "c"), "1") == (4, 1)
+    assert successor(image("a", "b", "c"), "4") is None, "it does not vote"
+    assert successor(image("a", "b", "c", fenced=4), "1") is None, "nobody in service is left"
+    assert successor(image("a", "b", "c", "d"), "1") is None
+    drained = replace(image("a", "b"), draining=frozenset({"3"}))
+    assert successor(drained, "1") == (4, 1)

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,12 +14,14 @@ START_SECONDS = 120
 
 
 @contextmanager
-def hand_started_ray(environment: Mapping[str, str]) -> Iterator[str]:
+def hand_started_ray(
+    environment: Mapping[str, str], options: Sequence[str] = ("--include-dashboard=false",)
+) -> Iterator[str]:
     """The address of one in `environment`, whose RAY_TMPDIR it uses; ended with all it started."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [str(Path(sys.executable).parent / "ray"), "start", "--head", f"--port={port}"]
-    command += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--num-cpus=2"]
+    command += ["--node-ip-address=127.0.0.1", "--num-cpus=2", *options]
     folder = Path(environment["RAY_TMPDIR"])
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "head.out").open("wb") as output:

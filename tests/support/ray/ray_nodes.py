@@ -86,6 +86,23 @@ class RayNode:
         """The process that Ray takes for the node."""
         return next(one for one in self.process.children(recursive=True) if one.name() == "raylet")
 
+    def drain(self, seconds: int = 120) -> None:
+        """As an operator does, or whoever takes the machine away at the end of that time."""
+        (node_id,) = (
+            node["NodeID"]
+            for node in ray.nodes()
+            if node["Alive"] and node["Labels"].get("log-node") == self.label
+        )
+        command = [str(Path(sys.executable).parent / "ray"), "drain-node"]
+        command += [f"--address={self.address}", f"--node-id={node_id}"]
+        command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=test"]
+        subprocess.run(
+            [*command, f"--deadline-remaining-seconds={seconds}"],
+            check=True,
+            timeout=60,
+            capture_output=True,
+        )
+
     def kill(self) -> None:
         """kill -9 of everything on the node, as a power cut would end it."""
         processes = [self.process]

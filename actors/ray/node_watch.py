@@ -1,0 +1,103 @@
+"""The controller's watch over Ray's nodes: one that joins gets its broker, and with it the rest.
+
+Asked are Ray's nodes, every WATCH_SECONDS, in a thread: what Ray says is a hint, and an answer that
+fails is asked again. Nothing here needs fencing: an actor's name and its pins follow from its Ray
+node alone, and Ray gives a name once, so two controllers that both look start the same broker once.
+Whose data a node has is in its own directory, as ever.
+
+What always holds:
+    A node that is gone keeps its name; nothing is started for it elsewhere, and nothing ended.
+    A node that Ray drains gets nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import ray
+
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...handlers.ports.server_config import ServerConfig
+from ..controller.handles import BROKER_PREFIX
+from .placement import ActorPlan, Address, JoinedNodes, Placement, plan_joined
+from .ray_nodes import DrainingNodes, living_nodes
+
+logger = logging.getLogger(__name__)
+
+WATCH_SECONDS = 2.0
+PATIENCE_SECONDS = 10.0
+"""Seconds between two looks while Ray does not answer."""
+
+Start = Callable[[ActorPlan], object]
+"""Creates a broker and its siblings; blocks."""
+
+
+class NodeWatch:
+    """`run` it while the controller is active; `stop` it."""
+
+    def __init__(
+        self, namespace: str, placement: Placement, server: ServerConfig, start: Start
+    ) -> None:
+        self._namespace = namespace
+        self._placement = placement
+        self._server = server
+        self._start = start
+        self._draining = DrainingNodes()
+        self._stopped = asyncio.Event()
+        self._looking: asyncio.Future[JoinedNodes] | None = None
+        self.left_out: Mapping[str, str] = {}
+        """Why Ray nodes that the cluster is meant for get no broker, by their names."""
+
+    async def run(self, image: Callable[[], MetadataImage]) -> None:
+        """Until it is stopped. `image`: the newest one."""
+        seconds = WATCH_SECONDS
+        while not self._stopped.is_set():
+            brokers = {
+                node.machine_name: (node.host, node.port)
+                for node in image().nodes.values()
+                if "broker" in node.roles
+            }
+            self._looking = asyncio.ensure_future(asyncio.to_thread(self._look, brokers))
+            try:
+                self._note(await self._looking)
+                seconds = WATCH_SECONDS
+            except Exception as error:  # noqa: BLE001 -- whatever Ray raises: it is asked again
+                if seconds == WATCH_SECONDS:
+                    logger.warning("asking Ray for nodes that have joined failed: %s", error)
+                seconds = PATIENCE_SECONDS
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+
+    async def stop(self) -> None:
+        """Nothing is started any more when it returns."""
+        self._stopped.set()
+        if self._looking is not None:
+            await asyncio.wait({self._looking})
+
+    def _look(self, brokers: Mapping[str, Address]) -> JoinedNodes:
+        """Start what is missing. In a thread."""
+        started = {
+            str(entry["name"]).removeprefix(BROKER_PREFIX)
+            for entry in ray.util.list_named_actors(all_namespaces=True)
+            if entry["namespace"] == self._namespace
+            and str(entry["name"]).startswith(BROKER_PREFIX)
+        }
+        going = self._draining.deadlines_ms()
+        nodes = [node for node_id, node in living_nodes().items() if node_id not in going]
+        joined = plan_joined(nodes, self._placement, self._server, started=started, brokers=brokers)
+        for broker in joined.plans:
+            if not self._stopped.is_set():
+                logger.info("Ray node %s has joined: its broker is started", broker.config.name)
+                self._start(broker)
+        return joined
+
+    def _note(self, joined: JoinedNodes) -> None:
+        for name, reason in joined.left_out.items():
+            if self.left_out.get(name) != reason:
+                logger.warning("Ray node %s gets no broker: %s", name, reason)
+        self.left_out = joined.left_out

@@ -1,0 +1,42 @@
+"""The Ray nodes that there are, and those that are about to go, as the GCS has them.
+
+Both are questions to another process: ask them in a thread.
+"""
+
+from __future__ import annotations
+
+import ray
+from ray._raylet import GcsClient  # type: ignore[attr-defined]  # missing in Ray's stub
+
+from .placement import RayNode
+
+ANSWER_SECONDS = 5.0
+
+
+def living_nodes() -> dict[str, RayNode]:
+    """By Ray's id, which is new at each start of a node."""
+    return {
+        node["NodeID"]: RayNode(
+            node["NodeManagerAddress"], node.get("Labels") or {}, node["Resources"]
+        )
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    }
+
+
+class DrainingNodes:
+    """Asks which Ray nodes are being drained; of one thread."""
+
+    def __init__(self) -> None:
+        self._address: str = ray.get_runtime_context().gcs_address
+        self._client: GcsClient | None = None
+
+    def deadlines_ms(self) -> dict[str, int]:
+        """When each of them ends, since 1970, by Ray's id; 0: nobody knows. Raises what Ray does.
+
+        After a failure another connection is made: the GCS that comes back may be another one.
+        """
+        client, self._client = self._client or GcsClient(address=self._address), None
+        draining: dict[str, int] = client.get_draining_nodes(timeout=ANSWER_SECONDS)
+        self._client = client
+        return draining

@@ -1,0 +1,41 @@
+"""Which replicas of a move are held to a rate, by Kafka's settings for it.
+
+    rates      of all nodes: what each sends, and receives, for listed replicas out of sync
+    replicas   of a topic: those that send (where it was), and those that receive (the new ones)
+
+Set before replicas move, lifted when none moves any more.
+Source: kafka-reassign-partitions.sh --throttle (ReassignPartitionsCommand).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from .rebalance import PartitionMove
+
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+SENDERS: Final = "leader.replication.throttled.replicas"
+RECEIVERS: Final = "follower.replication.throttled.replicas"
+
+
+class ThrottledReplicas(NamedTuple):
+    """Of one topic, each as `partition:node`."""
+
+    senders: list[str]
+    receivers: list[str]
+
+    def as_settings(self) -> dict[str, str]:
+        """What is to be added to the topic's lists."""
+        return {SENDERS: ",".join(self.senders), RECEIVERS: ",".join(self.receivers)}
+
+
+def throttled_replicas(moves: Iterable[PartitionMove]) -> dict[str, ThrottledReplicas]:
+    """By topic."""
+    listed: dict[str, ThrottledReplicas] = {}
+    for move in moves:
+        of_topic = listed.setdefault(move.topic, ThrottledReplicas([], []))
+        of_topic.senders.extend(f"{move.partition}:{node_id}" for node_id in move.before)
+        added = [node_id for node_id in move.after if node_id not in move.before]
+        of_topic.receivers.extend(f"{move.partition}:{node_id}" for node_id in added)
+    return listed

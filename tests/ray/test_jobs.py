@@ -1,0 +1,182 @@
+"""Programs that come from elsewhere: `ray job submit`, with Bradbury there or brought along; Ray Client."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import bradbury
+from bradbury.tests.packaging.interpreters import build_wheel
+from bradbury.tests.support.ray.hand_started_ray import hand_started_ray
+from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOT = Path(bradbury.__file__).resolve().parent
+RECORDS = 100
+AGENT_TRIES = 10
+BROUGHT = "runtime_resources"
+"""The folder of Ray's in which a job has what it has brought."""
+
+UP_JOB = f"""
+import sys
+import bradbury, ray
+cluster = bradbury.up(sys.argv[1], port=0, namespace=sys.argv[2])
+
+@ray.remote(num_cpus=0)
+def produce(part):
+    with bradbury.Producer(cluster.bootstrap_servers) as producer:
+        for number in range({RECORDS}):
+            producer.send("flights", b"%d/%d" % (part, number))
+    return bradbury.__file__
+
+with cluster.admin() as admin:
+    admin.create_topic("flights", 2)
+where = ray.get([produce.remote(part) for part in range(2)])
+print("driver has", bradbury.__file__)
+print("tasks have", where[0])
+"""
+READ_JOB = f"""
+import sys
+import bradbury
+cluster = bradbury.connect(namespace=sys.argv[1])
+found = []
+with bradbury.Consumer(
+    "flights", bootstrap=cluster.bootstrap_servers, auto_offset_reset="earliest"
+) as consumer:
+    while len(found) < 2 * {RECORDS}:
+        found += consumer.poll(1000).column("value").to_pylist()
+print("read", len(set(found)))
+cluster.down()
+"""
+CLIENT = """
+import sys
+import ray
+ray.init(sys.argv[1], namespace="bradbury", logging_level="ERROR")
+import bradbury
+for manage in (lambda: bradbury.up(port=0), bradbury.connect):
+    try:
+        manage()
+    except Exception as error:
+        print(type(error).__name__, error)
+with bradbury.Admin() as admin:
+    admin.create_topic("from-afar")
+with bradbury.Producer() as producer:
+    print(producer.send("from-afar", b"x").result(60).topic)
+"""
+
+
+class Submitted(NamedTuple):
+    """A Ray to which jobs are submitted."""
+
+    address: str
+    dashboard: str
+    client: str
+    environment: dict[str, str]
+    folder: Path
+
+    def submit(
+        self, program: str, *arguments: str, modules: Sequence[Path] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        working_dir = Path(tempfile.mkdtemp(dir=self.folder))
+        (working_dir / "job.py").write_text(program)
+        command = ["job", "submit", f"--address={self.dashboard}", f"--working-dir={working_dir}"]
+        if modules:
+            listed = ", ".join(f'"{module}"' for module in modules)
+            command.append(f'--runtime-env-json={{"py_modules": [{listed}]}}')
+        ray = str(Path(sys.executable).parent / "ray")
+        for _ in range(AGENT_TRIES):
+            done = self.run(ray, *command, "--", "python", "job.py", *arguments)
+            if "No available agent" not in done.stdout:  # a Ray that has just been started
+                break
+        return done
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(3):
+            free = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            ports.append(free.getsockname()[1])
+    dashboard, client, agent = ports
+    folder = tmp_path_factory.mktemp("jobs")
+    environment = {
+        **os.environ,
+        **RAY_ENVIRONMENT,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / ".path"),
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_TMPDIR": tempfile.mkdtemp(prefix="bj-", dir="/tmp"),
+    }
+    environment.pop("RAY_ADDRESS", None)
+    options = [f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
+    options.append(f"--dashboard-agent-listen-port={agent}")  # by default one that others take
+    with hand_started_ray(environment, [*options, "--include-dashboard=true"]) as address:
+        yield Submitted(
+            address,
+            f"http://127.0.0.1:{dashboard}",
+            f"ray://127.0.0.1:{client}",
+            environment,
+            folder,
+        )
+    shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
+
+
+def test_a_job_brings_a_cluster_up_that_outlives_it(jobs: Submitted) -> None:
+    """Bradbury is where Ray is, as in an image."""
+    done = jobs.submit(UP_JOB, str(jobs.folder / "there"), "there")
+    assert done.returncode == 0, done.stdout
+    assert BROUGHT not in done.stdout.partition("driver has")[2]
+    again = jobs.submit(READ_JOB, "there")
+    assert again.returncode == 0, again.stdout
+    assert f"read {2 * RECORDS}" in again.stdout
+
+
+@pytest.mark.deep
+def test_a_job_brings_bradbury_along_as_a_wheel(jobs: Submitted) -> None:
+    """Its actors have the wheel's modules, too: brokers that it starts need nothing else."""
+    wheel = build_wheel(ROOT, jobs.folder)
+    done = jobs.submit(UP_JOB, str(jobs.folder / "brought"), "brought", modules=[wheel])
+    assert done.returncode == 0, done.stdout
+    said = done.stdout.partition("driver has")[2]
+    assert said.count(BROUGHT) == 2, said
+    again = jobs.submit(READ_JOB, "brought", modules=[wheel])
+    assert again.returncode == 0, again.stdout
+    assert f"read {2 * RECORDS}" in again.stdout
+
+
+def test_ray_client_is_refused_what_it_cannot_do_and_its_producers_work(jobs: Submitted) -> None:
+    command = [sys.executable, "-m", "bradbury.cli"]
+    at = ["--address", jobs.address]
+    up = jobs.run(
+        *command, "up", "--detach", *at, "--port", "0", "--data-dir", str(jobs.folder / "client")
+    )
+    assert up.returncode == 0, up.stdout
+    done = jobs.run(sys.executable, "-c", CLIENT, jobs.client)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("UpError Ray Client (ray://) cannot start or manage a cluster") == 2
+    assert done.stdout.splitlines()[-1] == "from-afar"
+    refused = jobs.run(*command, "status", "--address", jobs.client)
+    assert refused.returncode == 1
+    assert "Ray Client (ray://) cannot" in refused.stdout
+    assert jobs.run(*command, "down", *at).returncode == 0

@@ -1,0 +1,78 @@
+"""Does a Ray node that joins get its broker and its share by itself, and lose nothing by leaving?"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import bradbury
+from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROLE = {"log-role": "joined"}
+Join = Callable[[str], RayNode]
+
+
+@pytest.fixture
+def join(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[Join]:
+    """Starts a further node of the test run's Ray, whose cluster stays out of this."""
+    nodes = []
+
+    def start(label: str) -> RayNode:
+        nodes.append(RayNode(ray_cluster, label, "joined"))
+        return nodes[-1].wait_until_alive()
+
+    try:
+        yield start
+    finally:
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            node.wait_until_dead()
+
+
+def machines(cluster: bradbury.Cluster, topic: str) -> list[set[str]]:
+    """The nodes of each partition's replicas."""
+    names = {node["node_id"]: node["machine"] for node in cluster.status()["nodes"]}
+    with cluster.admin() as admin:
+        partitions = admin.describe_topics([topic])[0].partitions
+    return [{names[node] for node in partition.replicas} for partition in partitions]
+
+
+def serving(cluster: bradbury.Cluster) -> list[str]:
+    """The machines all of whose nodes are in service."""
+    nodes = cluster.status()["nodes"]
+    fenced = {node["machine"] for node in nodes if node["fenced"]}
+    roles = [(node["machine"], role) for node in nodes for role in node["roles"]]
+    wanted = ("broker", "group", "partition")
+    found = {machine for machine, _ in roles if all((machine, role) in roles for role in wanted)}
+    return sorted(found - fenced)
+
+
+def test_a_node_that_joins_serves_by_itself_and_gets_new_partitions(
+    join: Join, cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    join("j1")
+    with bradbury.up(str(tmp_path / "d"), port=0, namespace="joined", node_label=ROLE) as mine:
+        assert serving(mine) == ["j1"]
+        before = {node["machine"]: node["node_id"] for node in mine.status()["nodes"]}
+        node = join("j2")
+        wait_for(lambda: serving(mine) == ["j1", "j2"], 60)
+        with mine.admin() as admin:
+            admin.create_topic("t", 4, replication_factor=2)
+        assert machines(mine, "t") == [{"j1", "j2"}] * 4
+        with bradbury.Producer(mine.bootstrap_servers) as producer:
+            for number in range(100):
+                producer.send("t", b"%d" % number)
+        # It goes, and nobody takes its place; it comes back as the one that it was.
+        known = {node["node_id"] for node in mine.status()["nodes"]}
+        node.kill()
+        wait_for(lambda: serving(mine) == ["j1"])
+        node.start_again()
+        node.wait_until_alive()
+        wait_for(lambda: serving(mine) == ["j1", "j2"])
+        wait_for(lambda: mine.status()["under_replicated"] == 0)
+        assert {node["node_id"] for node in mine.status()["nodes"]} == known > set(before.values())
+        # The session's own cluster is not meant for it.
+        assert {node["machine"] for node in cluster.status()["nodes"]}.isdisjoint({"j1", "j2"})
