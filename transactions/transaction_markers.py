@@ -257,8 +257,10 @@ class TransactionMarkerManager:
     # --- where partitions are --------------------------------------------------------------------
 
     def _direct(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
-        """Each to the queue of its leader, or among those that wait."""
-        for partition in partitions:
+        """Each to the queue of its leader, or among those that wait. In order: a set of names has
+        another one in each process, and a simulated run must not.
+        """
+        for partition in sorted(partitions):
             node_id = self._leaders.leader_of(partition)
             if node_id is not None:
                 queue = self._queues.setdefault(node_id, {})

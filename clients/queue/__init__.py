@@ -2,6 +2,7 @@
 
 queue                 what applications call: Ray's methods, and deliveries that are acknowledged
 received_item         an item that has to be acknowledged; Empty, Full
+async_puts            items that coroutines put at the same moment, as one record
 item_codec            items <-> the value of a record
 queue_actor           the Ray actor of a queue: one for all its processes
 queue_server          the sockets of that actor, and who waits for what

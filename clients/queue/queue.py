@@ -36,8 +36,8 @@ from ...discovery.bootstrap import find_servers
 from ...discovery.ray_connection import join_for_clients
 from ...discovery.state_file import default_namespace
 from ..consumer.consumer import Consumer
-from ..producer.async_producer import AsyncProducer
 from ..producer.producer import Producer
+from .async_puts import AsyncPuts
 from .item_codec import decode_items, encode_items
 from .queue_actor import queue_actor
 from .queue_connection import QueueConnection
@@ -191,10 +191,7 @@ class Queue:
             await asyncio.wrap_future(self._put([item], block, timeout))
             return
         _check(timeout)
-        key, value = encode_items([item])
-        producer = await _async_producer(self._bootstrap)
-        future = await producer.send(self._name, value, key, partition=0)
-        await future
+        await _async_puts(self._bootstrap, self._name).put(item)
 
     def put_nowait(self, item: Any) -> None:
         """As put without `block`."""
@@ -374,7 +371,7 @@ class Queue:
 _lock = threading.Lock()
 _connections: WeakValueDictionary[bytes, QueueConnection] = WeakValueDictionary()
 _producers: dict[str, Producer] = {}
-_async_producers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncProducer]] = (
+_puts: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], AsyncPuts]] = (
     WeakKeyDictionary()
 )
 
@@ -410,14 +407,12 @@ def _producer(bootstrap: str) -> Producer:
         return producer
 
 
-async def _async_producer(bootstrap: str) -> AsyncProducer:
-    producers = _async_producers.setdefault(asyncio.get_running_loop(), {})
-    producer = producers.get(bootstrap)
-    if producer is None:
-        producer = AsyncProducer(bootstrap, linger_ms=LINGER_MS, max_request_size=MAX_RECORD_BYTES)
-        producers[bootstrap] = producer
-    await producer.start()
-    return producer
+def _async_puts(bootstrap: str, topic: str) -> AsyncPuts:
+    of_loop = _puts.setdefault(asyncio.get_running_loop(), {})
+    puts = of_loop.get((bootstrap, topic))
+    if puts is None:
+        puts = of_loop[bootstrap, topic] = AsyncPuts(bootstrap, topic)
+    return puts
 
 
 async def _awaited(connection: QueueConnection, answer: Future[T]) -> T:

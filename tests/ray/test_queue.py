@@ -15,7 +15,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 import bradbury
 from bradbury.clients.queue.queue import Empty, Full
-from bradbury.protocol.errors import UnknownTopicOrPartition
+from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -413,3 +413,19 @@ def test_a_queue_without_a_name_takes_its_topic_with_it(
         assert topic not in admin.list_topics()
         with pytest.raises(UnknownTopicOrPartition):
             admin.describe_topics([topic])
+
+
+def test_of_items_that_are_put_together_only_the_wrong_one_fails(make_queue: MakeQueue) -> None:
+    async def scenario(queue: bradbury.Queue) -> None:
+        generator = (each for each in ())  # cannot be pickled
+        items: list[Any] = [0, 1, generator, 3, b"." * (65 * 1024 * 1024), 5]
+        puts = [asyncio.ensure_future(queue.put_async(item)) for item in items]
+        failures = await asyncio.gather(*puts, return_exceptions=True)
+        assert isinstance(failures[2], TypeError)
+        assert isinstance(failures[4], MessageTooLarge)
+        assert [failure for place, failure in enumerate(failures) if place not in (2, 4)] == [
+            None
+        ] * 4
+        assert [await queue.get_async() for _ in range(4)] == [0, 1, 3, 5]
+
+    asyncio.run(scenario(make_queue()))
