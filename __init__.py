@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .clients.producer.async_producer import AsyncProducer
     from .clients.producer.producer import Producer
     from .clients.queue.queue import Queue
+    from .clients.queue.received_item import Empty, Full, ReceivedItem
     from .clients.wire.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
     from .clients.wire.record_metadata import (
         BatchMetadata,
@@ -57,6 +58,9 @@ _OWNERS = {
     "ConsumerActor": ".clients.consumer_group.worker_actors",
     "ConsumerGroup": ".clients.consumer_group.group",
     "ConsumerInterceptor": ".clients.wire.interceptors",
+    "ReceivedItem": ".clients.queue.received_item",
+    "Empty": ".clients.queue.received_item",
+    "Full": ".clients.queue.received_item",
     "LocalCluster": ".launch.local",
     "OffsetAndMetadata": ".clients.wire.record_metadata",
     "OffsetAndTimestamp": ".clients.wire.record_metadata",
@@ -93,6 +97,8 @@ __all__ = [
     "ConsumerActor",
     "ConsumerGroup",
     "ConsumerInterceptor",
+    "Empty",
+    "Full",
     "LocalCluster",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -102,6 +108,7 @@ __all__ = [
     "ProducerRecord",
     "Queue",
     "RebalanceListener",
+    "ReceivedItem",
     "RecordMetadata",
     "TopicDataset",
     "TopicPartition",

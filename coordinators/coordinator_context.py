@@ -154,6 +154,7 @@ class CoordinatorContext(Generic[R]):
         if self.state is not ContextState.LOADING or not self._loader.is_complete:
             return
         self.state = ContextState.ACTIVE
+        self._kind.note_load_ms(now_ms - self._load_began_ms)
         logger.log(
             self._level,
             "Finished loading %s from %s in %d milliseconds for epoch %d: %s.",

@@ -76,3 +76,5 @@ class CoordinatorKind(Generic[R]):
     append_timeout_ms: int
     """How long a request waits for a record to be committed."""
     compression_codec: int = 0
+    note_load_ms: Callable[[int], None] = lambda load_ms: None
+    """Told how long each partition took to load, for a metric."""

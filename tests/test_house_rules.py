@@ -29,9 +29,9 @@ MAX_LINES = 600
 MAX_PUBLIC_METHODS = 15
 """Of a class; properties are methods, too."""
 MAX_CONSTRUCTOR_ARGUMENTS = 12
-GIVEN_FROM_OUTSIDE = {"Admin", "AsyncConsumer", "Consumer", "ConsumerProcess"}
-"""What Kafka's own clients of these names can do is what ours can."""
-SETTINGS_AS_ARGUMENTS = {"Consumer", "ConsumerGroup", "Producer"}
+GIVEN_FROM_OUTSIDE = {"Admin", "AsyncConsumer", "Consumer", "ConsumerProcess", "Queue"}
+"""What Kafka's clients of these names, and Ray's queue, can do is what ours can."""
+SETTINGS_AS_ARGUMENTS = {"Consumer", "ConsumerGroup", "Producer", "TopicDataset"}
 """Made by applications, which name the settings that they change."""
 # Dev tools that live beside what they make; nothing imports them.
 TOOLS = {"protocol/message_generator.py"}

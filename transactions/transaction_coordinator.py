@@ -103,6 +103,8 @@ class TransactionCoordinator:
         self._version = version
         self._transactions: dict[str, Transaction] = {}
         self._waiting = WaitingRequests()
+        self._to_complete: set[str] = set()
+        """Of which COMPLETE_* was refused: it is appended again when a timer says so."""
 
     def __len__(self) -> int:
         return len(self._transactions)
@@ -112,6 +114,11 @@ class TransactionCoordinator:
         for transactional_id, transaction in self._transactions.items():
             if transaction.metadata.producer_epoch != NO_EPOCH:
                 yield transactional_id, transaction.metadata
+
+    @property
+    def append_retry_count(self) -> int:
+        """Ended transactions whose last record could not be appended, and is tried again."""
+        return len(self._to_complete)
 
     def metadata_of(self, transactional_id: str) -> TransactionMetadata | None:
         transaction = self._transactions.get(transactional_id)
@@ -403,6 +410,7 @@ class TransactionCoordinator:
                     for request in self._waiting.take_all(key.transactional_id)
                 ]
             case TransactionTimerKind.COMPLETE:
+                self._to_complete.discard(key.transactional_id)
                 transaction = self._transactions.get(key.transactional_id)
                 if (
                     transaction is None
@@ -502,6 +510,7 @@ class TransactionCoordinator:
             if transaction.metadata.producer_epoch == NO_EPOCH:
                 del self._transactions[transactional_id]  # it was never written
             elif metadata is not None and transaction.metadata.state.is_prepared:
+                self._to_complete.add(transactional_id)
                 key = TransactionTimer(TransactionTimerKind.COMPLETE, transactional_id)
                 effects.append(StartTimer(key, COMPLETE_RETRY_MS))
             effects += self._take_turns(transactional_id, now_ms)
@@ -522,6 +531,7 @@ class TransactionCoordinator:
     def close(self) -> None:
         """The coordinator has ended: another one knows now what has become of its ids."""
         self._transactions.clear()
+        self._to_complete.clear()
         self._waiting.clear()
 
     def _refuse(self, append: Append, error: ErrorCode) -> list[Effect]:

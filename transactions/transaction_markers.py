@@ -144,8 +144,11 @@ class TransactionMarkerManager:
 
     @property
     def unknown_leader_count(self) -> int:
-        """Transactions with partitions that have no leader now, or have just refused."""
-        return len(self._waiting)
+        """Transactions that wait for a leader of one of their partitions."""
+        return sum(
+            any(self._leaders.leader_of(partition) is None for partition in partitions)
+            for partitions in self._waiting.values()
+        )
 
     # --- of the coordinators ---------------------------------------------------------------------
 

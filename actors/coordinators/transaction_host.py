@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from ...cluster.metadata.features import TRANSACTION_VERSION
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...coordinators.coordinator_runtime import CoordinatorRuntime
 from ...handlers.ports.context import Node
 from ...handlers.ports.replica_port import LeaderReplica
+from ...handlers.ports.request_metrics import Histogram
 from ...handlers.ports.transaction_port import TransactionShard as TransactionShardPort
 from ...transactions.transaction_coordinators import TransactionContext, transaction_coordinators
 from ...transactions.transaction_effects import SendMarkers
@@ -16,6 +19,18 @@ from ...transactions.transaction_markers import MarkersWritten
 from .coordinator_host import CoordinatorHost
 from .transaction_marker_sender import TransactionMarkerSender
 from .transaction_shard import TransactionShard
+
+
+class TransactionNumbers(NamedTuple):
+    """What the transaction coordinators of a node are, for metrics."""
+
+    partitions: int = 0
+    partitions_loading: int = 0
+    transactional_ids: int = 0
+    unknown_leaders: int = 0
+    """Ended transactions that wait for a leader of one of their partitions."""
+    append_retries: int = 0
+    """Ended transactions whose last record was refused."""
 
 
 class TransactionHost:
@@ -27,8 +42,12 @@ class TransactionHost:
             node.producer_ids.take,
             version=TRANSACTION_VERSION,
         )
+        self.load_times = Histogram()
+        """From the moment the node leads a partition until its coordinator serves."""
+        kind = replace(kind, note_load_ms=lambda ms: self.load_times.observe(ms / 1000))
         self._wall_ms = node.now_ms
-        self._host = CoordinatorHost(CoordinatorRuntime(kind), self._new_shard, node.now_ms)
+        self._runtime = CoordinatorRuntime(kind)
+        self._host = CoordinatorHost(self._runtime, self._new_shard, node.now_ms)
         self._markers = TransactionMarkerSender(node, self._on_markers_written)
         self.on_leader = self._host.on_leader
 
@@ -61,6 +80,16 @@ class TransactionHost:
     def shards(self) -> Sequence[TransactionShardPort]:
         """Raises CoordinatorLoadInProgress: a list without the ids of a shard would be wrong."""
         return self._host.shards()
+
+    def numbers(self) -> TransactionNumbers:
+        active = self._runtime.active
+        return TransactionNumbers(
+            partitions=len(active),
+            partitions_loading=self._runtime.loading_count,
+            transactional_ids=sum(len(context.coordinator) for context in active),
+            unknown_leaders=self._markers.manager.unknown_leader_count,
+            append_retries=sum(context.coordinator.append_retry_count for context in active),
+        )
 
     async def close(self) -> None:
         self._host.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
+from functools import partial
 
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Node
+from ...handlers.ports.request_metrics import Histogram
 from ...protocol.error_code import ErrorCode
 from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -29,6 +32,10 @@ class HostedTransactionPartitions:
     """Implements handlers.transaction_port.TransactionPartitions. One event loop."""
 
     def __init__(self, node: Node) -> None:
+        self.answer_times = Histogram()
+        """From each question to its answer, of whichever kind."""
+        self.failed_partitions = 0
+        """Partitions that coordinators, or nobody, said no to."""
         self._node = node
         self._driver = driver = StepDriver()
         config = node.server_config.transactions
@@ -56,6 +63,7 @@ class HostedTransactionPartitions:
     ) -> asyncio.Future[dict[TopicPartition, ErrorCode]]:
         ticket: asyncio.Future[dict[TopicPartition, ErrorCode]]
         ticket = asyncio.get_running_loop().create_future()
+        ticket.add_done_callback(partial(self._count, time.perf_counter()))
         self._manager.verify(
             ticket,
             transactional_id,
@@ -67,6 +75,14 @@ class HostedTransactionPartitions:
         )
         self._driver.carry_out()
         return ticket
+
+    def _count(self, began: float, ticket: asyncio.Future[dict[TopicPartition, ErrorCode]]) -> None:
+        if ticket.cancelled():  # its client has gone, or the node ends
+            return
+        self.answer_times.observe(time.perf_counter() - began)
+        self.failed_partitions += sum(
+            code is not ErrorCode.NONE for code in ticket.result().values()
+        )
 
     def coordinator_of(self, transactional_id: str) -> int | None:
         """See add_partitions_manager.CoordinatorNodes."""

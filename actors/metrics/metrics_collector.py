@@ -31,11 +31,15 @@ from ...groups.group_counters import GroupCounters
 from ...handlers.ports.request_metrics import ApiMetrics, Histogram
 from ...protocol.error_code import ErrorCode
 from ...storage.cleaner.cleaner import CleaningReport
+from ..coordinators.transaction_host import TransactionNumbers
 
 if TYPE_CHECKING:
     from ...cluster.metadata.metadata_image import MetadataImage
+    from ...handlers.ports.server_config import ServerConfig
     from ...replication.partition.replica import Replica
     from ..coordinators.group_host import GroupHost
+    from ..coordinators.transaction_host import TransactionHost
+    from ..coordinators.transaction_partitions import HostedTransactionPartitions
     from ..loop.node_metrics import NodeMetrics
     from ..network.listener import Listener
     from ..replication.log_cleaner import LogCleaner
@@ -172,6 +176,21 @@ METRICS = [
            "Offsets that became older than offsets.retention.minutes"),
     Metric("bradbury_group_offsets_deleted_total", "counter", (),
            "Offsets deleted one by one, with their group, or with their topic"),
+    Metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
+           "gauge", (), "Ended transactions that wait for a leader of a partition, for its marker"),
+    Metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize",
+           "gauge", (), "Ended transactions whose last record was refused and is tried again"),
+    Metric("bradbury_transaction_partitions", "gauge", ("state",),
+           "Partitions of __transaction_state coordinated here: active, or still loading"),
+    Metric("bradbury_transactional_ids", "gauge", (), "Transactional ids coordinated here"),
+    Metric("bradbury_transaction_load_seconds", "histogram", (),
+           "From leading a partition of __transaction_state until its coordinator serves"),
+    Metric("bradbury_transaction_verification_seconds", "histogram", (),
+           "From asking coordinators about partitions in transactions to their answer"),
+    Metric("kafka_server_addpartitionstotxnmanager_verificationfailurerate_total", "counter", (),
+           "Partitions that coordinators did not confirm to be in a transaction"),
+    Metric("kafka_server_replicamanager_partitionswithlatetransactionscount", "gauge", (),
+           "Partitions led by this node with a transaction that should have been ended long ago"),
     Metric("bradbury_metadata_offset", "gauge", (), "Metadata records this node has applied"),
     Metric("bradbury_scrape_seconds", "gauge", (), "What reading the numbers of this scrape took"),
 ]  # fmt: skip
@@ -188,6 +207,7 @@ class PartitionNumbers(NamedTuple):
     segments: int
     log_start_offset: int
     log_end_offset: int
+    has_late_transaction: bool
 
 
 @dataclass(slots=True)
@@ -208,8 +228,13 @@ class MeasuredNode(Protocol):
 
     metrics: NodeMetrics
     groups: GroupHost | None
+    transactions: TransactionHost | None
+    transaction_partitions: HostedTransactionPartitions
     listener: Listener
 
+    def now_ms(self) -> int: ...
+    @property
+    def server_config(self) -> ServerConfig: ...
     @property
     def host(self) -> PartitionHost | None: ...
     @property
@@ -226,6 +251,8 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
     if host is not None:
         offline, short = host.directories.offline_count, host.directories.short_count
     replicas = [] if host is None else host.replicas
+    now_ms = node.now_ms()
+    max_transaction_ms = node.server_config.transactions.transaction_max_timeout_ms
     for index, replica in enumerate(replicas):
         log = replica.log
         segments = log.segments
@@ -241,6 +268,8 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
                 len(segments),
                 log.log_start_offset,
                 log.log_end_offset,
+                replica.leader is not None
+                and log.local.producers.has_late_transaction(now_ms, max_transaction_ms),
             )
         )
         if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
@@ -277,8 +306,10 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
         "bradbury_group_offset_commits_total": counted.offset_commits,
         "bradbury_group_offsets_expired_total": counted.offsets_expired,
         "bradbury_group_offsets_deleted_total": counted.offsets_deleted,
+        "kafka_server_replicamanager_partitionswithlatetransactionscount": sum(
+            partition.has_late_transaction for partition in numbers.partitions
+        ),
         "bradbury_metadata_offset": node.image.offset,
-        "bradbury_scrape_seconds": time.perf_counter() - started,
     }
     numbers.by_label = {
         "bradbury_connections_refused_total": dict(metrics.connections_refused),
@@ -292,7 +323,31 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
         "bradbury_fsync_seconds": Histogram() if host is None else host.fsyncs,
         "bradbury_event_loop_lag_seconds": metrics.loop_lag,
     }
+    _add_transactions(numbers, node)
+    numbers.values["bradbury_scrape_seconds"] = time.perf_counter() - started
     return numbers
+
+
+def _add_transactions(numbers: Numbers, node: MeasuredNode) -> None:
+    host, asked = node.transactions, node.transaction_partitions
+    found = TransactionNumbers() if host is None else host.numbers()
+    manager = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
+    numbers.values |= {
+        f"{manager}_unknowndestinationqueuesize": found.unknown_leaders,
+        f"{manager}_logappendretryqueuesize": found.append_retries,
+        "bradbury_transactional_ids": found.transactional_ids,
+        "kafka_server_addpartitionstotxnmanager_verificationfailurerate_total": (
+            asked.failed_partitions
+        ),
+    }
+    numbers.by_label["bradbury_transaction_partitions"] = {
+        "active": found.partitions,
+        "loading": found.partitions_loading,
+    }
+    numbers.histograms |= {
+        "bradbury_transaction_load_seconds": Histogram() if host is None else host.load_times,
+        "bradbury_transaction_verification_seconds": asked.answer_times,
+    }
 
 
 def _of_replication(replicas: list[Replica]) -> dict[str, float]:

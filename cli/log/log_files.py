@@ -16,6 +16,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,6 +86,16 @@ def content_of(path: Path) -> Iterator[Content]:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
         yield mapped
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong at a byte of a file. offset: of the record or batch, if it is known."""
+
+    file: str
+    position: int
+    offset: int | None
+    reason: str
 
 
 class Damage(Exception):

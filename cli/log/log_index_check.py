@@ -3,6 +3,7 @@
     .index      (offset, position)    a batch begins at the position, and ends with the offset
     .timeindex  (timestamp, offset)   the batch with the offset has the timestamp as its latest, and
                                       none before it a later one
+    .txnindex   aborted transactions  see transaction_index_check
 
 Kafka's brokers wrote the entries for messages of magic 0 and 1 with the first offset of what they
 appended at once, or with the last: any is right that no message before the position has reached.
@@ -29,6 +30,7 @@ from ..terminal.output import note, print_json, print_table
 from ..terminal.progress import progress_bar
 from .log_files import (
     Damage,
+    Problem,
     base_offset_of,
     below_a_folder,
     content_of,
@@ -36,7 +38,13 @@ from .log_files import (
     walk_batches,
     walk_index,
 )
-from .log_verify import Problem, show_problems
+from .log_verify import show_problems
+from .transaction_index_check import (
+    SUFFIX as TRANSACTION_INDEX_SUFFIX,
+    TransactionIndexCheck,
+    is_of_transactions,
+    remedy_for,
+)
 
 INDEX_SUFFIXES = (".index", ".timeindex")
 
@@ -75,17 +83,23 @@ def index_check(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Compare .index and .timeindex with their logs, Bradbury's or Kafka's, without a broker."""
+    """Compare the indexes with their logs, Bradbury's or Kafka's, without a broker."""
     logs = logs_of(paths)
-    segments = [path for log in logs for path in log]
     summaries: list[IndexSummary] = []
-    with progress_bar("checking", sum(path.stat().st_size for path in segments)) as advance:
-        for path in segments:
-            batches = _batches_of(path)
-            summaries += [
-                check_index(path.with_suffix(suffix), batches) for suffix in INDEX_SUFFIXES
-            ]
-            advance(path.stat().st_size)
+    total = sum(path.stat().st_size for segments in logs for path in segments)
+    with progress_bar("checking", total) as advance:
+        for segments in logs:
+            transactions = TransactionIndexCheck(segments)
+            for path in segments:
+                batches = _batches_of(path, transactions)
+                summaries += [
+                    check_index(path.with_suffix(suffix), batches) for suffix in INDEX_SUFFIXES
+                ]
+                entries, problems = transactions.end_segment(path)
+                if problems or entries is not None:  # most segments need none
+                    file = str(path.with_suffix(TRANSACTION_INDEX_SUFFIX))
+                    summaries.append(IndexSummary(file, entries, problems))
+                advance(path.stat().st_size)
     problems = [problem for summary in summaries for problem in summary.problems]
     if as_json:
         print_json({"sound": not problems, "indexes": [asdict(one) for one in summaries]})
@@ -102,7 +116,14 @@ def index_check(
         )
         show_problems(problems)
         if problems:
-            note("delete such an index while the broker is stopped; it is made again from the log")
+            remedy = remedy_for(problems)
+            if remedy is not None:
+                note(remedy)
+            if any(not is_of_transactions(one) for one in problems):
+                note(
+                    "delete an .index or .timeindex with problems while the broker is stopped; it "
+                    "is made again from the log"
+                )
         else:
             entries = sum(one.entries or 0 for one in summaries)
             missing = sum(one.entries is None for one in summaries)
@@ -159,7 +180,7 @@ def _time_entry(batches: _Batches, timestamp: int, offset: int) -> str | None:
     return None
 
 
-def _batches_of(path: Path) -> _Batches:
+def _batches_of(path: Path, transactions: TransactionIndexCheck) -> _Batches:
     """Headers only; up to the first damage, beyond which no entry can be right."""
     from ...protocol.records.old_batches import believed_header, is_old
     from ...protocol.records.record_batch import HEADER_SIZE, read_header
@@ -175,11 +196,13 @@ def _batches_of(path: Path) -> _Batches:
                 header = believed_header(head) if old else read_header(head)
                 bases.append(min(next_offset, header.base_offset) if old else header.base_offset)
                 next_offset = header.next_offset
+                if not old:
+                    transactions.on_batch(header, data, position)
                 positions.append(position)
                 headers.append(header)
                 are_old.append(old)
         except Damage:
-            pass  # `log verify` names it
+            transactions.on_damage()  # `log verify` names it
     timestamps = [header.max_timestamp for header in headers]
     return _Batches(
         positions,

@@ -10,7 +10,9 @@ After a wrong CRC or record the check goes on with the next batch; after a wrong
 next one, and the rest of that segment is not looked at.
 Source of the rules: LogSegment.recover and DefaultRecordBatch.ensureValid in apache/kafka.
 
-Not here: indexes (log_index_check).
+Of the indexes the one of aborted transactions is checked, too (transaction_index_check): the others
+save time, and a wrong one of these shows records that were aborted. Not here: the others
+(log_index_check).
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from ..terminal.progress import Advance, progress_bar
 from .log_files import (
     Content,
     Damage,
+    Problem,
     base_offset_of,
     below_a_folder,
     content_of,
     logs_of,
     walk_batches,
 )
+from .transaction_index_check import TransactionIndexCheck, remedy_for
 
 if TYPE_CHECKING:
     from ...protocol.records.record_batch import RecordBatchHeader
@@ -45,16 +49,6 @@ MAGIC = 2
 """Magic of record batches. Messages of magic 0 and 1 count as their own batches."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SHOWN = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong at a byte of a file. offset: of the record or batch, if it is known."""
-
-    file: str
-    position: int
-    offset: int | None
-    reason: str
 
 
 @dataclass(slots=True)
@@ -80,7 +74,7 @@ def verify(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check CRC, structure and offsets of whole logs, Bradbury's or Kafka's, without a broker."""
+    """Check whole logs and what was aborted in them, Bradbury's or Kafka's, without a broker."""
     logs = logs_of(paths)
     total = sum(path.stat().st_size for segments in logs for path in segments)
     summaries: list[SegmentSummary] = []
@@ -98,15 +92,16 @@ def verify(
 
 def check_log(segments: list[Path], advance: Advance) -> list[SegmentSummary]:
     """Check the segments of one log, oldest first."""
-    check = _LogCheck(advance)
+    check = _LogCheck(segments, advance)
     return [check.segment(path) for path in segments]
 
 
 class _LogCheck:
     """One log: what the batches before say about the next one."""
 
-    def __init__(self, advance: Advance) -> None:
+    def __init__(self, segments: list[Path], advance: Advance) -> None:
         self._advance = advance
+        self._transactions = TransactionIndexCheck(segments)
         self._next_offset = -1
         self._leader_epoch = -1
 
@@ -133,7 +128,9 @@ class _LogCheck:
                     summary.records += header.record_count
                     if reason is not None:
                         problem(position, header.base_offset, reason)
+                        self._transactions.on_damage()
                     elif header.magic >= MAGIC:  # the records of others were looked at
+                        self._transactions.on_batch(header, data, position)
                         sound.append((position, header))
                     if sound and position + size - sound[0][0] >= CHUNK_BYTES:
                         for wrong in wrong_records(data, sound):
@@ -142,10 +139,12 @@ class _LogCheck:
                     self._advance(size)
             except Damage as damage:
                 problem(damage.position, None, str(damage))
+                self._transactions.on_damage()
                 self._advance(summary.bytes - damage.position)
             for wrong in wrong_records(data, sound):
                 problem(*wrong)
         summary.problems.sort(key=lambda one: one.position)
+        summary.problems += self._transactions.end_segment(path)[1]
         summary.end_offset = self._next_offset
         if not summary.batches:
             summary.first_offset = self._next_offset
@@ -297,6 +296,9 @@ def _show(summaries: list[SegmentSummary], problems: list[Problem]) -> None:
         title=folder,
     )
     show_problems(problems)
+    remedy = remedy_for(problems)
+    if remedy is not None:
+        note(remedy)
     records = sum(one.records for one in summaries)
     if not problems:
         empty = sum(not one.bytes for one in summaries)

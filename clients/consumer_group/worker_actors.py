@@ -14,6 +14,10 @@ What always holds:
     committed offsets; what `subscribe`, `assign`, `seek` and `pause` have said since is forgotten.
     A call that was running is not repeated (max_task_retries=0): a poll that was lost with its
     actor has committed nothing.
+    A producer with a transactional_id that Ray restarts takes that over at once: what its former
+    life, or a process that Ray takes for dead, has left open is aborted, and whoever still runs
+    there is fenced. Calls of that transaction which reach the next life fail with InvalidTxnState,
+    so half of a transaction is never committed.
     Listeners, callbacks and strategies are pickled and live in the actor. They cannot call its
     handle and wait: it is they who are running.
 
@@ -26,6 +30,7 @@ would make slow (poll's table has them); many members as one (consumer_group).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,19 +39,24 @@ import pyarrow as pa
 import ray
 
 from ...discovery.ray_connection import join_for_clients
+from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
 from ..consumer.consumer import Consumer, Partition
 from ..group.group_member import CommitCallback, GivenOffsets
 from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..producer.producer import Content, Headers, Producer
+from ..producer.transactions.producer_transactions import GivenOffset
 from ..wire.record_metadata import (
     BatchMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordMetadata,
     TopicPartition,
+    TopicPartitionLike,
 )
 from ..wire.sampled_stats import Metrics
+
+logger = logging.getLogger(__name__)
 
 
 class ConsumerProcess:
@@ -180,12 +190,16 @@ class ProducerProcess:
     """What runs in a ProducerActor. Arguments are Producer's, which see.
 
     `send` returns when the record is in the buffer; failures of such records are raised by the next
-    `flush`. `send_batch` returns when all its records are acknowledged.
+    `flush`, or by `commit`. `send_batch` returns when all its records are acknowledged.
     """
 
     def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
         self._producer = Producer(bootstrap, **options)
         self._failure: Exception | None = None
+        self._is_taking_over = False
+        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        if restarted and options.get("transactional_id") is not None:
+            self._take_over()
 
     def send(
         self,
@@ -221,13 +235,59 @@ class ProducerProcess:
         if failure is not None:
             raise failure
 
+    def partitions_for(self, topic: str) -> int:
+        return self._producer.partitions_for(topic)
+
+    @ray.method(concurrency_group="control")
     def metrics(self) -> Metrics:
+        """It is answered at once, also while another call waits."""
         return self._producer.metrics()
 
     def close(self, timeout: float | None = None) -> None:
         self._producer.close(timeout)
 
+    # --- transactions ------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """As Producer's. After a restart: wait until the former life's transaction has ended."""
+        self._producer.init_transactions(timeout)
+        self._is_taking_over = False
+
+    def begin(self, timeout: float | None = None) -> None:
+        if self._is_taking_over:
+            self.init_transactions(timeout)
+        self._producer.begin(timeout)
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        self._producer.send_offsets(offsets, group, timeout)
+
+    def commit(self, timeout: float | None = None) -> None:
+        """As Producer's. Lost with its actor it may have committed, or not."""
+        self._producer.commit(timeout)
+
+    def abort(self, timeout: float | None = None) -> None:
+        self._producer.abort(timeout)
+        self._failure = None  # of records that are not to be there
+
+    def _take_over(self) -> None:
+        """Begin with it, and do not wait: an actor whose constructor fails is not restarted."""
+        self._is_taking_over = True
+        try:
+            self._producer.init_transactions(timeout=0)
+        except RequestTimedOut:
+            pass  # it goes on; begin() waits for its end
+        except (KafkaError, ConnectionFailed) as error:
+            logger.warning("the next transaction raises it again: %s", error)
+
+    # --- the end -----------------------------------------------------------------------------
+
     def __ray_shutdown__(self) -> None:
+        """Ray calls it when the actor ends in order: an open transaction is aborted."""
         self._producer.close(timeout=10)
 
     def _note(self, error: Exception | None) -> None:
@@ -265,10 +325,14 @@ class ClientActorClass:
         return getattr(self._actor_class, name)
 
 
-_AS_ACTOR: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
-_CONSUMER: dict[str, Any] = {"concurrency_groups": {"control": 1}, **_AS_ACTOR}
+_AS_ACTOR: dict[str, Any] = {
+    "num_cpus": 0,
+    "max_restarts": -1,
+    "max_task_retries": 0,
+    "concurrency_groups": {"control": 1},
+}
 
-ConsumerActor = ClientActorClass(ray.remote(**_CONSUMER)(ConsumerProcess))
+ConsumerActor = ClientActorClass(ray.remote(**_AS_ACTOR)(ConsumerProcess))
 ProducerActor = ClientActorClass(
     ray.remote(**_AS_ACTOR)(ProducerProcess), bootstrap_comes_first=True
 )

@@ -177,6 +177,7 @@ class Producer(TransactionCalls):
                     transactional_id, transaction_timeout_ms, retry_backoff_ms=retry_backoff_ms
                 ),
                 max_block_ms=max_block_ms,
+                metrics=metrics,
             )
         self._sender = Sender(
             self._client,

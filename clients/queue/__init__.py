@@ -1,7 +1,7 @@
 """bradbury.Queue: a queue of Ray's shape whose items are records of a topic.
 
 queue                 what applications call: Ray's methods, and deliveries that are acknowledged
-delivery              an item that has to be acknowledged; Empty, Full
+received_item         an item that has to be acknowledged; Empty, Full
 item_codec            items <-> the value of a record
 queue_actor           the Ray actor of a queue: one for all its processes
 queue_server          the sockets of that actor, and who waits for what

@@ -38,18 +38,19 @@ from ...discovery.state_file import default_namespace
 from ..consumer.consumer import Consumer
 from ..producer.async_producer import AsyncProducer
 from ..producer.producer import Producer
-from .delivery import Delivery, Empty, Full
 from .item_codec import decode_items, encode_items
 from .queue_actor import queue_actor
 from .queue_connection import QueueConnection
+from .queue_frames import PUT_BODY, FrameKind
 from .queue_log import (
     MAX_RECORD_BYTES,
     create_queue_topics,
     dead_letters_of,
     delete_queue_topics,
 )
+from .received_item import Empty, Full, ReceivedItem
 
-__all__ = ["Delivery", "Empty", "Full", "Queue"]
+__all__ = ["Empty", "Full", "Queue", "ReceivedItem"]
 
 T = TypeVar("T")
 
@@ -132,7 +133,7 @@ class Queue:
         self.maxsize = maxsize
         self._connection = _connection_to(self.actor)
         if name is not None:
-            self.maxsize = self._connection.maxsize
+            self.maxsize = self._connection.maxsize()
             if maxsize not in (0, self.maxsize):
                 raise ValueError(
                     f"queue {name!r} has maxsize {self.maxsize}; omit maxsize={maxsize}"
@@ -153,7 +154,7 @@ class Queue:
 
     def size(self) -> int:
         """Items that nobody has got."""
-        return self._connected().size().result()
+        return self._connected().ask(FrameKind.SIZE).result()
 
     def qsize(self) -> int:
         """Items that nobody has got."""
@@ -186,7 +187,7 @@ class Queue:
     ) -> None:
         """As put."""
         if self.maxsize > 0:
-            await asyncio.to_thread(self._connected().connect)
+            await asyncio.to_thread(self._connected().maxsize)
             await asyncio.wrap_future(self._put([item], block, timeout))
             return
         _check(timeout)
@@ -214,7 +215,9 @@ class Queue:
             timeout = 0.0
         key, value = encode_items(items)
         if self.maxsize > 0:
-            return self._connected().put(len(items), value, timeout)
+            timeout_ms = -1 if timeout is None else int(timeout * 1000)
+            body = PUT_BODY.pack(timeout_ms, len(items)) + value
+            return self._connected().ask(FrameKind.PUT, body)
         self._connected()
         return _producer(self._bootstrap).send(self._name, value, key, partition=0)
 
@@ -246,7 +249,7 @@ class Queue:
         """As get. A coroutine that is cancelled has got nothing."""
         connection = self._connected()
         until = _until(block, timeout)
-        await asyncio.to_thread(connection.connect)
+        await asyncio.to_thread(connection.maxsize)
         while True:
             found, item = connection.pop()
             if found:
@@ -273,8 +276,8 @@ class Queue:
 
     # --- receive: acknowledged when it is done -----------------------------------------------
 
-    def receive(self, block: bool = True, timeout: float | None = None) -> Delivery:
-        """The next item, which is consumed when it is acknowledged (Delivery.ack).
+    def receive(self, block: bool = True, timeout: float | None = None) -> ReceivedItem:
+        """The next item, which is consumed when it is acknowledged (ReceivedItem.ack).
 
         Raises:
             Empty, ValueError: as get.
@@ -283,7 +286,7 @@ class Queue:
 
     def receive_batch(
         self, num_items: int, block: bool = True, timeout: float | None = None
-    ) -> list[Delivery]:
+    ) -> list[ReceivedItem]:
         """At least one item, at most `num_items`."""
         until = _until(block, timeout)
         return self._connected().receive(1, num_items, _left(until)).result()
@@ -292,10 +295,10 @@ class Queue:
         self,
         block: bool = True,
         timeout: float | None = None,  # noqa: ASYNC109
-    ) -> Delivery:
+    ) -> ReceivedItem:
         connection = self._connected()
         until = _until(block, timeout)
-        await asyncio.to_thread(connection.connect)
+        await asyncio.to_thread(connection.maxsize)
         deliveries = await _awaited(connection, connection.receive(1, 1, _left(until)))
         return deliveries[0]
 
@@ -311,7 +314,7 @@ class Queue:
             start = f"offset:{start}"
         elif start not in ("earliest", "latest"):
             raise ValueError(f"{start!r}: use an offset, a datetime, 'earliest' or 'latest'")
-        self._connected().replay(start).result()
+        self._connected().ask(FrameKind.REPLAY, start.encode()).result()
 
     def dead_letters(self) -> list[DeadLetter]:
         """Items that were delivered `max_deliveries` times and not acknowledged."""

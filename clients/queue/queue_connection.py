@@ -29,12 +29,10 @@ from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
 from ..threads.awaitable_future import AwaitableFuture
-from .delivery import Delivery, Empty, Full
 from .item_codec import decode_items
 from .queue_frames import (
     HEADER,
     IDENTITY_BYTES,
-    PUT_BODY,
     RELEASE_BODY,
     TAKE_BODY,
     VALUE,
@@ -45,6 +43,7 @@ from .queue_frames import (
     pack_pieces,
     unpack_items,
 )
+from .received_item import Empty, Full, ReceivedItem
 
 MAX_AHEAD: Final = 1_024
 """Items that are asked for at once by a process that takes one after the other quickly."""
@@ -115,8 +114,8 @@ class QueueConnection:
 
     # --- what applications ask for -----------------------------------------------------------
 
-    @property
     def maxsize(self) -> int:
+        """Of the queue. Connects, if it is not connected yet, which may take a moment."""
         return self._connected().maxsize
 
     def pop(self) -> tuple[bool, Any]:
@@ -146,28 +145,18 @@ class QueueConnection:
             body = _take(least, max(least, self._most), timeout_s, exact=False, hand_out=False)
             return self._request(FrameKind.TAKE, body)
 
-    def receive(self, least: int, most: int, timeout_s: float | None) -> Future[list[Delivery]]:
+    def receive(self, least: int, most: int, timeout_s: float | None) -> Future[list[ReceivedItem]]:
         """Items that are to be acknowledged. Raises Empty."""
         self._connected()
         with self._lock:
             body = _take(least, most, timeout_s, exact=True, hand_out=True)
             return self._request(FrameKind.TAKE, body, hand_out=True)
 
-    def put(self, count: int, value: bytes, timeout_s: float | None) -> Future[int]:
-        """Through the actor, which counts them. Raises Full."""
+    def ask(self, kind: FrameKind, body: bytes = b"") -> Future[int]:
+        """PUT, SIZE, REPLAY: what the actor answers. Raises Full (PUT), KafkaError."""
         self._connected()
         with self._lock:
-            return self._request(FrameKind.PUT, PUT_BODY.pack(_ms(timeout_s), count) + value)
-
-    def size(self) -> Future[int]:
-        self._connected()
-        with self._lock:
-            return self._request(FrameKind.SIZE, b"")
-
-    def replay(self, start: str) -> Future[int]:
-        self._connected()
-        with self._lock:
-            return self._request(FrameKind.REPLAY, start.encode())
+            return self._request(kind, body)
 
     def settle(self, pieces: Sequence[Piece]) -> None:
         """They are consumed. Returns at once; what is lost on the way is said again."""
@@ -197,10 +186,6 @@ class QueueConnection:
     @property
     def socket(self) -> socket.socket | None:
         return self._socket
-
-    def connect(self) -> None:
-        """If it is not yet. Raises what `find` raises."""
-        self._connected()
 
     @property
     def ahead(self) -> int:
@@ -417,11 +402,13 @@ class QueueConnection:
         else:
             request.answer.set_result(result)
 
-    def _deliveries(self, pieces: Iterable[ItemPiece]) -> list[Delivery]:
+    def _deliveries(self, pieces: Iterable[ItemPiece]) -> list[ReceivedItem]:
         deliveries = []
         for piece in pieces:
             for index, item in enumerate(_items(piece), piece.first):
-                deliveries.append(Delivery(item, piece.delivery_count, piece.offset, index, self))
+                deliveries.append(
+                    ReceivedItem(item, piece.delivery_count, piece.offset, index, self)
+                )
         with self._lock:
             self._handed_out.update(
                 (each.offset, each.index, each.index + 1) for each in deliveries

@@ -29,7 +29,7 @@ from ..producer.async_producer import AsyncProducer
 from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
 from .item_codec import count_items, is_pickled
 from .queue_position import QueuePosition, decode_position, encode_position
-from .queue_state import Entry
+from .queue_state import QueueEntry
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 POLL_RECORDS: Final = 10_000
@@ -176,7 +176,7 @@ class QueueLog:
 
     # --- what is consumed --------------------------------------------------------------------
 
-    async def commit(self, position: QueuePosition, dead: Sequence[Entry]) -> None:
+    async def commit(self, position: QueuePosition, dead: Sequence[QueueEntry]) -> None:
         """Together with the dead letters. Raises KafkaError; then this actor has to end."""
         async with self._committer.transaction():
             for entry in dead:
@@ -184,7 +184,7 @@ class QueueLog:
             metadata = OffsetAndMetadata(position.offset, encode_position(position))
             await self._committer.send_offsets({self._partition: metadata}, self._group)
 
-    async def _bury(self, entry: Entry) -> None:
+    async def _bury(self, entry: QueueEntry) -> None:
         headers = {
             "queue": self._partition.topic.encode(),
             "offset": str(entry.offset).encode(),

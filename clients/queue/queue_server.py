@@ -155,7 +155,7 @@ class QueueServer:
 
     @property
     def _size(self) -> int:
-        return self._state.size + self._state.all_prefetched
+        return self._state.size + self._state.prefetched()
 
     @property
     def maxsize(self) -> int:
@@ -198,12 +198,7 @@ class QueueServer:
             former.writer.close()
         process = _Process(owner, writer)
         self._processes[owner] = process
-        consumed, kept = pieces[:count], pieces[count:]
-        now = time.monotonic()
-        self._state.claim(owner, consumed, now)  # as far as this actor has them as ready
-        self._state.settle(owner, consumed)
-        self._state.claim(owner, kept, now)
-        self._state.keep_only(owner, kept)
+        self._state.resume(owner, pieces[:count], pieces[count:], time.monotonic())
         self._changed()
         return process
 
@@ -220,7 +215,7 @@ class QueueServer:
     def _drop(self, process: _Process) -> None:
         if self._processes.get(process.owner) is process:
             del self._processes[process.owner]
-            self._state.drop(process.owner)
+            self._state.resume(process.owner, (), (), time.monotonic())
             self._changed()
 
     def _on_frame(self, process: _Process, kind: int, number: int, body: bytes) -> None:
@@ -238,7 +233,8 @@ class QueueServer:
                 self._state.release(process.owner, pieces, now, delay_s=delay_ms / 1000)
                 self._changed()
             case FrameKind.RETURN:  # the answer to RECALL, and to REPORT with nothing
-                self._state.give_back(process.owner, unpack_pieces(body))
+                pieces = unpack_pieces(body)
+                self._state.release(process.owner, pieces, time.monotonic(), unused=True)
                 answer = process.answers.pop(number, None)
                 if answer is not None and not answer.done():
                     answer.set_result(None)
@@ -460,8 +456,7 @@ class QueueServer:
     async def _commit_changes(self) -> None:
         self._has_changed = False
         reports = [(process, process.reported) for process in self._processes.values()]
-        dead = self._state.bury()
-        self._state.buried(dead)
+        dead = self._state.take_dead()
         await self._log.commit(self._state.position(self._log.epoch), dead)
         for process, reported in reports:
             if reported > process.confirmed:

@@ -28,7 +28,7 @@ MAX_READY_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Entry:
+class QueueEntry:
     """Items `first` to `last` - 1 of a record that has `total`."""
 
     offset: int
@@ -45,7 +45,7 @@ class Entry:
     def count(self) -> int:
         return self.last - self.first
 
-    def part(self, first: int, last: int) -> Entry:
+    def part(self, first: int, last: int) -> QueueEntry:
         return replace(self, first=first, last=last)
 
 
@@ -74,11 +74,11 @@ class QueueState:
         self._max_deliveries = max_deliveries
         self._max_ready_bytes = max_ready_bytes
         self._next_offset = position.offset
-        self._fresh: deque[Entry] = deque()
-        self._again: list[tuple[int, int, Entry]] = []  # heap: came back
-        self._later: list[tuple[float, int, int, Entry]] = []  # heap: come back at a time
-        self._leased: dict[bytes, dict[int, list[Entry]]] = {}
-        self._dead: list[Entry] = []
+        self._fresh: deque[QueueEntry] = deque()
+        self._again: list[tuple[int, int, QueueEntry]] = []  # heap: came back
+        self._later: list[tuple[float, int, int, QueueEntry]] = []  # heap: come back at a time
+        self._leased: dict[bytes, dict[int, list[QueueEntry]]] = {}
+        self._dead: list[QueueEntry] = []
         self._backlog: deque[_Run] = deque()
         self._consumed: dict[int, list[Interval] | None] = {}  # None: the whole record
         for first, last in position.records:
@@ -102,9 +102,9 @@ class QueueState:
             return
         self._next_offset = offset + 1
         if self._backlog or self._ready_bytes > self._max_ready_bytes:
-            self._add_to_backlog(offset, total)
+            self._add_to_backlog(offset, self._left(offset, total))
             return
-        for entry in self._unconsumed(Entry(offset, 0, total, total, is_pickled, value)):
+        for entry in self._unconsumed(QueueEntry(offset, 0, total, total, is_pickled, value)):
             self._fresh.append(entry)
             self._count_ready(entry, 1)
 
@@ -114,30 +114,39 @@ class QueueState:
             self._drop_run()  # deleted from the log in the meantime
         if not self._backlog or offset < self._backlog[0].first_offset:
             return
+        if not self._left(offset, total):
+            return  # it was not counted
         run = self._backlog[0]
         run.first_offset = offset + 1
         run.records -= 1
         self._backlog_items -= run.items_each
         if run.first_offset > run.last_offset or run.records <= 0:
             self._drop_run()
-        for entry in self._unconsumed(Entry(offset, 0, total, total, is_pickled, value)):
+        for entry in self._unconsumed(QueueEntry(offset, 0, total, total, is_pickled, value)):
             self._fresh.append(entry)
             self._count_ready(entry, 1)
 
-    def _add_to_backlog(self, offset: int, total: int) -> None:
-        self._backlog_items += total
+    def _add_to_backlog(self, offset: int, items: int) -> None:
+        if not items:
+            return
+        self._backlog_items += items
         run = self._backlog[-1] if self._backlog else None
-        if run is not None and run.items_each == total:
+        if run is not None and run.items_each == items:
             run.last_offset = offset
             run.records += 1
         else:
-            self._backlog.append(_Run(offset, offset, 1, total))
+            self._backlog.append(_Run(offset, offset, 1, items))
+
+    def _left(self, offset: int, total: int) -> int:
+        """Items of a record that are not consumed."""
+        parts = self._consumed.get(offset, [])
+        return 0 if parts is None else total - sum(last - first for first, last in parts)
 
     def _drop_run(self) -> None:
         run = self._backlog.popleft()
         self._backlog_items -= run.records * run.items_each
 
-    def _unconsumed(self, entry: Entry) -> Iterator[Entry]:
+    def _unconsumed(self, entry: QueueEntry) -> Iterator[QueueEntry]:
         """Its parts that are not consumed, with the delivery counts that are known."""
         if entry.offset in self._consumed:
             parts = self._consumed[entry.offset]
@@ -151,7 +160,7 @@ class QueueState:
             return
         yield from self._counted(entry)
 
-    def _counted(self, entry: Entry) -> Iterator[Entry]:
+    def _counted(self, entry: QueueEntry) -> Iterator[QueueEntry]:
         if not self._delivered:
             yield entry
             return
@@ -175,7 +184,7 @@ class QueueState:
         *,
         exact: bool = False,
         hand_out: bool = False,
-    ) -> list[Entry]:
+    ) -> list[QueueEntry]:
         """Items for `owner`; none if there are fewer than `least` in memory.
 
         Not `exact`: the last record is not split, so there may be more than `most`. Without
@@ -183,7 +192,7 @@ class QueueState:
         """
         if self._ready_items < max(least, 1):
             return []
-        taken: list[Entry] = []
+        taken: list[QueueEntry] = []
         count = 0
         while count < most and (entry := self._pop_ready()) is not None:
             if exact and count + entry.count > most:
@@ -206,19 +215,25 @@ class QueueState:
                 self._consume(entry)
 
     def release(
-        self, owner: bytes, pieces: Iterable[Piece], now: float, *, delay_s: float = 0.0
+        self,
+        owner: bytes,
+        pieces: Iterable[Piece],
+        now: float,
+        *,
+        delay_s: float = 0.0,
+        unused: bool = False,
     ) -> None:
-        """They were delivered in vain: they are to be delivered again, or are dead."""
-        for piece in pieces:
-            for entry in self._cut(owner, piece):
-                self._give_back(entry, now + delay_s if delay_s > 0 else None)
+        """They were delivered in vain: they are to be delivered again, or are dead.
 
-    def give_back(self, owner: bytes, pieces: Iterable[Piece]) -> None:
-        """`owner` has not used them: that does not count as a delivery."""
+        What `owner` has not used was not delivered, and does not count.
+        """
         for piece in pieces:
             for entry in self._cut(owner, piece):
-                entry.delivery_count -= 1
-                self._put_back(entry)
+                if unused:
+                    entry.delivery_count -= 1
+                    self._put_back(entry)
+                else:
+                    self._give_back(entry, now + delay_s if delay_s > 0 else None)
 
     def extend(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
         """Their leases begin again."""
@@ -227,21 +242,33 @@ class QueueState:
                 entry.deadline = now + self._lease_s
                 self._lease(owner, entry)
 
-    def keep_only(self, owner: bytes, pieces: Iterable[Piece]) -> None:
-        """`owner` is back, and has these; the others were lost on the way."""
-        kept = [entry for piece in pieces for entry in self._cut(owner, piece)]
-        self.drop(owner)
-        for entry in kept:
+    def resume(
+        self, owner: bytes, consumed: Iterable[Piece], kept: Iterable[Piece], now: float
+    ) -> None:
+        """`owner` has connected again, or is gone: then it has consumed and kept nothing more.
+
+        It says what it has consumed and still works on, perhaps from a former actor. What else it
+        had was lost on the way, and is delivered again.
+        """
+        consumed, kept = list(consumed), list(kept)
+        self._claim(owner, [*consumed, *kept], now)
+        self.settle(owner, consumed)
+        entries = [entry for piece in kept for entry in self._cut(owner, piece)]
+        self._prefetched.pop(owner, None)
+        for lost in self._leased.pop(owner, {}).values():
+            for entry in lost:
+                self._give_back(entry, None)
+        for entry in entries:
             self._lease(owner, entry)
 
-    def claim(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
+    def _claim(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
         """`owner` has them from a former actor, and goes on with them: those that are ready."""
         wanted: dict[int, list[Interval]] = {}
         for offset, first, last in pieces:
             wanted.setdefault(offset, []).append((first, last))
         if not wanted:
             return
-        passed: list[Entry] = []
+        passed: list[QueueEntry] = []
         last_offset = max(wanted)
         while (entry := self._pop_ready()) is not None:
             if entry.offset > last_offset:
@@ -266,13 +293,6 @@ class QueueState:
         for entry in passed:
             self._put_back(entry)
 
-    def drop(self, owner: bytes) -> None:
-        """`owner` is gone: what it had is delivered again."""
-        self._prefetched.pop(owner, None)
-        for entries in self._leased.pop(owner, {}).values():
-            for entry in entries:
-                self._give_back(entry, None)
-
     def expire(self, now: float) -> bool:
         """What has come to its time is ready; whether there was any."""
         late = [
@@ -291,26 +311,12 @@ class QueueState:
             any_came = True
         return any_came
 
-    def next_time(self) -> float | None:
-        """When `expire` will find something."""
-        times = [
-            entry.deadline
-            for leases in self._leased.values()
-            for entries in leases.values()
-            for entry in entries
-        ]
-        if self._later:
-            times.append(self._later[0][0])
-        return min(times, default=None)
-
-    def bury(self) -> list[Entry]:
-        """The dead ones: the caller writes them to the dead letters, and then says `buried`."""
-        return list(self._dead)
-
-    def buried(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            self._dead.remove(entry)
+    def take_dead(self) -> list[QueueEntry]:
+        """They are consumed: the caller commits that together with the dead letters."""
+        dead, self._dead = self._dead, []
+        for entry in dead:
             self._consume(entry)
+        return dead
 
     # --- how it stands -----------------------------------------------------------------------
 
@@ -325,22 +331,16 @@ class QueueState:
         later = sum(entry.count for *_, entry in self._later)
         return self._ready_items + self._backlog_items + later
 
-    def prefetched(self, owner: bytes) -> int:
-        """Items that it has, and has not handed out as far as it has reported."""
+    def prefetched(self, owner: bytes | None = None) -> int:
+        """Items that `owner`, or all, have and have not handed out, as far as they have said."""
+        if owner is None:
+            return sum(self._prefetched.values())
         return self._prefetched.get(owner, 0)
-
-    @property
-    def all_prefetched(self) -> int:
-        return sum(self._prefetched.values())
 
     @property
     def next_offset(self) -> int:
         """Of the log: what is before it has been added."""
         return self._next_offset
-
-    def skip_to(self, offset: int) -> None:
-        """What is before `offset` in the log has no items (e.g. markers of transactions)."""
-        self._next_offset = max(self._next_offset, offset)
 
     @property
     def backlog_start(self) -> int | None:
@@ -371,7 +371,7 @@ class QueueState:
             ],
         )
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[QueueEntry]:
         """All but the fresh ones and the backlog."""
         for leases in self._leased.values():
             for entries in leases.values():
@@ -382,7 +382,7 @@ class QueueState:
 
     # --- entries -----------------------------------------------------------------------------
 
-    def _pop_ready(self) -> Entry | None:
+    def _pop_ready(self) -> QueueEntry | None:
         if self._again and (not self._fresh or self._again[0][0] <= self._fresh[0].offset):
             entry = heapq.heappop(self._again)[2]
         elif self._fresh:
@@ -392,16 +392,16 @@ class QueueState:
         self._count_ready(entry, -1)
         return entry
 
-    def _lease(self, owner: bytes, entry: Entry) -> None:
+    def _lease(self, owner: bytes, entry: QueueEntry) -> None:
         self._leased.setdefault(owner, {}).setdefault(entry.offset, []).append(entry)
         more = 0 if entry.is_handed_out else entry.count
         self._prefetched[owner] = self._prefetched.get(owner, 0) + more
 
-    def _put_back(self, entry: Entry) -> None:
+    def _put_back(self, entry: QueueEntry) -> None:
         heapq.heappush(self._again, (entry.offset, entry.first, entry))
         self._count_ready(entry, 1)
 
-    def _give_back(self, entry: Entry, at: float | None) -> None:
+    def _give_back(self, entry: QueueEntry, at: float | None) -> None:
         if entry.delivery_count >= self._max_deliveries:
             self._dead.append(entry)
         elif at is not None:
@@ -409,19 +409,19 @@ class QueueState:
         else:
             self._put_back(entry)
 
-    def _count_ready(self, entry: Entry, sign: int) -> None:
+    def _count_ready(self, entry: QueueEntry, sign: int) -> None:
         self._ready_items += sign * entry.count
         self._ready_bytes += sign * len(entry.value) * entry.count // max(1, entry.total)
 
-    def _cut(self, owner: bytes, piece: Piece) -> list[Entry]:
+    def _cut(self, owner: bytes, piece: Piece) -> list[QueueEntry]:
         """What `owner` has of the piece; it has that no more."""
         offset, first, last = piece
         leases = self._leased.get(owner, {})
         entries = leases.get(offset)
         if entries is None:
             return []
-        cut: list[Entry] = []
-        rest: list[Entry] = []
+        cut: list[QueueEntry] = []
+        rest: list[QueueEntry] = []
         for entry in entries:
             start, end = max(first, entry.first), min(last, entry.last)
             if start >= end:
@@ -439,7 +439,7 @@ class QueueState:
         self._prefetched[owner] -= sum(entry.count for entry in cut if not entry.is_handed_out)
         return cut
 
-    def _consume(self, entry: Entry) -> None:
+    def _consume(self, entry: QueueEntry) -> None:
         if entry.count == entry.total:
             self._consumed[entry.offset] = None
             return

@@ -16,7 +16,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ShardPosition:
     """From where a shard goes on.
 
     block, offset: of the shard's blocks, the offset in it; in a stream the partition, and its
@@ -33,7 +33,7 @@ class Position:
 @dataclass(slots=True)
 class _Piece:
     rows: int
-    position: Position
+    position: ShardPosition
     offsets: np.ndarray[Any, Any] | None  # None: in the order of a window
     taken: int = 0
 
@@ -46,9 +46,9 @@ class RowMarks:
 
     def add(self, block: int, offsets: np.ndarray[Any, Any]) -> None:
         """Rows of one block, in the order of its offsets."""
-        self._pieces.append(_Piece(len(offsets), Position(block=block), offsets))
+        self._pieces.append(_Piece(len(offsets), ShardPosition(block=block), offsets))
 
-    def add_window(self, position: Position, rows: int) -> None:
+    def add_window(self, position: ShardPosition, rows: int) -> None:
         """Rows of a window; `position` is that of its first row, whose `index` they begin at."""
         self._pieces.append(_Piece(rows, position, None))
 
@@ -66,7 +66,7 @@ class RowMarks:
                 self._pieces.popleft()
         return ends
 
-    def first(self) -> Position | None:
+    def first(self) -> ShardPosition | None:
         """Of the first row that is not handed out; None: there is none."""
         if not self._pieces:
             return None

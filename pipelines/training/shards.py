@@ -20,7 +20,7 @@ from ..ranges.partition_range import PartitionRange
 BLOCK_SIZE: Final = 16_384
 
 
-class Shard(NamedTuple):
+class ReadShard(NamedTuple):
     """`number`, from 0, of `total`."""
 
     number: int
@@ -28,7 +28,7 @@ class Shard(NamedTuple):
 
 
 def blocks_of(
-    ranges: Sequence[PartitionRange], shard: Shard, block_size: int = BLOCK_SIZE
+    ranges: Sequence[PartitionRange], shard: ReadShard, block_size: int = BLOCK_SIZE
 ) -> list[PartitionRange]:
     """The blocks of one shard, in their order."""
     keyed = [
@@ -40,12 +40,12 @@ def blocks_of(
     return [block for _, _, block in keyed[shard.number :: shard.total]]
 
 
-def places_of(partitions: int, shard: Shard) -> list[int]:
+def places_of(partitions: int, shard: ReadShard) -> list[int]:
     """Whole partitions: where there is no end, blocks cannot be counted."""
     return list(range(partitions))[shard.number :: shard.total]
 
 
-def own_rank(rank: int | None, world_size: int | None) -> Shard:
+def own_rank(rank: int | None, world_size: int | None) -> ReadShard:
     """As given; else of torch.distributed, of Ray Train, of RANK and WORLD_SIZE; else the only one.
 
     Raises ValueError if it cannot be.
@@ -56,7 +56,7 @@ def own_rank(rank: int | None, world_size: int | None) -> Shard:
         rank, world_size = _rank_here()
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not one of {world_size}")
-    return Shard(rank, world_size)
+    return ReadShard(rank, world_size)
 
 
 def _rank_here() -> tuple[int, int]:
@@ -80,10 +80,10 @@ def _rank_of(environment: Mapping[str, str]) -> tuple[int, int]:
     return 0, 1
 
 
-def with_worker(rank: Shard) -> Shard:
+def with_worker(rank: ReadShard) -> ReadShard:
     """The shard of this process: of a worker of PyTorch's DataLoader, or of the rank itself."""
     data: Any = sys.modules.get("torch.utils.data")
     worker = None if data is None else data.get_worker_info()
     if worker is None:
         return rank
-    return Shard(rank.number * worker.num_workers + worker.id, rank.total * worker.num_workers)
+    return ReadShard(rank.number * worker.num_workers + worker.id, rank.total * worker.num_workers)

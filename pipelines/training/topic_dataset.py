@@ -38,8 +38,8 @@ from ..ranges.topic_columns import SCHEMA, check_columns, topic_table
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
 from .columns_of_batches import arrays_of
-from .row_marks import Position, RowMarks
-from .shards import Shard, blocks_of, own_rank, places_of, with_worker
+from .row_marks import RowMarks, ShardPosition
+from .shards import ReadShard, blocks_of, own_rank, places_of, with_worker
 
 if TYPE_CHECKING:
     _Base = object
@@ -139,7 +139,7 @@ class TopicDataset(_Base):
             client, names, start_offset, end_offset, self._limits, keep_empty=follow
         )
         self._epoch = 0
-        self._next_window = Position(block=-1)
+        self._next_window = ShardPosition(block=-1)
         self._loaded: Mapping[str, Any] | None = None
         self._state: dict[str, Any] | None = None
 
@@ -155,7 +155,7 @@ class TopicDataset(_Base):
             return dict(self._state)
         if self._loaded is not None:
             return dict(self._loaded)
-        return self._make_state(with_worker(self._rank), Position())
+        return self._make_state(with_worker(self._rank), ShardPosition())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on there.
@@ -183,7 +183,7 @@ class TopicDataset(_Base):
             "follow": self._follow,
         }
 
-    def _make_state(self, shard: Shard, position: Position) -> dict[str, Any]:
+    def _make_state(self, shard: ReadShard, position: ShardPosition) -> dict[str, Any]:
         return {
             "version": VERSION,
             "topics": list(self._topics),
@@ -198,7 +198,7 @@ class TopicDataset(_Base):
 
     def __iter__(self) -> Iterator[Any]:
         shard = with_worker(self._rank)
-        position = Position()
+        position = ShardPosition()
         if self._loaded is not None:
             state, self._loaded = self._loaded, None
             if tuple(state["shard"]) != shard:
@@ -206,7 +206,7 @@ class TopicDataset(_Base):
                     f"the state is of shard {state['shard'][0]} of {state['shard'][1]} (ranks x "
                     f"workers), this is {shard.number} of {shard.total}: go on with as many"
                 )
-            position = Position(*state["position"])
+            position = ShardPosition(*state["position"])
         self._state = self._make_state(shard, position)
         marks = RowMarks()
         tables = (
@@ -217,7 +217,7 @@ class TopicDataset(_Base):
         return self._handed_out(tables, shard, marks)
 
     def _handed_out(
-        self, tables: Iterator[pa.Table], shard: Shard, marks: RowMarks
+        self, tables: Iterator[pa.Table], shard: ReadShard, marks: RowMarks
     ) -> Iterator[Any]:
         """Batches, or rows; the state is that behind what was handed out last."""
         size = self._batch_size or ROWS_AT_ONCE
@@ -234,9 +234,9 @@ class TopicDataset(_Base):
                 count = 0
         if count and not self._drop_last:
             yield from self._batch(_first_rows(pending, count), shard, marks)
-        self._state = self._make_state(shard, Position(block=-1))
+        self._state = self._make_state(shard, ShardPosition(block=-1))
 
-    def _batch(self, table: pa.Table, shard: Shard, marks: RowMarks) -> Iterator[Any]:
+    def _batch(self, table: pa.Table, shard: ReadShard, marks: RowMarks) -> Iterator[Any]:
         if self._batch_size is not None:
             self._advance(shard, marks, len(table))
             yield table if self._batch_format == "pyarrow" else arrays_of(table)
@@ -245,24 +245,24 @@ class TopicDataset(_Base):
             self._advance(shard, marks, 1)
             yield row
 
-    def _advance(self, shard: Shard, marks: RowMarks, rows: int) -> None:
+    def _advance(self, shard: ReadShard, marks: RowMarks, rows: int) -> None:
         ends = marks.take(rows)
         assert self._state is not None
         if self._follow:
             for place, offset in ends:
                 self._ranges[place] = self._ranges[place]._replace(start=offset + 1)
-            self._state = self._make_state(shard, Position())
+            self._state = self._make_state(shard, ShardPosition())
             return
         first = marks.first()
         if first is None and ends:
             block, offset = ends[-1]
-            first = Position(block=block, offset=offset + 1)
+            first = ShardPosition(block=block, offset=offset + 1)
         self._state = self._make_state(shard, first or self._next_window)
 
     # --- reading -----------------------------------------------------------------------------
 
     def _read(
-        self, blocks: Sequence[PartitionRange], position: Position, marks: RowMarks
+        self, blocks: Sequence[PartitionRange], position: ShardPosition, marks: RowMarks
     ) -> Iterator[pa.Table]:
         if position.block < 0:  # all was read
             return
@@ -300,7 +300,7 @@ class TopicDataset(_Base):
     def _windows(
         self,
         tables: Iterator[tuple[int, np.ndarray[Any, Any], pa.Table]],
-        position: Position,
+        position: ShardPosition,
         marks: RowMarks,
     ) -> Iterator[pa.Table]:
         """Rows of a window in their new order. Its number and the seed say which order it is."""
@@ -315,17 +315,17 @@ class TopicDataset(_Base):
             count += len(table)
             while count >= self._shuffle_window:
                 ends = sources.take(self._shuffle_window)
-                following = sources.first() or Position(ends[-1][0], ends[-1][1] + 1)
+                following = sources.first() or ShardPosition(ends[-1][0], ends[-1][1] + 1)
                 self._next_window = replace(following, window=start.window + 1)
                 yield self._mixed(read, self._shuffle_window, start, done, marks)
                 count -= self._shuffle_window
                 start, done = self._next_window, 0
         if count:
-            self._next_window = Position(block=-1)
+            self._next_window = ShardPosition(block=-1)
             yield self._mixed(read, count, start, done, marks)
 
     def _mixed(
-        self, read: deque[pa.Table], rows: int, start: Position, done: int, marks: RowMarks
+        self, read: deque[pa.Table], rows: int, start: ShardPosition, done: int, marks: RowMarks
     ) -> pa.Table:
         random = np.random.default_rng([self._seed, self._epoch, start.window, start.block + 1])
         order = random.permutation(rows)[done:]
@@ -333,7 +333,7 @@ class TopicDataset(_Base):
         marks.add_window(replace(start, index=done), len(order))
         return table
 
-    def _followed(self, shard: Shard, marks: RowMarks) -> Iterator[pa.Table]:
+    def _followed(self, shard: ReadShard, marks: RowMarks) -> Iterator[pa.Table]:
         """Again and again what has come meanwhile. Places in the list are those of partitions."""
         mine = places_of(len(self._ranges), shard)
         if len(self._ranges) < shard.total:

@@ -300,7 +300,8 @@ class LogLoader:
             stored = (len(segment.offset_index), len(segment.time_index))
             if stored == (0, 0) and segment.size:
                 self._rebuild_indexes(segment)
-            self._check_transactions(segment)
+            else:
+                self._check_transactions(segment)
         expected = segments[first].base_offset
         epoch = epochs.epoch_at(expected - 1)
         for number in range(first, len(segments)):
@@ -357,6 +358,9 @@ class LogLoader:
         next_offset = segment.next_offset
         segment.rebuild_indexes()
         segment.next_offset = next_offset
+        # As Kafka's: who deletes the indexes has all of them made again. That no transaction was
+        # aborted here looks the same as a deleted index of transactions.
+        self._forget_transactions(segment)
         self._indexes_rebuilt += 1
         self._note(f"the indexes of {segment.files.path} were absent or damaged")
 

@@ -36,6 +36,8 @@ SEQUENCE_MASK = 0x7FFFFFFF
 """Sequences wrap from 2**31 - 1 to 0."""
 NO_COORDINATOR = -1
 NO_TIMESTAMP = -1
+LATE_BUFFER_MS = 300_000
+"""Kafka's ProducerStateManager.LATE_TRANSACTION_BUFFER_MS: coordinators look from time to time."""
 BUMPS_EPOCHS = 2
 """The first transaction.version in which each transaction has its own epoch."""
 
@@ -401,6 +403,17 @@ class ProducerState:
         for first_offset in self.open_transactions.values():
             return min(first_offset, end)
         return end
+
+    def has_late_transaction(self, now_ms: int, max_transaction_ms: int) -> bool:
+        """Whether the oldest open transaction should have been ended long ago: nobody will.
+
+        Its producer wrote nothing for LATE_BUFFER_MS longer than any transaction may be open.
+        """
+        for producer_id in self.open_transactions:
+            entry = self.entries.get(producer_id)
+            since_ms = NO_TIMESTAMP if entry is None else entry.timestamp
+            return since_ms > 0 and now_ms - since_ms > max_transaction_ms + LATE_BUFFER_MS
+        return False
 
     # --- forgetting ------------------------------------------------------------------------------
 

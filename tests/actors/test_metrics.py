@@ -26,7 +26,9 @@ from bradbury.handlers.ports.request_metrics import (
     RequestMetrics,
     RequestTrace,
 )
+from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.messages import describe_log_dirs, metadata, offset_fetch
+from bradbury.storage.producers.producer_state import ProducerState
 
 DOCS = Path(bradbury.__file__).resolve().parent / "docs" / "metrics.md"
 
@@ -92,7 +94,12 @@ def fake_node(partitions: int) -> Any:
             bytes_in=1,
             records_in=2,
             batches_in=3,
-            log=SimpleNamespace(segments=TwoSegments((1, 2)), log_start_offset=5, log_end_offset=6),
+            log=SimpleNamespace(
+                segments=TwoSegments((1, 2)),
+                log_start_offset=5,
+                log_end_offset=6,
+                local=SimpleNamespace(producers=ProducerState()),
+            ),
         )
         for number in range(partitions)
     ]
@@ -106,6 +113,10 @@ def fake_node(partitions: int) -> Any:
         metrics=NodeMetrics(),
         host=host,
         groups=None,
+        transactions=None,
+        transaction_partitions=SimpleNamespace(answer_times=Histogram(), failed_partitions=0),
+        server_config=ServerConfig(),
+        now_ms=lambda: 1_700_000_000_000,
         image=SimpleNamespace(topics={}, offset=9),
         listener=SimpleNamespace(connection_count=1, memory=SimpleNamespace(used=0, waiting=0)),
     )

@@ -220,3 +220,31 @@ def test_a_killed_training_run_goes_on(
         assert ended.returncode in (-9, 0)
     rows = [tuple(row) for line in open(path) for row in json.loads(line)]
     assert len(rows) == len(set(rows)) == ROWS
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_of_torchdata_goes_on_where_it_was(
+    topic: str, cluster: bradbury.Cluster, workers: int
+) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="needs [torch]")
+    found: list[int] = []
+    state = None
+    for stop in (3, 11, ROWS):
+        one = bradbury.TopicDataset(
+            topic,
+            columns=["offset", "partition"],
+            batch_size=64,
+            shuffle_window=500,
+            bootstrap_servers=cluster.bootstrap_servers,
+        )
+        loader = loaders.StatefulDataLoader(one, batch_size=None, num_workers=workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        for step, batch in enumerate(loader):
+            places = zip(batch["partition"].tolist(), batch["offset"].tolist(), strict=True)
+            found += [partition * 1_000_000 + offset for partition, offset in places]
+            if step == stop:
+                state = loader.state_dict()
+                break
+    assert len(found) == len(set(found)) == ROWS

@@ -456,7 +456,9 @@ def test_the_end_of_a_transaction_is_written_until_it_is_there() -> None:
     world.write_markers()
     world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert world.metadata().state is TransactionState.PREPARE_COMMIT
+    assert world.coordinator.append_retry_count == 1
     world.pass_time(2_000)
+    assert world.coordinator.append_retry_count == 0
     world.commit()
     assert world.metadata().state is TransactionState.COMPLETE_COMMIT
 

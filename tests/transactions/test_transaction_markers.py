@@ -117,6 +117,7 @@ def test_a_partition_that_the_answer_does_not_name_is_asked_again(world: MarkerW
     world.send("id", SENT, THIRD)
     world.tick()
     world.answer(2, silent={THIRD})
+    assert world.manager.unknown_leader_count == 0, "its leader is known, and will be asked"
     world.now_ms += RETRY_MS
     world.tick()
     assert world.sent == {2: [("id", {THIRD})]}

@@ -9,10 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from ...wire.sampled_stats import Average, Figures, Meter, Metrics, tagged
 from .producer_batch import ProducerBatch
+
+TRANSACTION_CALLS: Final = ("init", "begin", "send-offsets", "commit", "abort")
+"""What a producer waits for in transactions, as the names of the metrics call it (KIP-761)."""
 
 
 class TopicMetrics:
@@ -42,6 +47,7 @@ class ProducerMetrics:
         self.buffer_wait_s = 0.0
         self.flush_s = 0.0
         self.metadata_wait_s = 0.0
+        self._transaction_s = dict.fromkeys(TRANSACTION_CALLS, 0.0)
         self._delivery_timeout_s = delivery_timeout_s
         self._lock = threading.Lock()
         self._topics: defaultdict[str, TopicMetrics] = defaultdict(TopicMetrics)
@@ -88,12 +94,26 @@ class ProducerMetrics:
             self._topics[topic].errors.record(count, now)
             self._errors.record(count, now)
 
+    @contextmanager
+    def transaction_call(self, name: str) -> Iterator[None]:
+        """Count the time of the block, one of TRANSACTION_CALLS, also where it fails."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._transaction_s[name] += time.monotonic() - began
+
     def figures(self, now: float) -> Metrics:
         found: Figures = {
             "waiting-threads": self.waiting_count,
             "bufferpool-wait-time-ns-total": self.buffer_wait_s * 1e9,
             "flush-time-ns-total": self.flush_s * 1e9,
             "metadata-wait-time-ns-total": self.metadata_wait_s * 1e9,
+            **{
+                f"txn-{name}-time-ns-total": seconds * 1e9
+                for name, seconds in self._transaction_s.items()
+            },
         }
         for one in (
             self._sends,

@@ -28,6 +28,7 @@ from ...threads.io_thread import Steps, wait
 from ...wire.cluster_client import CONTROL, ClusterClient
 from ...wire.coordinator_lookup import TRANSACTION_KEY, CoordinatorLookup
 from ...wire.record_metadata import OffsetAndMetadata, TopicPartition, TopicPartitionLike
+from ..batches.producer_metrics import ProducerMetrics
 from .transaction_manager import Phase, TransactionManager
 from .transaction_request import Advice, TransactionOperation, TransactionRequest
 
@@ -44,9 +45,15 @@ class ProducerTransactions:
     """`init_transactions` to `finish` may be called from any thread; the rest is the sender's."""
 
     def __init__(
-        self, client: ClusterClient, manager: TransactionManager, *, max_block_ms: int
+        self,
+        client: ClusterClient,
+        manager: TransactionManager,
+        *,
+        max_block_ms: int,
+        metrics: ProducerMetrics,
     ) -> None:
         self.manager = manager
+        self.metrics = metrics
         self._client = client
         self._max_block_ms = max_block_ms
         self._lookup = CoordinatorLookup(client, manager.transactional_id, key_type=TRANSACTION_KEY)

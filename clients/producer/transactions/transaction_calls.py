@@ -56,7 +56,8 @@ class TransactionCalls:
             UnsupportedVersion: they are too old.
         """
         transactions = self._transactional("init_transactions")
-        transactions.result(transactions.initialize(), "init_transactions", timeout)
+        with transactions.metrics.transaction_call("init"):
+            transactions.result(transactions.initialize(), "init_transactions", timeout)
 
     def begin(self, timeout: float | None = None) -> None:
         """Begin a transaction: what is sent from here on is part of it.
@@ -70,7 +71,8 @@ class TransactionCalls:
         transactions = self._transactional("begin")
         if transactions.manager.phase in _UNUSED:
             self.init_transactions(timeout)
-        transactions.begin().result()
+        with transactions.metrics.transaction_call("begin"):
+            transactions.begin().result()
 
     def send_offsets(
         self,
@@ -92,7 +94,8 @@ class TransactionCalls:
             RequestTimedOut: no coordinator answered in time.
         """
         transactions = self._transactional("send_offsets")
-        transactions.result(transactions.send_offsets(offsets, group), "send_offsets", timeout)
+        with transactions.metrics.transaction_call("send-offsets"):
+            transactions.result(transactions.send_offsets(offsets, group), "send_offsets", timeout)
 
     def commit(self, timeout: float | None = None) -> None:
         """Send what is collected, wait until all of it is in the log, and have it made visible.
@@ -143,7 +146,8 @@ class TransactionCalls:
 
     def _end(self, name: str, timeout: float | None) -> None:
         transactions = self._transactional(name)
-        transactions.result(transactions.end(is_commit=name == "commit"), name, timeout)
+        with transactions.metrics.transaction_call(name):
+            transactions.result(transactions.end(is_commit=name == "commit"), name, timeout)
 
     def _transactional(self, name: str) -> ProducerTransactions:
         return _required(self._transactions, name)
@@ -158,14 +162,16 @@ class AsyncTransactionCalls(ABC):
     async def init_transactions(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """As Producer.init_transactions."""
         transactions = self._transactional("init_transactions")
-        await _ended(transactions, transactions.initialize(), "init_transactions", timeout)
+        with transactions.metrics.transaction_call("init"):
+            await _ended(transactions, transactions.initialize(), "init_transactions", timeout)
 
     async def begin(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """As Producer.begin."""
         transactions = self._transactional("begin")
         if transactions.manager.phase in _UNUSED:
             await self.init_transactions(timeout)
-        await transactions.begin()
+        with transactions.metrics.transaction_call("begin"):
+            await transactions.begin()
 
     async def send_offsets(
         self,
@@ -175,18 +181,21 @@ class AsyncTransactionCalls(ABC):
     ) -> None:
         """As Producer.send_offsets."""
         transactions = self._transactional("send_offsets")
-        sent = transactions.send_offsets(offsets, group)
-        await _ended(transactions, sent, "send_offsets", timeout)
+        with transactions.metrics.transaction_call("send-offsets"):
+            sent = transactions.send_offsets(offsets, group)
+            await _ended(transactions, sent, "send_offsets", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """As Producer.commit."""
         transactions = self._transactional("commit")
-        await _ended(transactions, transactions.end(is_commit=True), "commit", timeout)
+        with transactions.metrics.transaction_call("commit"):
+            await _ended(transactions, transactions.end(is_commit=True), "commit", timeout)
 
     async def abort(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """As Producer.abort."""
         transactions = self._transactional("abort")
-        await _ended(transactions, transactions.end(is_commit=False), "abort", timeout)
+        with transactions.metrics.transaction_call("abort"):
+            await _ended(transactions, transactions.end(is_commit=False), "abort", timeout)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:

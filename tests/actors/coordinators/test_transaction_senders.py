@@ -124,8 +124,10 @@ def test_this_nodes_coordinator_is_asked_without_a_socket(servers: str) -> None:
         producer = (begun.producer_id, begun.producer_epoch)
         asked = await partitions.verify("id", *producer, [PAID], adds=False)
         assert asked == {PAID: ErrorCode.TRANSACTION_ABORTABLE}
+        assert (partitions.answer_times.count, partitions.failed_partitions) == (1, 1)
         assert await partitions.verify("id", *producer, [PAID], adds=True) == {PAID: ErrorCode.NONE}
         assert world.metadata().partitions == {PAID}
+        assert (partitions.answer_times.count, partitions.failed_partitions) == (2, 1)
         await partitions.close()
 
     asyncio.run(scene())

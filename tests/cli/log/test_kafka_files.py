@@ -21,11 +21,25 @@ def test_they_are_sound_and_damage_to_them_is_found(command: Command, tmp_path: 
         configs = {"index.interval.bytes": "1000", "segment.bytes": str(1024 * 1024)}
         admin = AdminClient(servers)
         admin.create_topics([NewTopic("t", 1, 1, config=configs)])["t"].result(30)
+        small = {"segment.bytes": str(1024 * 1024), "segment.ms": "1000"}
+        topic = NewTopic("in-transactions", 1, 1, config=small)
+        admin.create_topics([topic])["in-transactions"].result(30)
         for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
             producer = Producer({**servers, "compression.type": codec, "batch.size": 10_000})
             for number in range(3_000):
                 producer.produce("t", b"%0100d" % number, b"key", headers={"h": b"v"})
             assert producer.flush(30) == 0
+        for number in range(20):
+            settings = {**servers, "transactional.id": f"id-{number % 3}", "linger.ms": 0}
+            writer = Producer(settings)
+            writer.init_transactions(60)
+            writer.begin_transaction()
+            for _ in range(3):
+                writer.produce("in-transactions", bytes(5_000), partition=0)
+                assert writer.flush(30) == 0
+            if number % 4 == 3:
+                continue  # the next one with this id aborts it
+            (writer.abort_transaction if number % 2 else writer.commit_transaction)(60)
         kafka.stop()
     outcome = command("log", "verify", str(kafka.data), "--json")
     found = json.loads(outcome.out)
@@ -35,6 +49,16 @@ def test_they_are_sound_and_damage_to_them_is_found(command: Command, tmp_path: 
     indexes = json.loads(outcome.out)["indexes"]
     assert outcome.code == 0, [one for one in indexes if one["problems"]]
     assert sum(one["entries"] or 0 for one in indexes if "/t-0/" in one["file"]) > 100
+    aborts = [one for one in indexes if one["file"].endswith(".txnindex")]
+    assert sum(one["entries"] for one in aborts) >= 8
+    for index in kafka.data.glob("in-transactions-0/*.txnindex"):
+        content = index.read_bytes()
+        if content:
+            index.write_bytes(content[:-34])
+            outcome = command("log", "verify", str(kafka.data / "in-transactions-0"))
+            assert outcome.code == 1
+            assert f"delete {index}" in outcome.err
+            index.write_bytes(content)
     log = min(kafka.data.glob("t-0/*.log"))
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1

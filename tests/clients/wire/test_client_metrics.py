@@ -1,5 +1,6 @@
 """Do metrics() say what producer and consumer did, under the names that Kafka's clients use?"""
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import bradbury
-from bradbury.protocol.errors import MessageTooLarge, RequestTimedOut
+from bradbury.protocol.errors import InvalidTxnState, MessageTooLarge, RequestTimedOut
 from bradbury.protocol.messages.produce import ProduceRequest, ProduceResponse
 from bradbury.tests.support.groups.group_members import fill
 from bradbury.tests.support.wire.scripted_broker import HANG_UP, ScriptedBroker, answer
@@ -58,6 +59,11 @@ PRODUCER = {
     "requests-in-flight",
     "response-rate",
     "response-total",
+    "txn-abort-time-ns-total",
+    "txn-begin-time-ns-total",
+    "txn-commit-time-ns-total",
+    "txn-init-time-ns-total",
+    "txn-send-offsets-time-ns-total",
     "waiting-threads",
 }
 FETCHES = {
@@ -175,6 +181,52 @@ def test_a_producer_counts_what_fails_is_repeated_and_split(
     assert metrics["producer-metrics"]["record-retry-total"] == 7
     assert metrics["producer-topic-metrics,topic=t"]["record-retry-total"] == 7
     assert metrics["producer-metrics"]["connection-close-total"] == 1
+
+
+def test_a_producer_counts_the_time_of_its_transactions(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    calls = ("init", "begin", "send-offsets", "commit", "abort")
+
+    def times(producer: bradbury.Producer) -> list[float]:
+        found = producer.metrics()["producer-metrics"]
+        return [found[f"txn-{name}-time-ns-total"] for name in calls]
+
+    with bradbury.Producer(bootstrap, transactional_id=f"measured-{topic}") as producer:
+        assert times(producer) == [0] * 5
+        with pytest.raises(InvalidTxnState):
+            producer.commit()
+        failed = times(producer)
+        assert failed[3] > 0, "the time of a call that fails is counted, too"
+        with producer.transaction():
+            producer.send_offsets({(topic, 0): 1}, f"group-{topic}")
+        committed = times(producer)
+        assert all(committed[:4])
+        assert committed[3] > failed[3]
+        producer.begin()
+        producer.abort()
+        aborted = times(producer)
+    assert aborted[0] == committed[0], "only once"
+    assert aborted[2:4] == committed[2:4]
+    assert aborted[4] > 0
+
+
+def test_an_async_producer_counts_the_time_of_its_transactions(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+
+    async def scene() -> list[float]:
+        async with bradbury.AsyncProducer(bootstrap, transactional_id=f"a-{topic}") as producer:
+            async with producer.transaction():
+                await producer.send_offsets({(topic, 0): 1}, f"async-group-{topic}")
+            await producer.begin()
+            await producer.abort()
+            found = producer.metrics()["producer-metrics"]
+        return [value for name, value in found.items() if name.startswith("txn-")]
+
+    assert [value > 0 for value in asyncio.run(scene())] == [True] * 5
 
 
 def test_a_producer_has_metrics_of_its_buffer() -> None:

@@ -163,6 +163,45 @@ def test_what_groups_are_and_do_is_counted(cluster) -> None:
     assert added["bradbury_group_memory_bytes"] > 0
 
 
+def test_what_transactions_wait_for_is_measured(cluster) -> None:
+    before = scrape(cluster)
+    with bradbury.Producer(
+        cluster.bootstrap_servers, transactional_id="measured", allow_auto_create_topics=True
+    ) as producer:
+        with producer.transaction():
+            producer.send("in-transactions", b"x", partition=0)
+        begun = scrape(cluster)
+    prefix = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+    assert begun[prefix + "unknowndestinationqueuesize",] == 0
+    assert begun[prefix + "logappendretryqueuesize",] == 0
+    assert begun["bradbury_transactional_ids",] == before["bradbury_transactional_ids",] + 1
+    active, loading = (
+        begun["bradbury_transaction_partitions", state] for state in ("active", "loading")
+    )
+    assert (active > 0, loading) == (True, 0)
+    assert begun["bradbury_transaction_load_seconds_count",] == active
+    asked = "bradbury_transaction_verification_seconds_count"
+    assert begun[asked,] == before[asked,] + 1
+    failed = "kafka_server_addpartitionstotxnmanager_verificationfailurerate_total"
+    assert begun[failed,] == before[failed,]
+    late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+    assert begun[late,] == 0
+
+
+def test_a_transaction_that_nobody_ends_is_counted_as_late(cluster) -> None:
+    """It is one of long ago, by its timestamps."""
+    with bradbury.Producer(
+        cluster.bootstrap_servers, transactional_id="late", allow_auto_create_topics=True
+    ) as producer:
+        producer.begin()
+        producer.send("in-transactions", b"x", partition=0, timestamp_ms=1_000_000_000_000).result(
+            60
+        )
+        late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+        assert scrape(cluster)[late,] == 1
+        producer.abort()
+
+
 def test_a_request_that_waits_is_seen_waiting(cluster) -> None:
     key = ("bradbury_request_waiting_seconds_count", "Fetch")
     before = scrape(cluster).get(key, 0)

@@ -8,6 +8,7 @@ from bradbury.handlers.records import fetch_reading
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 from bradbury.replication.logs.log_flusher import LogFlusher
+from bradbury.replication.manager.offline_replicas_manager import OfflineReplicasManager
 from bradbury.replication.manager.replica_manager import ReplicaManager
 from bradbury.replication.partition.delayed_deletes import DelayedDeletes
 from bradbury.replication.partition.replica_flush import ReplicaFlush
@@ -108,6 +109,24 @@ def a_missing_directorys_partitions_are_created_again(patch: Patch) -> None:
 
     patch(ReplicaPlacements, "place", place)
     patch(LogDirectories, "has_all_data", lambda directories, is_intact: True)
+
+
+# --- directories that fail while the node lives on (KIP-858) ---------------------------------------
+
+LIVING_ON = {
+    "kinds": ("disk error",),
+    "directories": 2,
+    "min_insync": 2,
+    "partitions": 3,
+    "fault_every_ms": 600,
+    "outage_ms": 3_000,
+}
+
+
+@fault(**LIVING_ON)
+def what_is_offline_is_not_reported(patch: Patch) -> None:
+    """The node lives on and is asked for what it cannot serve, though others could."""
+    patch(OfflineReplicasManager, "look", lambda manager: None)
 
 
 # --- what is deleted -----------------------------------------------------------------------------

@@ -432,13 +432,9 @@ class SimulatedCluster:
         self.faults.heal()
         for producer in (*self.producers, *self.transactional_producers):
             producer.is_stopped = True
-        deadline_ms = self.clock.now_ms + SETTLE_MS
-        while reason := self.unsettled():
-            if self.clock.now_ms >= deadline_ms:
-                raise Violation("liveness", *reason)
-            self.clock.run(deadline_ms, is_done=lambda: not self.unsettled())
-            # And it stays so: a node may have been about to stop.
-            self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
+        self._await(self.counted_on_offline)
+        self.faults.repair_directories()
+        self._await(self.unsettled)
         self.oracle.check_end()
         self.group_oracle.check_all()
         self.transaction_oracle.check_end(
@@ -447,6 +443,42 @@ class SimulatedCluster:
         )
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
+
+    def _await(self, unsettled: Callable[[], tuple[str, TopicPartition | None] | None]) -> None:
+        """Raises Violation: it is still so after SETTLE_MS."""
+        deadline_ms = self.clock.now_ms + SETTLE_MS
+        while reason := unsettled():
+            if self.clock.now_ms >= deadline_ms:
+                raise Violation("liveness", *reason)
+            self.clock.run(deadline_ms, is_done=lambda: not unsettled())
+            # And it stays so: a node may have been about to stop.
+            self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
+
+    def counted_on_offline(self) -> tuple[str, TopicPartition | None] | None:
+        """What a living node has in a failed directory, while another one in sync could serve it
+        (KIP-858).
+        """
+        offline = {
+            node.node_id: frozenset(node.logs.offline)
+            for node in self.nodes.values()
+            if node.process.is_up and node.disk.failing
+        }
+        if not any(offline.values()):
+            return None
+        if self.current is None or not self.current.is_active:
+            return "there is no controller", None
+        for node_id, partitions in offline.items():
+            for partition_id in sorted(partitions):
+                state = self.current.image.partition(*partition_id)
+                if state is None or node_id not in state.isr:
+                    continue
+                for other in {*state.isr, *state.elr} - {node_id}:
+                    if (
+                        self.nodes[other].process.is_up
+                        and partition_id in self.nodes[other].replicas
+                    ):
+                        return f"node {node_id} has it in a failed directory: {state}", partition_id
+        return None
 
     def unsettled(self) -> tuple[str, TopicPartition | None] | None:
         """What is not as it should be at rest."""

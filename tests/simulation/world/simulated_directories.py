@@ -5,7 +5,7 @@ Composed as actors/replication/partition_host is; the directories' disks are par
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -89,8 +89,16 @@ class SimulatedDirectories:
 
     @property
     def are_whole(self) -> bool:
-        """Whether all of them serve."""
-        return not self.all.unusable and len(self.all.online) == len(self.all.all)
+        """Whether all of them serve, and every partition of the node has its log there."""
+        are_online = not self.all.unusable and len(self.all.online) == len(self.all.all)
+        return are_online and not self.offline
+
+    @property
+    def offline(self) -> Collection[TopicPartition]:
+        """What cannot serve until the node starts again: its directory failed, or was full when its
+        log was to be made.
+        """
+        return self._node.steps._offline
 
     def shut_down(self, then: Callable[[Exception | None], None]) -> None:
         """As actors/replication/partition_host does at a clean stop."""

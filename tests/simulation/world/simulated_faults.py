@@ -34,9 +34,13 @@ from bradbury.protocol.topic_partition import TopicPartition
 from .simulated_directories import PATHS
 
 if TYPE_CHECKING:
+    from bradbury.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+    from bradbury.transactions.transaction_records import TransactionRecord
+
     from ..clients.simulated_members import Member
     from .simulated_cluster import SimulatedCluster
     from .simulated_controller import SimulatedController
+    from .simulated_network import Answer, Process
     from .simulated_node import SimulatedNode
     from .simulated_replica import SimulatedReplica
 
@@ -45,6 +49,9 @@ DELETED_AFTER_MS = 1_500
 SIDE_TOPIC = "side"
 KNOWN_AFTER_MS = 1_500
 MOST_TWINS = 4
+LATE_MARKERS_MS = 300
+SLOW_VERIFICATION_MS = 280
+"""Less than a leader waits."""
 MOST_REPLICAS = 4
 
 
@@ -68,17 +75,16 @@ class Faults:
             self._later(self._strike)
 
     def heal(self) -> None:
-        """Everything is mended, and everybody is started again."""
+        """Everything is mended but directories that failed, and everybody is started again."""
         self._is_over = True
         self._cluster.network.heal()
         for controller in self._cluster.controllers:
             controller.process.resume()
         for node in self._cluster.nodes.values():
             node.disk.full.clear()
-            if node.process.is_up and not node.disk.failing and node.logs.are_whole:
+            if node.process.is_up:
                 node.process.resume()
             else:
-                node.kill()
                 node.start()
         for producer in self._cluster.transactional_producers:
             producer.process.resume()
@@ -86,6 +92,12 @@ class Faults:
         for member in self._cluster.members:
             member.process.resume()
             self._start_or_forget(member)
+
+    def repair_directories(self) -> None:
+        for node in self._cluster.nodes.values():
+            if not node.process.is_up or node.disk.failing or not node.logs.are_whole:
+                node.kill()
+                node.start()
 
     def _start_or_forget(self, member: Member) -> None:
         """Some do not come back: the others must have their partitions in the end."""
@@ -216,9 +228,13 @@ class Faults:
         cluster.oracle.on_loss(node.node_id)
         node.disk.failing.add(path)
         life = node.process.life
-        cluster.clock.after(
-            3 * self._outage(), lambda: self.kill(node) if node.process.life == life else None
-        )
+
+        def end() -> None:
+            # In the calm it lives on until others have taken its place, see counted_on_offline.
+            if node.process.life == life and not self._is_over:
+                self.kill(node)
+
+        cluster.clock.after(3 * self._outage(), end)
 
     def _damage(self, node: SimulatedNode) -> None:
         """The process dies, and what it has written last is not what is read again."""
@@ -327,7 +343,9 @@ class Faults:
             (group if random.random() < 0.3 else others).add(client.process.machine)
         self._separate(group, others, one_way=random.random() < 0.2)
 
-    def _separate(self, some: set[int], others: set[int], *, one_way: bool) -> None:
+    def _separate(
+        self, some: set[int], others: set[int], *, one_way: bool, mend_ms: int | None = None
+    ) -> None:
         network = self._cluster.network
         how = "to" if one_way else "and"
         named = sorted(each for each in some if each in self._cluster.nodes)
@@ -339,7 +357,7 @@ class Faults:
             network.mend(some, others)
             self._cluster.oracle.note(None, f"the network is mended: {named} and {rest}")
 
-        self._cluster.clock.after(2 * self._outage(), mend)
+        self._cluster.clock.after(2 * self._outage() if mend_ms is None else mend_ms, mend)
 
     # --- controllers -----------------------------------------------------------------------------
 
@@ -482,6 +500,54 @@ class Faults:
             self._soon(self._cluster.start_controller, 20)
         if self._random.random() < 0.3:
             self._soon(partial(self._cluster.kill_controller, controller), 30)
+
+    def on_decision(self, node: SimulatedNode, records: tuple[TransactionRecord, ...]) -> None:
+        """The coordinator's node, or one that leads what the transaction has written to, fails. Or
+        the coordinator is cut off from other nodes, not from clients, just before it appends.
+        """
+        swarm, random, cluster = self._swarm, self._random, self._cluster
+        if self._is_over or not swarm.on_decision or random.random() >= swarm.on_decision:
+            return
+        if random.random() < 0.3:
+            others = set(cluster.nodes) - {node.node_id}
+            until_another_leads = 2 * swarm.session_ms
+            self._separate({node.node_id}, others, one_way=False, mend_ms=until_another_leads)
+            return
+        concerned = [node.node_id, node.node_id]
+        for record in records:
+            for partition_id in sorted(record.metadata.partitions if record.metadata else ()):
+                state = cluster.oracle.image.partition(*partition_id)
+                if state is not None and state.leader in cluster.nodes:
+                    concerned.append(state.leader)
+        what = random.choice((self.kill, self.kill, self._pause))
+        self._soon(partial(what, cluster.nodes[random.choice(concerned)]), 25)
+
+    def strayed(
+        self, target: Process, request: WriteTxnMarkersRequest, write: Callable[[Answer], None]
+    ) -> Callable[[Answer], None]:
+        """`write`, or what becomes of it: it does not arrive, or is done again much later.
+
+        Up to transaction.version 1 nothing tells a late marker from one of the next transaction,
+        which is why there is KIP-890: those are only lost.
+        """
+        swarm, random = self._swarm, self._random
+        if self._is_over or not swarm.stray_markers or random.random() >= swarm.stray_markers:
+            return write
+        is_known_late = all(marker.transaction_version >= 2 for marker in request.markers)
+        if not is_known_late or random.random() < 0.5:
+            return lambda answer: None
+        target.after(random.randrange(LATE_MARKERS_MS), lambda: write(lambda result: None))
+        return write
+
+    def slowed(self, source: Process, answer: Answer) -> Answer:
+        """`answer`, or one that is given a while later, and still counts."""
+        swarm, random = self._swarm, self._random
+        if self._is_over or not swarm.slow_verification:
+            return answer
+        if random.random() >= swarm.slow_verification:
+            return answer
+        delay_ms = random.randrange(SLOW_VERIFICATION_MS)
+        return lambda result: source.after(delay_ms, lambda: answer(result))
 
     def on_committed(self, replica: SimulatedReplica) -> None:
         if not self._is_over and self._random.random() < self._swarm.on_committed:

@@ -86,6 +86,12 @@ class Swarm:
     """Two producers have the same transactional id at once."""
     offsets_in_transactions: bool = False
     """Transactions commit the offset of a group as well."""
+    on_decision: float = 0.0
+    """How often one of a transaction's nodes dies just when a record of it is written."""
+    stray_markers: float = 0.0
+    """How often a request of markers is lost, or comes once more when its connection is long gone."""
+    slow_verification: float = 0.0
+    """How often a coordinator's answer about partitions takes longer than a producer waits."""
     directories: int = 1
     """Log directories of each node, each on a disk of its own."""
     retention_ms: int = -1
@@ -192,6 +198,9 @@ class Swarm:
                 log_errors=sometimes(0.3, 0.1),
                 kinds=swarm.kinds
                 + tuple(kind for kind in TRANSACTION_KINDS if random.random() < 0.6),
+                on_decision=sometimes(0.4, 0.1),
+                stray_markers=sometimes(0.4, 0.3),
+                slow_verification=sometimes(0.4, 0.3),
             )
         return swarm
 

@@ -176,10 +176,13 @@ class SimulatedTransactions:
                 effect.step.on_failed(effect.node_id, ConnectionFailed("lost"), node.clock.now_ms)
             self._step(effect.step)
 
+        def write(answer: Answer) -> None:
+            _WrittenMarkers(target, effect.request, answer).begin()
+
         node.cluster.network.call(
             node.process,
             target.process,
-            lambda answer: _WrittenMarkers(target, effect.request, answer).begin(),
+            node.cluster.faults.strayed(target.process, effect.request, write),
             answered,
             timeout_ms=REQUEST_MS,
             what="markers",
@@ -278,7 +281,9 @@ class SimulatedTransactions:
         node.cluster.network.call(
             node.process,
             target.process,
-            lambda answer: _add_partitions(target, effect.request, answer),
+            lambda answer: _add_partitions(
+                target, effect.request, node.cluster.faults.slowed(target.process, answer)
+            ),
             answered,
             timeout_ms=REQUEST_MS,
             what="add partitions",
@@ -307,6 +312,7 @@ class SimulatedTransactionShard:
             replica,
             transactions_in,
             on_effect=lambda effect: send_markers(self, effect),
+            on_append=lambda records: node.cluster.faults.on_decision(node, records),
         )
         self.driver.carry_out()
 

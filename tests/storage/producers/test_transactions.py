@@ -40,6 +40,21 @@ def index_files(log: PartitionLog) -> list[str]:
     return sorted(path.name for path in Path(log.directory).glob("*.txnindex*"))
 
 
+def test_a_transaction_is_late_five_minutes_after_any_should_have_been_aborted(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path)
+    producers = log.local.producers
+    assert not producers.has_late_transaction(1_000_000_000, 900_000)
+    send(log, 0, 1, timestamp=1000)
+    assert not producers.has_late_transaction(1000 + 900_000 + 300_000, 900_000)
+    assert producers.has_late_transaction(1001 + 900_000 + 300_000, 900_000)
+    send(log, 1, 1, timestamp=2000)  # its producer is still there
+    assert not producers.has_late_transaction(1001 + 900_000 + 300_000, 900_000)
+    end(log, is_commit=False)
+    assert not producers.has_late_transaction(1_000_000_000, 900_000)
+
+
 # --- what is stable --------------------------------------------------------------------------------
 
 

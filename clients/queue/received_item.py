@@ -19,7 +19,7 @@ class Full(queue.Full):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ReceivedItem:
     """An item, until `ack`, `nack` or the end of its lease.
 
     item: what was put.
