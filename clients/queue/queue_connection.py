@@ -249,6 +249,19 @@ class QueueConnection:
         self._unconfirmed.append((self._reports, pieces))
         self._send(frame(FrameKind.SETTLE, self._reports, pack_pieces(pieces)))
 
+    def _served_from_here(self) -> list[Future[Any]]:
+        """Others of this process that wait for an item: what came is enough for them, too."""
+        left = self.ahead - 1
+        waiting = [
+            (number, request)
+            for number, request in self._requests.items()
+            if request.kind == FrameKind.TAKE and not request.hand_out
+        ][: max(0, left)]
+        for number, _ in waiting:
+            del self._requests[number]
+            self._send(frame(FrameKind.CANCEL, number))
+        return [request.answer for _, request in waiting]
+
     def _return(self, number: int) -> None:
         """Give what is here back; the answer to RECALL."""
         self._report()
@@ -393,6 +406,9 @@ class QueueConnection:
                 ]
                 with self._lock:
                     self._ahead.extend(decoded)
+                    served = self._served_from_here()
+                for each in served:
+                    each.set_result(None)
         except Exception as reason:  # noqa: BLE001 -- an item that cannot be unpickled: to the caller
             error = reason
         if request is None:

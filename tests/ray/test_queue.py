@@ -6,6 +6,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -429,3 +430,12 @@ def test_of_items_that_are_put_together_only_the_wrong_one_fails(make_queue: Mak
         assert [await queue.get_async() for _ in range(4)] == [0, 1, 3, 5]
 
     asyncio.run(scenario(make_queue()))
+
+
+def test_threads_of_a_process_share_what_has_come(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    with ThreadPoolExecutor(5) as threads:
+        waiting = [threads.submit(queue.get, timeout=WAIT_S) for _ in range(5)]
+        queue.put_nowait_batch([0, 1, 2, 3, 4])
+        assert sorted(one.result(WAIT_S) for one in waiting) == [0, 1, 2, 3, 4]
+    assert queue.empty()
