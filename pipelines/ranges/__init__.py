@@ -7,4 +7,5 @@ reading_client    the clients of a process
 range_reader      the records of some ranges, fetched ahead of the caller
 topic_columns     decoded records -> tables with the columns of ray.data.read_kafka
 value_decoder     values -> text, JSON or Arrow columns
+schema_values     the same of Avro and Protobuf
 """

@@ -3,6 +3,7 @@
     raw     value: binary, as it is
     utf8    value: string
     json    value: struct of the fields of `value_schema`; each value is one JSON object
+    avro    value: as `value_schema`, an Avro schema, has it; protobuf: as its class has it
     arrow   each value is an Arrow IPC stream; its columns, and its rows, take the value's place:
             the other columns are repeated for each of them
     a function of a pyarrow binary array that returns an array of the same length
@@ -21,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.columns.columns import DecodedBatches
+from .schema_values import AvroValues, NotOfSchema, ProtobufValues
 
 Decoder = Callable[[Any], Any]
-NAMES: Final = ("raw", "utf8", "json", "arrow")
+NAMES: Final = ("raw", "utf8", "json", "avro", "protobuf", "arrow")
 
 
 class UndecodableValue(ValueError):
@@ -31,9 +33,13 @@ class UndecodableValue(ValueError):
 
 
 class ValueDecoder:
-    """What becomes of the column `value`. `schema`: of its fields, for json."""
+    """What becomes of the column `value`.
 
-    def __init__(self, decoder: str | Decoder, schema: pa.Schema | None) -> None:
+    schema: for json a pyarrow.Schema of the fields, for avro an Avro schema (a dict, or its JSON),
+        for protobuf the generated class.
+    """
+
+    def __init__(self, decoder: str | Decoder, schema: Any = None) -> None:
         """Raises ValueError for a name that there is not, or a schema without need, or missing."""
         if isinstance(decoder, str) and decoder not in NAMES:
             raise ValueError(
@@ -44,10 +50,27 @@ class ValueDecoder:
                 "value_decoder='json' needs value_schema, a pyarrow.schema of the objects' fields: "
                 "blocks that are decoded apart must have the same columns"
             )
-        if schema is not None and decoder != "json":
-            raise ValueError("value_schema is for value_decoder='json'")
+        if decoder in ("avro", "protobuf") and schema is None:
+            raise ValueError(
+                f"value_decoder={decoder!r} needs value_schema: "
+                + ("an Avro schema" if decoder == "avro" else "the class that protoc has generated")
+            )
+        if schema is not None and decoder not in ("json", "avro", "protobuf"):
+            raise ValueError("value_schema is for value_decoder='json', 'avro' or 'protobuf'")
         self._decoder = decoder
         self._schema = schema
+        self._of_schema: AvroValues | ProtobufValues | None = None
+        if decoder == "avro":
+            self._of_schema = AvroValues(schema)
+        elif decoder == "protobuf":
+            self._of_schema = ProtobufValues(schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is made of the schema is made again where it is needed."""
+        return {"decoder": self._decoder, "schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ValueDecoder.__init__(self, **state)
 
     @property
     def repeats_rows(self) -> bool:
@@ -64,7 +87,7 @@ class ValueDecoder:
             case "json":
                 assert self._schema is not None
                 return pa.struct(list(self._schema))
-        return None
+        return None if self._of_schema is None else self._of_schema.type
 
     def decode(self, table: pa.Table, decoded: DecodedBatches) -> pa.Table:
         """`table`, with its column `value` decoded. Without that column it stays as it is."""
@@ -79,9 +102,16 @@ class ValueDecoder:
             elif self._decoder == "json":
                 assert self._schema is not None
                 column = _json(values, self._schema)
+            elif self._of_schema is not None:
+                column = self._of_schema.decode(values)
             else:
                 assert callable(self._decoder)
                 column = self._decoder(values)
+        except NotOfSchema as error:
+            raise UndecodableValue(
+                f"the value of {decoded.topic}-{decoded.partition} at offset "
+                f"{decoded.offsets[error.place]} is not {self._decoder}: {error}"
+            ) from error
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UndecodableValue(
                 f"a value of {decoded.topic}-{decoded.partition} between the offsets "

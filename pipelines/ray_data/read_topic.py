@@ -21,7 +21,6 @@ from ..ranges.value_decoder import Decoder, ValueDecoder
 from .ray_data_missing import require_ray_data
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from ray.data import Dataset
 
 LEAST_TASK_BYTES: Final = 8 * 1024 * 1024
@@ -43,7 +42,7 @@ def read_topic(
     end_offset: Offset = "latest",
     columns: Sequence[str] | None = None,
     value_decoder: str | Decoder = "raw",
-    value_schema: pa.Schema | None = None,
+    value_schema: Any = None,
     isolation_level: str = "read_committed",
     fail_on_data_loss: bool = True,
     poll_timeout_ms: int = 120_000,
@@ -71,8 +70,10 @@ def read_topic(
         columns: which, of offset, key, value, topic, partition, timestamp (ms), timestamp_type
             (1 CreateTime, 2 LogAppendTime), headers. The others are never built.
         value_decoder: "raw" (bytes), "utf8", "json" (a struct with the fields of `value_schema`),
-            "arrow" (each value is an Arrow IPC stream, whose columns take the value's place), or a
-            function of a pyarrow binary array that returns an array of the same length.
+            "avro" (`value_schema`: a schema, needs fastavro), "protobuf" (`value_schema`: the class
+            that protoc has generated), "arrow" (each value is an Arrow IPC stream, whose columns
+            take the value's place), or a function of a pyarrow binary array that returns an array
+            of the same length.
         isolation_level: "read_committed", as librdkafka has it, or "read_uncommitted".
         fail_on_data_loss: False: records that retention has taken meanwhile are passed over.
         poll_timeout_ms: a task fails after so long without a record.

@@ -91,7 +91,7 @@ class TopicDataset(_Base):
         follow: bool = False,
         columns: Sequence[str] | None = None,
         value_decoder: str | Decoder = "raw",
-        value_schema: pa.Schema | None = None,
+        value_schema: Any = None,
         batch_size: int | None = None,
         batch_format: str = "numpy",
         drop_last: bool = False,

@@ -216,6 +216,16 @@ def test_json(topic: str) -> None:
     ]
 
 
+def test_avro(topic: str) -> None:
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}
+    given = [b"\x02", b"\x04", None]
+    assert read_values(topic, given, value_decoder="avro", value_schema=schema) == [
+        {"n": 1},
+        {"n": 2},
+        None,
+    ]
+
+
 def test_a_function(topic: str) -> None:
     def lengths(values: pa.Array) -> pa.Array:
         import pyarrow.compute as pc
@@ -271,7 +281,11 @@ def test_a_value_that_is_something_else_fails_and_is_named(
         ({"start_offset": 30, "end_offset": 20}, ValueError, "is greater than its end_offset 20"),
         ({"end_offset": 5_000}, ValueError, "behind the end of the log, 1000"),
         ({"isolation_level": "serializable"}, ValueError, "use read_uncommitted or read_comm"),
-        ({"value_decoder": "xml"}, ValueError, "use 'raw', 'utf8', 'json', 'arrow' or a funct"),
+        (
+            {"value_decoder": "xml"},
+            ValueError,
+            "use 'raw', 'utf8', 'json', 'avro', 'protobuf', 'arrow'",
+        ),
         ({"value_decoder": "json"}, ValueError, "needs value_schema"),
         ({"start_offset": {"elsewhere": {0: 1}}}, UnknownTopicOrPartition, "elsewhere-0"),
     ],
