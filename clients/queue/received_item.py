@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .queue_connection import QueueConnection
+from .queue_frames import Piece
 
 
 class Empty(queue.Empty):
@@ -16,6 +16,14 @@ class Empty(queue.Empty):
 
 class Full(queue.Full):
     """The items would be more than `maxsize`."""
+
+
+class ItemHolder(Protocol):
+    """The connection over which an item has come."""
+
+    def settle(self, pieces: Sequence[Piece]) -> None: ...
+    def release(self, pieces: Sequence[Piece], delay_s: float) -> None: ...
+    def extend(self, pieces: Sequence[Piece]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class ReceivedItem:
     delivery_count: int
     offset: int
     index: int
-    connection: QueueConnection = field(repr=False, compare=False)
+    connection: ItemHolder = field(repr=False, compare=False)
 
     def ack(self) -> None:
         """It is done: nobody gets it again."""

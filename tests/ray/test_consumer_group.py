@@ -131,6 +131,9 @@ def test_tables_are_polled_by_handle_and_committed_by_it(topic: str) -> None:
     group = bradbury.ConsumerGroup(
         topic, topic, actors=2, batch_records=100, auto_offset_reset="earliest"
     )
+    assert group.poll is not None, "it begins"
+    while any(len(member.partitions) != 2 for member in group.status().members):
+        time.sleep(0.1)  # what is polled before both have joined may come again
     found: list[int] = []
     while len(found) < 300:
         found += numbers_in(ray.get(group.poll.remote()))

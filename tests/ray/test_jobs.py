@@ -120,13 +120,15 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
             ports.append(free.getsockname()[1])
     dashboard, client, agent = ports
     folder = tmp_path_factory.mktemp("jobs")
+    home = tempfile.mkdtemp(prefix="bj-", dir="/tmp")
     environment = {
         **os.environ,
+        "HOME": home,  # where no other cluster has its state file
         **RAY_ENVIRONMENT,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / ".path"),
         "RAY_AUTH_MODE": "disabled",
-        "RAY_TMPDIR": tempfile.mkdtemp(prefix="bj-", dir="/tmp"),
+        "RAY_TMPDIR": f"{home}/ray",
     }
     environment.pop("RAY_ADDRESS", None)
     options = [f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
@@ -139,7 +141,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
             environment,
             folder,
         )
-    shutil.rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def test_a_job_brings_a_cluster_up_that_outlives_it(jobs: Submitted) -> None:
