@@ -221,6 +221,22 @@ class BrokerConfig(Config):
     log_cleaner_backoff_ms: int = long(
         15_000, 0, "How long to wait before logs to compact are looked for again.", dynamic=True
     )
+    bradbury_log_scrub_enable: bool = boolean(
+        True,
+        "Whether closed segments are read whole in the background, so that a damaged one is found, "
+        "and fetched again from another replica, before a consumer comes to it.",
+        dynamic=True,
+    )
+    bradbury_log_scrub_interval_ms: int = long(
+        7 * 24 * 60 * MINUTE_MS,
+        1,
+        "How long after all closed segments were read they are read again; what was there at the "
+        "start is read first.",
+        dynamic=True,
+    )
+    bradbury_log_scrub_io_max_bytes_per_second: float = double(
+        10.0 * 1024**2, 1.0, "What the scrub of a node reads per second, on average.", dynamic=True
+    )
     replica_selector_class: str = string(
         "",
         f"Which consumers are sent to a follower: none, or with {RACK_AWARE} those whose "

@@ -3,8 +3,9 @@
 voter_requests, controller_calls   what a voter and the controller can be asked, each once
 controller_effects, quorum_times   what the steps ask of their drivers, and how long they wait
 metadata_voter                     one voter: its vote and its copy of the log
-voter_directory, replicated_log    its files
-quorum_controller                  the active controller: changes, calls, sessions, snapshots
+voter_files                        its files
+quorum_controller                  the active controller: changes, calls, sessions
+metadata_snapshots                 when it takes a snapshot, and what becomes of it
 controller_election, voter_survey  how it becomes that
 metadata_leader                    the log that it leads, brought to each voter
 metadata_publisher                 who waits for news, and for others to have them

@@ -170,7 +170,9 @@ class MetadataLeader:
                 self.quorum.on_vote(holder, end, state.voters)
                 self.quorum.snapshots[holder] = state.snapshot.offset
         if not self.quorum.has_majority:
-            self.failure = ConnectionFailed("too few voters have granted their vote")
+            why = {str(each) for each in self._votes.values() if isinstance(each, KafkaError)}
+            said = f" ({'; '.join(sorted(why))})" if why else ""
+            self.failure = ConnectionFailed(f"too few voters have granted their vote{said}")
             return
         best = self._votes[self.quorum.best_log()]
         assert isinstance(best, VoterState)

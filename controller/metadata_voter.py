@@ -39,8 +39,8 @@ from ..protocol.errors import (
 from ..protocol.records.record_batch import walk_batches
 from ..steps.replies import Refuse, Reply
 from .controller_effects import Instant, RunInThread
-from .replicated_log import ReplicatedLog
-from .voter_directory import VoterDirectory
+from .voter_files.replicated_log import ReplicatedLog
+from .voter_files.voter_directory import VoterDirectory
 from .voter_requests import (
     AppendEntries,
     AppendResponse,
@@ -75,6 +75,7 @@ class MetadataVoter:
         self._log: ReplicatedLog | None = None
         self._vote = Candidate()
         self._formatted_with: tuple[str, ...] = ()
+        self._catches_up = False
         self._committed = 0
         self._incoming: tuple[LogEnd, bytearray] = (NO_SNAPSHOT, bytearray())
         self._waiting: deque[tuple[Any, Job]] = deque()
@@ -84,7 +85,7 @@ class MetadataVoter:
     def open(self, *, directory_id: str, now_ms: int) -> None:
         """Before any request. Blocking: call in a thread. Raises as VoterDirectory.open."""
         stored = self._directory.open(directory_id=directory_id, now_ms=now_ms)
-        self._vote, self._formatted_with, self._log = stored
+        self._vote, self._formatted_with, self._log, self._catches_up = stored
         if self._log is not None:
             self._committed = self._log.snapshot.offset
         self._is_open = True
@@ -177,6 +178,12 @@ class MetadataVoter:
                 return self.state
             case FormatVoter():
                 return (yield from self._format(request, now_ms))
+            case VoteRequest() if self._catches_up:
+                # What it had promised to keep is gone; with its vote an older log could win.
+                raise KafkaStorageError(
+                    f"the metadata log of {self._name} was damaged; it does not vote until it has "
+                    "taken from the other voters what was lost"
+                )
             case VoteRequest():
                 yield from self._keep(grant_vote(self._vote, request.candidate))
                 return self.state
@@ -267,6 +274,12 @@ class MetadataVoter:
         yield log.flush
         end_offset = entries[-1].end_offset if entries else request.previous.offset
         self._committed = max(self._committed, min(request.committed, end_offset))
+        if self._catches_up and 0 < request.committed <= end_offset:
+            # The others have elected this controller without us: what was ever committed is in
+            # what it has committed since.
+            yield partial(self._directory.store, self._vote, self._formatted_with, catches_up=False)
+            self._catches_up = False
+            logger.warning("%s has taken the metadata log from the other voters", self._name)
         return AppendResponse(is_there=True, offset=end_offset)
 
     # --- snapshots -------------------------------------------------------------------------------

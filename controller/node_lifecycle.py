@@ -19,6 +19,7 @@ from ..cluster.metadata.metadata_records import decode_metadata_record
 from ..protocol.errors import (
     BrokerIdNotRegistered,
     ConnectionFailed,
+    DuplicateBrokerRegistration,
     InconsistentClusterId,
     KafkaError,
     NotController,
@@ -58,6 +59,10 @@ class NodeLifecycle:
         self._asks_at_ms: int | None = None
         self._heartbeat_at_ms: int | None = None
         self._is_over = False
+        self._is_new = False
+        """Its directory was nobody's."""
+        self._refused_since_ms: int | None = None
+        """That another directory of its name is still in service."""
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -122,14 +127,26 @@ class NodeLifecycle:
     # --- registering -----------------------------------------------------------------------------
 
     def _on_registered(self, answer: Registered | Exception, now: Instant) -> None:
-        if isinstance(answer, NotController | ConnectionFailed):
+        is_taken = isinstance(answer, DuplicateBrokerRegistration)
+        if isinstance(answer, NotController | ConnectionFailed) or (
+            is_taken and self._waits_longer(now)
+        ):
             self._ask_later(now)
         elif isinstance(answer, Exception):
             self._refuse(answer)
         else:
+            assert self._registration is not None
+            self._is_new = self._registration.node_id is None
             self.node_id = answer.node_id
             self.controller_epoch = max(self.controller_epoch, answer.controller_epoch)
             self._effects.append(StoreIdentity(answer, self._on_stored))
+
+    def _waits_longer(self, now: Instant) -> bool:
+        """If its directory was lost, the session of its former life may not be over yet."""
+        if self._refused_since_ms is None:
+            self._refused_since_ms = now.now_ms
+            logger.warning("its former directory is in service; it waits for the end of a session")
+        return now.now_ms - self._refused_since_ms <= 2 * self._life.session_ms
 
     def _on_stored(self, failure: Exception | None, now: Instant) -> None:
         del now
@@ -154,12 +171,32 @@ class NodeLifecycle:
             base = MetadataImage() if answer.whole else self.image
             records = [decode_metadata_record(value) for value in answer.records]
             image = base.apply(records, offset=answer.offset)
+            if self._is_new:
+                self._is_new = False
+                self._say_what_is_lost(image)
 
             def applied(failure: Exception | None, now: Instant) -> None:
                 self._on_applied(image, failure, now)
 
             self._beat_later(now)
             self._effects.append(ApplyMetadata(image, applied))
+
+    def _say_what_is_lost(self, image: MetadataImage) -> None:
+        """A new directory, and a node that had partitions: they were in another one."""
+        here = [
+            f"{topic.name}-{index}"
+            for topic in image.topics.values()
+            for index, partition in enumerate(topic.partitions)
+            if self.node_id in partition.replicas
+        ]
+        if here:
+            logger.error(
+                "the directory of node %d is a new one: what its former one had of %d partitions "
+                "(%s, ...) is fetched from other replicas, and lost where there is none",
+                self.node_id,
+                len(here),
+                here[0],
+            )
 
     def _on_applied(self, image: MetadataImage, failure: Exception | None, now: Instant) -> None:
         self._heartbeat_at_ms = None

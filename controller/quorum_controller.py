@@ -38,7 +38,6 @@ from ..cluster.metadata.metadata_records import (
     encode_metadata_record,
     voters_in,
 )
-from ..cluster.quorum.metadata_snapshot import SnapshotPolicy, encode_snapshot, end_of
 from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import NotController
 from ..protocol.records.record_batch import stamp
@@ -57,10 +56,11 @@ from .controller_calls import (
     Registered,
     Suspect,
 )
-from .controller_effects import Ended, Instant, ProbePort, RunInThread
+from .controller_effects import Ended, Instant, ProbePort
 from .controller_election import ControllerElection
 from .metadata_leader import MetadataLeader, Superseded
 from .metadata_publisher import MetadataPublisher
+from .metadata_snapshots import MetadataSnapshots
 from .quorum_times import QuorumTimes
 from .voter_changes import VoterChanging
 
@@ -106,10 +106,6 @@ class QuorumController:
         self._times = times
         # A question is a heartbeat, too: several in a session.
         self._poll_ms = min(times.poll_ms, config.broker_session_timeout_ms // 3)
-        self._snapshot_policy = SnapshotPolicy(
-            max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
-            max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
-        )
         self._me = Candidate()
         self._image = MetadataImage()
         self._is_active = False
@@ -123,10 +119,10 @@ class QuorumController:
         self._sessions = Sessions(config.broker_session_timeout_ms)
         self._voter_changes: list[VoterChanging] = []
         self._probing: set[int] = set()
-        self._log_bytes = self._snapshot_taken_ms = 0
-        self._is_snapshotting = False
+        self._snapshots = MetadataSnapshots(config, effects, self._is_leading)
         self._tick_at_ms: int | None = None
-        self._unclean_at_ms = self._balance_at_ms = 0
+        self._unclean_at_ms = 0
+        self._balance_at_ms = 0
         self._rebalance = AutomaticRebalance(config)
         self._ticking = 0
 
@@ -239,9 +235,7 @@ class QuorumController:
             self._publisher = MetadataPublisher(
                 self._me.epoch, self._effects, poll_ms=self._poll_ms
             )
-            self._log_bytes = sum(len(batch) for batch in self._leader.batches_from(0))
-            self._snapshot_taken_ms = now.now_ms
-            self._is_snapshotting = False
+            self._snapshots.begin(self._leader, now)
             self._probing.clear()
             self._open_epoch(cluster_id, voters, now)
 
@@ -387,11 +381,18 @@ class QuorumController:
 
     def _on_committed(self, write: _Write, now: Instant) -> None:
         offset = self._image.offset
-        self._log_bytes += write.size
+        self._snapshots.on_committed(write.size)
         self._image = self._image.apply(write.records, offset=write.end_offset)
         self._publisher.on_change(self._image, offset, write.encoded)
         write.then(write.answer, now)
-        self._maybe_snapshot(now)
+        self._take_snapshot_if_due(now)
+
+    def _take_snapshot_if_due(self, now: Instant) -> None:
+        if self._leader is not None:
+            self._snapshots.take_if_due(self._image, self._leader, now)
+
+    def _is_leading(self, leader: MetadataLeader) -> bool:
+        return leader is self._leader and leader.end_reason is None
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -501,41 +502,6 @@ class QuorumController:
     def _is_unclean(self, image: MetadataImage, topic: TopicImage) -> bool:
         return may_be_unclean(image, self._rules, topic)
 
-    # --- snapshots -------------------------------------------------------------------------------
-
-    def _maybe_snapshot(self, now: Instant) -> None:
-        """Begin one of the image of now if it is due and none is under way. Changes go on."""
-        age_ms = now.now_ms - self._snapshot_taken_ms
-        if self._is_snapshotting or not self._snapshot_policy.is_due(
-            log_bytes=self._log_bytes, age_ms=age_ms
-        ):
-            return
-        self._is_snapshotting = True
-        image, leader = self._image, self._leader
-        assert leader is not None
-        work = partial(encode_snapshot, image, now_ms=now.wall_ms)
-        then = partial(self._on_snapshot, image, leader, self._log_bytes)
-        self._effects.append(RunInThread(work, then))
-
-    def _on_snapshot(
-        self,
-        image: MetadataImage,
-        leader: MetadataLeader,
-        log_bytes: int,
-        data: bytes | Exception,
-        now: Instant,
-    ) -> None:
-        if leader is not self._leader or leader.end_reason is not None:
-            return
-        self._is_snapshotting = False
-        if isinstance(data, Exception):
-            logger.error("no snapshot of the metadata at %d: %r", image.offset, data)
-            return
-        leader.compact(end_of(image), data, now)
-        self._log_bytes -= log_bytes
-        self._snapshot_taken_ms = now.now_ms
-        logger.info("a snapshot of the metadata at %d, %d bytes", image.offset, len(data))
-
     # --- time ------------------------------------------------------------------------------------
 
     @property
@@ -557,7 +523,7 @@ class QuorumController:
         self._voter_changes = [each for each in self._voter_changes if not each.is_over]
         if self._tick_at_ms is not None and now.now_ms >= self._tick_at_ms:
             self._tick_at_ms = now.now_ms + self._times.tick_ms
-            self._maybe_snapshot(now)
+            self._take_snapshot_if_due(now)
             if not self._ticking:  # else the last one's changes are not through yet
                 self._look_after(now)
         self._advance(now)

@@ -121,7 +121,10 @@ def form(survey: Survey) -> Formation | str:
         if not survey.brokers or len(states) < survey.brokers:
             return f"{survey.brokers - len(states) or 'its'} brokers to start"
         if clusters:
-            return f"the node that holds the metadata of cluster {clusters[0]}"
+            return (
+                f"the node that holds the metadata of cluster {clusters[0]}; if it was lost, stop "
+                "all and run `bradbury metadata recover DATA_DIR`"
+            )
         # Two can lose none: then one is better.
         most = MOST_VOTERS if len(states) >= MOST_VOTERS else 1
         voters = tuple(state.directory_id for state in states[:most])

@@ -72,7 +72,7 @@ class LocalCluster:
         )
         self._thread.start()
         try:
-            self._call(self._start(), START_SECONDS)
+            self._start_in_time()
         except BaseException:
             self.close()
             raise
@@ -135,6 +135,15 @@ class LocalCluster:
     def _call(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
+    def _start_in_time(self) -> None:
+        try:
+            self._call(self._start(), START_SECONDS)
+        except TimeoutError:
+            waiting_for = None if self.controller is None else self.controller.waiting_for
+            raise TimeoutError(
+                f"not started within {START_SECONDS:g} s: waiting for {waiting_for or 'its nodes'}"
+            ) from None
+
     async def _start(self) -> None:
         controller = Controller(
             lambda: [node.voter for node in self.nodes if node.voter is not None],
@@ -145,8 +154,8 @@ class LocalCluster:
         self.controller = controller
         for index in range(self._node_count):
             node = self._make_node(index)
+            self.nodes.append(node)  # what it has locked when it fails is given back by close
             await node.open()
-            self.nodes.append(node)
         await self._lead(controller)
         await asyncio.gather(*(node.join() for node in self.nodes))
 
@@ -226,5 +235,6 @@ def local(
 
     Raises:
         DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
+        TimeoutError: it says what was waited for.
     """
     return LocalCluster(data_dir, host=host, port=port, nodes=nodes, config=config)

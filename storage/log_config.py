@@ -189,6 +189,20 @@ class LogConfig(Config):
         "A record that is this old is compacted soon, whatever the dirty ratio.",
         broker="log.cleaner.max.compaction.lag.ms",
     )
+    bradbury_validate_records: str = string(
+        "all",
+        "Which batches of producers are opened before they are taken, so that none is stored that "
+        "consumers cannot read: all, compressed ones, or none (their header and CRC then decide).",
+        choices=("all", "compressed", "none"),
+        broker="bradbury.log.validate.records",
+    )
+    bradbury_damaged_segment: str = string(
+        "error",
+        "What a reader is told who comes to records that a damaged file has lost, and that no "
+        "other replica has: error names them, skip goes on behind them.",
+        choices=("error", "skip"),
+        broker="bradbury.log.damaged.segment",
+    )
     compression_type: str = string(
         "producer",
         "The codec on disk; producer keeps what the producer chose.",

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from ...cluster.quorum.voter import Candidate
 from ...controller.controller_effects import RunInThread
 from ...controller.metadata_voter import MetadataVoter
-from ...controller.voter_directory import VoterDirectory
+from ...controller.voter_files.voter_directory import VoterDirectory
 from ...controller.voter_requests import QuorumRequest
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.file_system import FileSystem

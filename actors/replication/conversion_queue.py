@@ -22,7 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from ...handlers.ports.replica_port import Appended
+from ...protocol.columns.record_check import load_record_check
 from ...protocol.errors import KafkaError, RequestTimedOut
+from ...protocol.kernel_loading import is_worth_a_thread
 
 T = TypeVar("T")
 THREADS = 2
@@ -36,12 +38,19 @@ class ConversionPool:
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
         self._bytes = 0
+        self._is_loading = False
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """`call` in one of the threads, which are made at the first use."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="conversion")
         return asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def load_when_it_pays(self, record_count: int) -> None:
+        """`record_count` more records are looked at plainly: see protocol/kernel_loading."""
+        if not self._is_loading and is_worth_a_thread(record_count):
+            self._is_loading = True
+            self.run(load_record_check)
 
     def reserve(self, size: int) -> None:
         """Raises RequestTimedOut, which producers retry, when too much is in work already."""

@@ -14,13 +14,15 @@ from typing import Protocol, TypeVar
 
 from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
+from ...protocol.columns.record_check import is_record_check_loaded
+from ...protocol.records.compression import TooLarge
 from ...protocol.records.message_set import convert_down
-from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE
+from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE, read_header
 from ...replication.partition.delayed_fetches import FetchWaiter
 from ...replication.partition.marker_append import TransactionDecision, append_marker
 from ...replication.partition.replica import Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
-from ...storage.log.batch_validation import opens_records
+from ...storage.log.batch_validation import must_open, open_batch, opens_records
 from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch, begin_search
 from ...storage.log_config import LogConfig
@@ -136,8 +138,13 @@ class HostedReplica:
             convert = partial(convert_message_set, config=config, now_ms=self._wall_ms())
         elif self._needs_conversion(records, config):
             convert = partial(convert_batch, config=config, now_ms=self._wall_ms())
+        elif self._is_opened_elsewhere(records, config):
+            convert = partial(open_batch, config=config)
         elif not self.conversions:
-            return self._append(records, opened=False, guard=guard)
+            try:
+                return self._append(records, opened=False, guard=guard)
+            except TooLarge:
+                convert = partial(open_batch, config=config)
         append = partial(self._append, opened=True, guard=guard)
         return self.conversions.submit(bytearray(records), convert, append)
 
@@ -149,6 +156,17 @@ class HostedReplica:
         if not opens_records(config):
             return False
         return bool(codec or len(batch) > MOST_BYTES_OPENED_AT_ONCE or self.conversions)
+
+    def _is_opened_elsewhere(self, batch: memoryview, config: LogConfig) -> bool:
+        """Whether looking at the records of a batch takes too long to do it here and now."""
+        codec = batch[CODEC_POSITION] & CODEC_MASK
+        if not must_open(codec, config) or opens_records(config):
+            return False
+        is_large = len(batch) > MOST_BYTES_OPENED_AT_ONCE
+        if not is_record_check_loaded():
+            self._pool.load_when_it_pays(read_header(batch).record_count)
+            return is_large
+        return bool(self.conversions) or (codec != 0 and is_large)
 
     def _append(
         self,
@@ -245,10 +263,7 @@ class HostedReplica:
         try:
             return await self._in_thread(partial(question, search))
         except OSError as error:
-            failure = log.health.fail(f"reading {log.directory}", error)
-            self.step.on_storage_failure()
-            self._driver.carry_out()
-            raise failure from error
+            raise log.damage.on_read_error(log.segments, -1, error) from error
 
 
 def _found(found: TimestampOffset | None) -> FoundOffset | None:

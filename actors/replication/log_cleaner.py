@@ -181,8 +181,8 @@ class LogCleaner:
             except KafkaStorageError as error:
                 logger.warning("%s cannot be rolled: %s", log.directory, error)
             except OSError as error:
-                log.health.fail(f"reading {log.directory}", error)
-                self._on_failure()
+                self.uncleanable[log] = str(error)
+                logger.error("%s", log.damage.on_read_error(log.segments[:-1], -1, error))  # noqa: TRY400
         self.max_dirty_ratio = max((each.cleanable_ratio for each in candidates), default=0.0)
         return choose_filthiest(candidates)
 

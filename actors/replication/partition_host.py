@@ -38,10 +38,15 @@ from .hosted_replica import HostedReplica
 from .intact_token import IntactToken
 from .leader_connections import LeaderConnections
 from .log_cleaner import LogCleaner
+from .log_scrubber import LogScrubber
 from .partition_upkeep import PartitionUpkeep
+from .segment_repairer import SegmentRepairer
 from .unreachable_nodes import UnreachableNodes
 
 logger = logging.getLogger(__name__)
+
+MOST_SHOWN = 5
+"""Damaged ranges that are named one by one."""
 
 
 class PartitionHost:
@@ -75,6 +80,7 @@ class PartitionHost:
         self.node_id = -1
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
+        self.scrubber: LogScrubber | None = None
         self._log_dirs: HostedLogDirs | None = None
         self._sender: ControllerRequestSender | None = None
         self._connections = LeaderConnections(self, self._driver)
@@ -170,6 +176,15 @@ class PartitionHost:
             on_failure=self.on_failure,
         )
         self.cleaner.start()
+        self.scrubber = LogScrubber(
+            self.directories,
+            lambda: self.replicas,
+            SegmentRepairer(self, self._threads.run),
+            self._config,
+            now_ms=self._now_ms,
+            on_failure=self.on_failure,
+        )
+        self.scrubber.start()
 
     async def close(self) -> None:
         """Flush everything, write the checkpoints and the clean marks."""
@@ -178,6 +193,8 @@ class PartitionHost:
             await self._sender.close()
         if self._log_dirs is not None:
             await self._log_dirs.close()
+        if self.scrubber is not None:
+            await self.scrubber.stop()
         if self.cleaner is not None:
             await self.cleaner.stop()
         if self._upkeep is not None:
@@ -227,12 +244,27 @@ class PartitionHost:
             self.steps.log_configs.on_defaults()
         if self.cleaner is not None and server.broker != before.broker:
             self.cleaner.configure(server.broker)
+        if self.scrubber is not None and server.broker != before.broker:
+            self.scrubber.configure(server.broker)
+
+    def damage_in_words(self) -> list[str]:
+        """For `bradbury status`: what of the partitions here cannot be read; at most MOST_SHOWN."""
+        damaged = [] if self.scrubber is None else self.scrubber.damaged()
+        said = [f"{replica} has lost {damage}" for replica, damage in damaged[:MOST_SHOWN]]
+        if len(damaged) > MOST_SHOWN:
+            said.append(f"and {len(damaged) - MOST_SHOWN} more")
+        return said
 
     # --- what the steps ask ----------------------------------------------------------------------
 
     @property
     def config(self) -> BrokerConfig:
         return self._server.broker
+
+    @property
+    def image(self) -> MetadataImage:
+        """See segment_repairer.RepairingNode."""
+        return self.steps.image
 
     @property
     def log_defaults(self) -> LogConfig:

@@ -1,6 +1,7 @@
 """`bradbury log`: the files of a log, looked into without a broker, and a topic copied to another.
 
-Not here: the work of each command (log_dump, log_verify, log_index_check, log_replay).
+Not here: the work of each command (log_dump, log_verify, log_index_check,
+log_quarantine, log_replay).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from ..terminal.app import App
 from .log_dump import dump
 from .log_index_check import index_check
+from .log_quarantine import quarantine
 from .log_replay import replay
 from .log_verify import verify
 
@@ -16,4 +18,5 @@ log = App(help="Look into the files of a log; replay a topic.", no_args_is_help=
 log.command()(dump)
 log.command()(verify)
 log.command("index-check")(index_check)
+log.command()(quarantine)
 log.command()(replay)

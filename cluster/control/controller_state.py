@@ -89,7 +89,8 @@ def register_node(
     if request.cluster_id not in (None, image.cluster_id):
         raise InconsistentClusterId(
             f"the data directory belongs to cluster {request.cluster_id}, this cluster is "
-            f"{image.cluster_id}; start with the right data directory, or an empty one"
+            f"{image.cluster_id}; start with the right data directory, or an empty one; if the "
+            "metadata was lost, `bradbury metadata recover DATA_DIR` makes it again"
         )
     node_id = request.node_id
     for node in image.nodes.values():
@@ -103,7 +104,8 @@ def register_node(
     elif node_id not in image.nodes:
         raise BrokerIdNotRegistered(
             f"the data directory says node {node_id}, which this cluster's metadata does not know; "
-            "the metadata is older than the data: start the node that holds the newest metadata"
+            "the metadata is older than the data: start the node that holds the newest metadata, "
+            "or, if it was lost, make it again with `bradbury metadata recover DATA_DIR`"
         )
     else:
         # Another directory has been this node meanwhile, or was it before.
@@ -143,8 +145,9 @@ def _successor_of(image: MetadataImage, name: str) -> int | None:
             continue
         if not node.fenced:
             raise DuplicateBrokerRegistration(
-                f"node {node.node_id} is {name!r} and in service, with another directory; wait "
-                "until it has been silent for broker.session.timeout.ms"
+                f"node {node.node_id} is {name!r} with directory {node.directory_id}, and its "
+                "session is not over: if another process has the same name, give one of them "
+                "another; if that directory was lost, wait for broker.session.timeout.ms"
             )
         return node.node_id
     return None

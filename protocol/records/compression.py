@@ -151,8 +151,12 @@ def _lz4_level(level: int) -> int:
     return min(max(level, _LZ4_LEAST_HIGH), _LZ4_MOST_HIGH)
 
 
-def _too_large(limit: int) -> InvalidRecord:
-    return InvalidRecord(f"the records decompress to more than {limit} bytes")
+class TooLarge(InvalidRecord):
+    """It would decompress to more than the caller allows."""
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the records decompress to more than {limit} bytes")
 
 
 def _decompress_into(decompressor: object, data: memoryview, capacity: int, limit: int) -> Buffer:

@@ -120,7 +120,9 @@ class DirectoryLifecycle:
 
     def begin(self) -> None:
         """The node is registered: the controller knows of a loss."""
-        if self._token is not None and all(each.health.is_online for each in self.directories.all):
+        if self._token is not None and all(
+            each.health.is_online and not each.unopened for each in self.directories.all
+        ):
             self._token.put()
 
     def on_directory_failed(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.partition_log import PartitionLog
 from ...storage.log_config import LogConfig
 from ..procedure import OneAtATime, Outcomes, Sequel
+from ..storage_work import StorageCall
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +56,20 @@ class AssignedPartition(NamedTuple):
 
 
 class OpenedLogs(NamedTuple):
-    """Logs that are open now, and why others are not. found: it was there already."""
+    """Logs that are open now, and why others are not. found: it was there already.
+
+    unmade: those of `offline` that never had a log here, so that it may be made yet.
+    """
 
     logs: list[tuple[AssignedPartition, PartitionLog]]
     found: list[AssignedPartition]
     offline: dict[TopicPartition, str]
+    unmade: list[TopicPartition]
+
+    def put_off(self, assigned: Iterable[AssignedPartition], why: object) -> None:
+        for each in assigned:
+            self.offline[each.key] = str(why)
+            self.unmade.append(each.key)
 
 
 class MakeLogs:
@@ -146,14 +157,22 @@ class LogManager:
         A log that cannot be made, or whose directory is missing, leaves its partition offline.
         """
         directories = self.directories
-        opened = OpenedLogs([], [], {})
+        opened = OpenedLogs([], [], {}, [])
         missing: list[AssignedPartition] = []
         for each in assigned:
-            log = directories.claim(each.key, each.topic.topic_id)
+            log = directories.claim(each.key, each.topic.topic_id, each.state.leader_epoch)
             if log is None:
-                missing.append(each)
+                reasons = [
+                    one.unopened[each.key] for one in directories.online if each.key in one.unopened
+                ]
+                if reasons:
+                    opened.offline[each.key] = reasons[0]
+                else:
+                    missing.append(each)
                 continue
             self._unclaimed.pop(log, None)
+            if log.topic_id != each.topic.topic_id:
+                yield from self._write_topic_id(log, each)
             opened.logs.append((each, log))
             opened.found.append(each)
         for each in missing:
@@ -163,7 +182,7 @@ class LogManager:
             yield from self.write_note()
         except KafkaStorageError as error:
             self._on_storage_failure()
-            opened.offline.update((each.key, str(error)) for each in missing)
+            opened.put_off(missing, error)
             return opened
         jobs: dict[LogDirectory, list[AssignedPartition]] = {}
         for each in missing:
@@ -177,6 +196,19 @@ class LogManager:
         yield from self._forget_names(jobs, opened)
         yield from self._make_logs(jobs, opened)
         return opened
+
+    def _write_topic_id(self, log: PartitionLog, assigned: AssignedPartition) -> Sequel:
+        """Its partition.metadata was lost. As Kafka does: the metadata says whose it is."""
+        topic_id = assigned.topic.topic_id
+        logger.warning(
+            "%s: partition.metadata is lost or damaged: topic id %s", log.directory, topic_id
+        )
+        call = partial(self.directories.of(log).assign_topic_id, log, topic_id)
+        [failure] = yield [StorageCall(call)]
+        if isinstance(failure, KafkaStorageError):
+            self._on_storage_failure()
+        elif failure is not None:
+            raise failure
 
     def write_note(self) -> Sequel:
         """Where the partitions are, durably. Raises KafkaStorageError."""
@@ -207,7 +239,7 @@ class LogManager:
             if isinstance(failure, KafkaStorageError):
                 self._on_storage_failure()
                 refused = jobs.pop(directory)
-                opened.offline.update((each.key, str(failure)) for each in refused)
+                opened.put_off(refused, failure)
             elif failure is not None:
                 raise failure
 
@@ -226,7 +258,7 @@ class LogManager:
             if isinstance(failure, KafkaStorageError):
                 self._on_storage_failure()
                 unmade = work.assigned[len(work.made) :]
-                opened.offline.update((each.key, str(failure)) for each in unmade)
+                opened.put_off(unmade, failure)
             elif failure is not None:
                 raise failure
             for each, log in work.made:

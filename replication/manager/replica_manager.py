@@ -7,7 +7,8 @@ Before a replica changes sides its fetcher has let go of the log.
 After its first I/O failure a log directory is offline until restart. Requests for its partitions
 are answered KAFKA_STORAGE_ERROR until others lead them (offline_replicas_manager), the other
 directories serve on; with the last one the node ends. A partition whose directory was missing at
-the start is offline in the same way.
+the start is offline in the same way. A log that could not be made for want of room is tried again
+(unmade_replicas).
 
 Not here: who is asked for a partition (served_replicas), the logs on the disk (log_manager), how
 followers fetch (replica_fetcher), what runs in the background (log_maintenance), moves to other
@@ -17,7 +18,8 @@ directories (alter_log_dirs_manager).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ...cluster.broker_config import BrokerConfig
@@ -55,6 +57,7 @@ from ..partition.topic_log_configs import TopicLogConfigs
 from ..procedure import Procedure, Sequel, Turn
 from .alter_partition_manager import AlterPartitionManager
 from .offline_replicas_manager import OfflineReplicasManager
+from .unmade_replicas import UnmadeReplicas
 
 logger = logging.getLogger(__name__)
 
@@ -90,11 +93,15 @@ class ReplicaManager:
         self._offline: dict[TopicPartition, str] = {}
         self._failed: dict[str, None] = {}
         self._applying: Procedure | None = None
+        self._next_image: Callable[[], None] | None = None
+        """To be applied behind a try to make logs, which is under way."""
+        self._is_halted = False
         self._wall_ms = 0
         self.alter_partition = AlterPartitionManager(self, effects)
         self.serving = ServedReplicas(self, self._offline)
         self.log_configs = TopicLogConfigs(node, self)
         self._offline_replicas = OfflineReplicasManager(self, self._offline, effects)
+        self._unmade = UnmadeReplicas(self, effects)
         self.fetchers = ReplicaFetcherManager(self)
 
     def start(self, logs: LogManager) -> None:
@@ -106,6 +113,7 @@ class ReplicaManager:
 
     def halt(self) -> None:
         """Follow nobody, and go no further with an image: only what is under way ends."""
+        self._is_halted = True
         if self._applying is not None:
             self._applying.cancel()
         self.fetchers.leave_all()
@@ -141,15 +149,54 @@ class ReplicaManager:
         A topic whose image is the same object as before did not change. No other image is applied
         before that.
         """
-        assert self._applying is None, "one image at a time"
+        begin = partial(self._begin, self._apply(image), ticket, now_ms=now_ms)
         self._wall_ms = wall_ms
+        if self._applying is None:
+            begin()
+        else:
+            assert self._next_image is None, "one image at a time"
+            self._next_image = begin
+
+    def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
+        """See unmade_replicas.MakingNode."""
+        if self._applying is not None or self._is_halted:
+            return False
+        self._begin(self._make_again(keys), None, now_ms=now_ms)
+        return True
+
+    def _begin(self, sequel: Sequel, ticket: Any, *, now_ms: int) -> None:
+        """`ticket`: to be answered at the end; None: nobody asked, and a failure is logged."""
 
         def on_end(error: Exception | None) -> None:
             self._applying = None
-            self.effects.append(ended(ticket, error))
+            if ticket is not None:
+                self.effects.append(ended(ticket, error))
+            elif error is not None:
+                logger.error("logs could not be made again: %s", error, exc_info=error)
+            begin, self._next_image = self._next_image, None
+            if begin is not None:
+                begin()
 
-        self._applying = Procedure(self.effects, self._apply(image), now_ms, on_end)
+        self._applying = Procedure(self.effects, sequel, now_ms, on_end)
+        if self._is_halted:
+            self._applying.cancel()
         self._applying.begin()
+
+    def _make_again(self, keys: Collection[TopicPartition]) -> Sequel:
+        """Replicas whose logs there was no room for, as the newest image has them."""
+        assigned = []
+        for name, index in keys:
+            state = self.image.partition(name, index)
+            if state is None or self.node_id not in state.replicas:
+                self._unmade.forget((name, index))
+                continue
+            is_led_here = state.leader == self.node_id
+            assigned.append(AssignedPartition(self.image.topics[name], index, state, is_led_here))
+        yield from self._open_replicas(assigned)
+        made = [each for each in assigned if each.key in self.by_partition]
+        if made:
+            logger.info("%d logs are made that there was no room for", len(made))
+            yield from self._take_up(made)
 
     def _apply(self, image: MetadataImage) -> Sequel:
         before, self.image = self.image, image
@@ -166,6 +213,16 @@ class ReplicaManager:
             for name, topic in image.topics.items()
             for index, is_led_here in self._changed_here(before.topics.get(name), topic)
         ]
+        yield from self._take_up(changed)
+        if image.nodes is not before.nodes:
+            self.alter_partition.look_at_all()
+        ended = self.fetchers.end_empty()
+        if ended:
+            self.effects.append(FetchersEnded(ended))
+        yield from self.logs.set_strays_aside(self._wall_ms)
+
+    def _take_up(self, changed: Sequence[AssignedPartition]) -> Sequel:
+        """Open what is not open yet, and lead or follow."""
         yield from self._open_replicas([p for p in changed if p.key not in self.by_partition])
         # Also where another leader is to be followed: an epoch that the former one has sent may be
         # on its way to the disk.
@@ -183,12 +240,6 @@ class ReplicaManager:
             self._act_on(each)
             if number % MAKE_AT_ONCE == 0:
                 yield [Turn(self.effects)]
-        if image.nodes is not before.nodes:
-            self.alter_partition.look_at_all()
-        ended = self.fetchers.end_empty()
-        if ended:
-            self.effects.append(FetchersEnded(ended))
-        yield from self.logs.set_strays_aside(self._wall_ms)
 
     def _taken_away(self, before: TopicImage, now: TopicImage) -> list[int]:
         """Partitions that had a replica here and have none any more."""
@@ -273,9 +324,12 @@ class ReplicaManager:
         self._offline.update(opened.offline)
         for each, log in opened.logs:
             self._offline.pop(each.key, None)
+            self._unmade.forget(each.key)
             replica = Replica(*each.key, log, self, may_use_reserve=each.topic.is_internal)
             self.by_partition[each.key] = replica
             self.effects.append(ReplicaOpened(replica))
+        assert self._applying is not None
+        self._unmade.wait_for(opened.unmade, self._applying.now_ms)
         for each in opened.found:
             self.effects.append(ResumeMove(each.key, self.by_partition[each.key]))
 
@@ -289,6 +343,7 @@ class ReplicaManager:
         for index in gone:
             key = (topic.name, index)
             self._offline.pop(key, None)
+            self._unmade.forget(key)
             replica = self.by_partition.pop(key, None)
             if replica is not None:
                 self._resign(replica)

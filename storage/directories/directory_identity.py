@@ -1,24 +1,34 @@
-"""Whose data directory this is: meta.properties.
+"""Whose data directory this is: meta.properties, and a copy of it, meta.properties.copy.
 
+    #crc32c=1f0a22c9                     of the lines below; to others a comment
     version=1
     cluster.id=QDDfLpYkQbSc0WwbXyUzVQ
     node.id=3
     directory.id=H1iD5p3fTTq2yPzXcAnQ4w
 
 What always holds: what has been written is never changed to something else, so a directory of
-another cluster or node can be recognised and refused. Ids that are not known yet are omitted.
+another cluster or node can be recognised and refused. Ids that are not known yet are omitted. If
+one of the two files is gone or damaged the other one says it, and the next start writes both.
+Unlike Kafka: it has no copy and no checksum, so a flipped bit makes a directory another one's.
 Source: apache/kafka metadata/.../properties/MetaProperties.java.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from ..disk.checkpoint_file import write_atomically
 from ..disk.file_system import FileSystem, read_file
 from ..disk.storage_failure import DataDirectoryError, DirectoryUnusable
 
 FILE_NAME = "meta.properties"
+COPY_NAME = "meta.properties.copy"
+CRC_PREFIX = "#crc32c="
 VERSION = "1"
 
 
@@ -29,27 +39,66 @@ class DirectoryIdentity:
     node_id: int | None = None
 
 
-def read_identity(file_system: FileSystem, directory: str) -> DirectoryIdentity | None:
-    """None if there is no file. Raises DirectoryUnusable if it is damaged, OSError."""
-    path = f"{directory}/{FILE_NAME}"
-    try:
-        lines = read_file(file_system, path).decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return None
+class StoredIdentity(NamedTuple):
+    """What a start finds. `flaw`: what is wrong with a file, in words; the other one said it."""
+
+    identity: DirectoryIdentity | None
+    flaw: str = ""
+
+
+def read_identity(file_system: FileSystem, directory: str) -> StoredIdentity:
+    """No identity if there is no file.
+
+    Raises:
+        DirectoryUnusable: all that there is of it is damaged.
+    """
+    flaws: list[str] = []
+    for name in (FILE_NAME, COPY_NAME):
+        path = f"{directory}/{name}"
+        try:
+            return StoredIdentity(_decode(read_file(file_system, path)), "; ".join(flaws))
+        except FileNotFoundError:
+            flaws.append(f"{path} is missing")
+        except OSError as error:
+            flaws.append(f"{path} cannot be read ({error.strerror or error})")
+        except ValueError as error:
+            flaws.append(f"{path} is damaged ({error})")
+    if all(flaw.endswith("is missing") for flaw in flaws):
+        return StoredIdentity(None)
+    raise DirectoryUnusable(
+        f"{flaws[0]}, and so is its copy; restore {directory}/{FILE_NAME} with the lines "
+        "version=1, cluster.id=, node.id= and directory.id= as they were, or use another data "
+        "directory"
+    )
+
+
+def _decode(content: bytes) -> DirectoryIdentity:
+    """Raises ValueError: what is wrong."""
+    lines = content.decode(errors="replace").splitlines()
+    if lines and lines[0].startswith(CRC_PREFIX):
+        crc, lines = lines[0].removeprefix(CRC_PREFIX), lines[1:]
+        if crc != _crc(lines):
+            raise ValueError("wrong CRC")
     values: dict[str, str] = {}
     for line in lines:
         name, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
             values[name.strip()] = value.strip()
     node_id = values.get("node.id")
-    if values.get("version") != VERSION or not (node_id is None or node_id.isdigit()):
-        raise DirectoryUnusable(f"{path} is damaged; restore it, or use another data directory")
+    if values.get("version") != VERSION:
+        raise ValueError(f"it does not say version={VERSION}")
+    if not (node_id is None or (node_id.isascii() and node_id.isdigit())):
+        raise ValueError(f"node.id={node_id!r}")
     return DirectoryIdentity(
         # Kafka wrote none before it had several directories on a node.
         directory_id=values.get("directory.id", ""),
         cluster_id=values.get("cluster.id"),
         node_id=None if node_id is None else int(node_id),
     )
+
+
+def _crc(lines: Sequence[str]) -> str:
+    return f"{crc32c(chr(10).join(lines).encode()):08x}"
 
 
 def merge_identities(
@@ -78,12 +127,21 @@ def merge_identities(
 
 
 def write_identity(file_system: FileSystem, directory: str, identity: DirectoryIdentity) -> None:
-    """Durably. Raises OSError."""
+    """Durably, both files. Raises OSError."""
     lines = [f"version={VERSION}"]
     if identity.cluster_id is not None:
         lines.append(f"cluster.id={identity.cluster_id}")
     if identity.node_id is not None:
         lines.append(f"node.id={identity.node_id}")
     lines.append(f"directory.id={identity.directory_id}")
-    text = "\n".join((*lines, ""))
-    write_atomically(file_system, f"{directory}/{FILE_NAME}", text.encode())
+    text = "\n".join((f"{CRC_PREFIX}{_crc(lines)}", *lines, ""))
+    write_atomically(file_system, f"{directory}/{FILE_NAME}", text.encode(), sync_names=False)
+    write_atomically(file_system, f"{directory}/{COPY_NAME}", text.encode())
+
+
+def has_copy(file_system: FileSystem, directory: str) -> bool:
+    """Whether the copy says the same: directories of former versions have none."""
+    with suppress(OSError):
+        copy = read_file(file_system, f"{directory}/{COPY_NAME}")
+        return copy == read_file(file_system, f"{directory}/{FILE_NAME}")
+    return False

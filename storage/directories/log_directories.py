@@ -43,6 +43,9 @@ from .log_directory import LogDirectory
 from .partition_directory import DELETE_SUFFIX, directory_name
 from .replica_directories import ReplicaPlacements
 
+MOST_FLIPPED_BITS = 12
+"""In a topic id; of two random ones a part of 10**-18 differs in so few."""
+
 
 class LogDirectories:
     """See open(). Not thread-safe, but for note() and what LogDirectory allows."""
@@ -195,12 +198,18 @@ class LogDirectories:
 
         A directory that fails meanwhile is offline. Raises StorageFailure if all are.
         """
-        said: list[str] = []
+        said = [each.identity_flaw for each in self._directories if each.identity_flaw]
         for directory in self._directories:
             try:
-                directory.load_logs(config_for, now_ms=now_ms, on_damaged=on_damaged)
+                directory.load_logs(
+                    config_for, now_ms=now_ms, on_damaged=on_damaged, keeps_places=True
+                )
             except StorageFailure as error:
                 said.append(f"{directory.path} is offline until restart: {error}")
+            said += [
+                f"{topic}-{partition} is offline until restart: {reason}"
+                for (topic, partition), reason in directory.unopened.items()
+            ]
         if not self.online:
             raise StorageFailure("; ".join(said))
         self.placements.load()
@@ -263,11 +272,21 @@ class LogDirectories:
 
     # --- claiming --------------------------------------------------------------------------------
 
-    def claim(self, key: TopicPartition, topic_id: UUID) -> PartitionLog | None:
-        """The log of a partition that was loaded, if there is one with this topic id."""
-        for directory in self.online:
-            log = directory.logs.get(key)
-            if log is not None and log.topic_id == topic_id:
+    def claim(
+        self, key: TopicPartition, topic_id: UUID, leader_epoch: int | None = None
+    ) -> PartitionLog | None:
+        """The log of a partition that was loaded, if there is one with this topic id.
+
+        With the partition's `leader_epoch` also one whose partition.metadata is lost or damaged,
+        and whose epochs are none of a later time: then its topic id is to be written.
+        """
+        found = [log for each in self.online if (log := each.logs.get(key)) is not None]
+        for log in found:
+            if log.topic_id == topic_id:
+                return log
+        for log in found:
+            is_lost = log.topic_id is None or _is_damaged_copy(log.topic_id, topic_id)
+            if is_lost and leader_epoch is not None and leader_epoch >= log.epochs.latest_epoch:
                 return log
         return None
 
@@ -283,6 +302,11 @@ class LogDirectories:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+
+def _is_damaged_copy(found: UUID, topic_id: UUID) -> bool:
+    """Whether they are the same but for a few flipped bits: those of two topics differ in 64."""
+    return (found.int ^ topic_id.int).bit_count() <= MOST_FLIPPED_BITS
 
 
 def _progress(log: PartitionLog) -> tuple[int, int]:

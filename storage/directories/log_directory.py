@@ -37,6 +37,7 @@ from ..disk.storage_failure import (
     DataDirectoryError,
     DirectoryHealth,
     DirectoryUnusable,
+    StorageFailure,
     refused_or_failed,
 )
 from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
@@ -48,7 +49,9 @@ from .directory_checkpoints import (
 )
 from .directory_deletions import DirectoryDeletions, remove_directory
 from .directory_identity import (
+    FILE_NAME as IDENTITY_FILE,
     DirectoryIdentity,
+    has_copy,
     merge_identities,
     read_identity,
     write_identity,
@@ -66,6 +69,7 @@ from .partition_directory import (
 
 LOCK_FILE = ".lock"
 CLEAN_FILE = ".kafka_cleanshutdown"
+PROBE_FILE = ".probe"
 
 
 class LogDirectory:
@@ -92,6 +96,10 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.future_logs: dict[TopicPartition, PartitionLog] = {}
         """Copies that are to take the place of logs in other directories of the node."""
+        self.identity_flaw = ""
+        """What was wrong with one of the two files of its identity; it is written again."""
+        self.unopened: dict[TopicPartition, str] = {}
+        """Partitions whose logs could not be opened, and why: the disk is fine otherwise."""
         self.was_clean = False
         """Whether the last stop was a clean one."""
 
@@ -137,12 +145,15 @@ class LogDirectory:
             given = DirectoryIdentity(
                 directory_id=directory_id, cluster_id=cluster_id, node_id=node_id
             )
-            stored = read_identity(file_system, path)
+            stored, flaw = read_identity(file_system, path)
+            if stored is None:
+                _check_new(file_system, path)
             identity = given if stored is None else merge_identities(path, stored, given)
-            if identity != stored:
+            if identity != stored or not has_copy(file_system, path):
                 write_identity(file_system, path, identity)
             directory = cls(file_system, path, lock, identity, make_lock)
             directory._producer_id_expiration_ms = producer_id_expiration_ms
+            directory.identity_flaw = flaw if stored else ""
             directory._take_clean_mark()
         except BaseException as error:
             lock.close()
@@ -164,10 +175,11 @@ class LogDirectory:
         Args:
             is_intact: whether the page cache of a directory's last life is still there, by its id.
         """
-        if self.was_clean or self.identity.node_id is None:
+        if self.identity.node_id is None:
             return True
-        is_damaged = any(log.recovery.is_damaged for log in self.logs.values())
-        return is_intact(self.identity.directory_id) and not is_damaged
+        if self.unopened or any(log.recovery.is_damaged for log in self.logs.values()):
+            return False
+        return self.was_clean or is_intact(self.identity.directory_id)
 
     def space(self) -> tuple[int, int]:
         """(bytes free for this process, bytes in all) of its disk. Raises StorageFailure."""
@@ -200,6 +212,7 @@ class LogDirectory:
         *,
         now_ms: int,
         on_damaged: Callable[[], None] = lambda: None,
+        keeps_places: bool = False,
     ) -> dict[TopicPartition, PartitionLog]:
         """Open every log in the directory; internal topics first, as others wait for them.
 
@@ -207,6 +220,7 @@ class LogDirectory:
             config_for: the settings of a topic, by its name.
             now_ms: the time now.
             on_damaged: see LogDirectories.load_logs.
+            keeps_places: see PartitionLog.open.
 
         Raises:
             StorageFailure: the disk failed.
@@ -233,27 +247,57 @@ class LogDirectory:
             if key is None:
                 self._load_future(future, directory, config_for)
                 continue
-            self.logs[key] = self._open_log(
-                directory,
-                self._topic_id(directory),
-                config_for(key[0]),
-                clean=self.was_clean,
-                recovery_point=recovery_points.get(key, 0),
-                log_start_offset=log_starts.get(key, 0),
-                high_watermark=high_watermarks.get(key, 0),
-                cleaner_offset=0 if cleaner_offsets is None else cleaner_offsets.get(key),
-            )
-            if self.logs[key].recovery.is_damaged:
+            try:
+                log = self._open_log(
+                    directory,
+                    self._topic_id(directory),
+                    config_for(key[0]),
+                    clean=self.was_clean,
+                    recovery_point=recovery_points.get(key, 0),
+                    log_start_offset=log_starts.get(key, 0),
+                    high_watermark=high_watermarks.get(key, 0),
+                    cleaner_offset=0 if cleaner_offsets is None else cleaner_offsets.get(key),
+                    keeps_places=keeps_places,
+                )
+            except StorageFailure as error:
+                if not keeps_places:
+                    raise
+                self._leave_out(key, directory, error)
+                on_damaged()
+                continue
+            self.logs[key] = log
+            if log.recovery.is_damaged:
                 on_damaged()
         self._is_loaded = True
         self.checkpoints.follow(self.logs)
         return dict(self.logs)
 
+    def _leave_out(self, key: TopicPartition, directory: str, error: StorageFailure) -> None:
+        """One log cannot be opened. If the disk is fine otherwise, the others go on without it.
+
+        Raises StorageFailure: it is the disk.
+        """
+        probe = f"{self.path}/{PROBE_FILE}"
+        try:
+            write_atomically(self._file_system, probe, PROBE_FILE.encode())
+            self._file_system.unlink(probe)
+        except OSError as second:
+            raise self.health.fail(f"{error}; writing {probe}", second) from second
+        self.unopened[key] = f"{directory} cannot be opened: {error}"
+
     def _topic_id(self, directory: str) -> UUID | None:
         try:
             return read_topic_id(self._file_system, directory)
+        except OSError:
+            return None  # whose it is, the metadata says
+
+    def assign_topic_id(self, log: PartitionLog, topic_id: UUID) -> None:
+        """Give a log that has lost its topic id one, durably. Raises KafkaStorageError."""
+        try:
+            write_topic_id(self._file_system, log.directory, topic_id)
         except OSError as error:
-            raise self.health.fail(f"opening {directory}", error) from error
+            raise refused_or_failed(self.health, f"writing in {log.directory}", error) from error
+        log.topic_id = topic_id
 
     def _load_future(
         self,
@@ -288,8 +332,11 @@ class LogDirectory:
         log_start_offset: int = 0,
         high_watermark: int = 0,
         cleaner_offset: int | None = None,
+        keeps_places: bool = False,
     ) -> PartitionLog:
-        return PartitionLog.open(
+        self.health.check()
+        health = DirectoryHealth() if keeps_places else self.health
+        log = PartitionLog.open(
             self._file_system,
             directory,
             topic_id=topic_id,
@@ -300,9 +347,12 @@ class LogDirectory:
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
             cleaner_offset=cleaner_offset,
-            health=self.health,
+            keeps_places=keeps_places,
+            health=health,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
+        log.local.health = self.health
+        return log
 
     def create_log(
         self,
@@ -484,8 +534,33 @@ class LogDirectory:
             raise self.health.fail(f"closing {self.path}", error) from error
 
 
+def _check_new(file_system: FileSystem, path: str) -> None:
+    """A directory that says of no node that it is its own must hold no partition's log.
+
+    It would get another id, and its logs would be taken for what another one has left.
+    """
+    for name in file_system.list_directory(path):
+        if parse_directory_name(name) and file_system.is_directory(f"{path}/{name}"):
+            raise DirectoryUnusable(
+                f"{path}/{IDENTITY_FILE} is missing, and so is its copy, but there are logs "
+                f"({name}); restore it with the lines version=1, cluster.id=, node.id= and "
+                f"directory.id= as they were, or let `bradbury metadata recover` write it"
+            )
+
+
 def _not_usable(path: str, error: OSError) -> DirectoryUnusable:
+    if isinstance(error, IsADirectoryError):
+        file = error.filename2 or error.filename or path
+        return DirectoryUnusable(
+            f"{path} cannot be used as a data directory ({file} is a directory); move that away "
+            "and start again"
+        )
     return DirectoryUnusable(
-        f"{path} cannot be used as a data directory ({error.strerror or error}); "
+        f"{path} cannot be used as a data directory ({_words(error)}); "
         "make it writable for this user, or use another one"
     )
+
+
+def _words(error: OSError) -> str:
+    about = f"{error.filename}: " if error.filename else ""
+    return f"{about}{error.strerror or error}"

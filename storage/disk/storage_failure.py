@@ -10,6 +10,7 @@ Not here: what a broker does about it (leave the ISR, report the directory id to
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 from ...protocol.errors import KafkaStorageError
 
@@ -42,10 +43,12 @@ class DirectoryHealth:
     One attribute that goes from None to the first failure and never back, so no lock is needed.
     """
 
-    __slots__ = ("failure", "headroom")
+    __slots__ = ("damaged", "failure", "headroom")
 
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.damaged: dict[Any, None] = {}
+        """What is known of logs here of which a part is, or may be, damaged: see log_damage."""
         self.headroom = UNLIMITED
         """Bytes that clients may append before the disk has to be asked again; see disk_guard."""
 

@@ -21,7 +21,6 @@ from ..cleaner.cleaner_config import CleanerConfig
 from ..cleaner.cleaner_filter import LastRecord
 from ..disk.file_system import sync_directory
 from ..disk.storage_failure import ClosedLog, StorageFailure, refused_or_failed
-from ..segments.segment_files import SWAP_SUFFIX
 from ..segments.transaction_index import AbortedTransaction
 from .local_log import LocalLog
 
@@ -119,14 +118,10 @@ class LogCompaction:
             if self._has_changed_since(cleaning) or not local.segments.holds(replaced):
                 segment.files.unlink()
                 raise CleaningAborted(f"{local.directory} has changed meanwhile")
-            segment.files.rename(SWAP_SUFFIX)
             due_ms = now_ms + local.config.file_delete_delay_ms
-            local.segments.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
-            segment.files.rename("")
+            local.segments.swap_in(replaced, segment, due_ms)
         except OSError as error:
             raise local.health.fail(f"compacting {local.directory}", error) from error
-        segment.files.release()
-        local.segments.replace(replaced, segment)
         local.is_directory_dirty = True
 
     def sync_names(self) -> None:

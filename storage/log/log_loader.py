@@ -36,11 +36,14 @@ from ..segments.segment_files import (
     TIME_INDEX_SUFFIX,
 )
 from ..segments.segment_list import SegmentList
+from ..segments.segment_runs import SegmentReader, find_runs
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY, TRANSACTION_INDEX_SUFFIX
 from .leader_epoch_cache import LeaderEpochCache
 
+SET_ASIDE_SUFFIX = ".set-aside"
 LAST_OFFSET = 2**63 - 1
+WAITING_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -85,7 +88,11 @@ class LogLoader:
         now_ms: int,
         log_start_offset: int,
         may_have_gaps: bool,
+        keeps_places: bool = False,
     ) -> None:
+        """`keeps_places`: what was on the disk for certain and is gone leaves a gap, which readers
+        and other replicas see; else the log goes on without it.
+        """
         self._file_system = file_system
         self._directory = directory
         self._config = config
@@ -94,6 +101,7 @@ class LogLoader:
         self._now_ms = now_ms
         self._log_start_offset = log_start_offset
         self._may_have_gaps = may_have_gaps
+        self._keeps_places = keeps_places
         self._reasons: list[str] = []
         self._last_scanned: list[tuple[int, int]] = []
         """(epoch, offset of its last record), for each epoch in what was scanned."""
@@ -125,7 +133,9 @@ class LogLoader:
             self._delete(segments, 0)
             segments = []
         if not segments:
-            segments = [self._create_segment()]
+            segments = [self._create_segment(self._log_start_offset)]
+        if self._keeps_places and self._clean:
+            self._keep_end(segments)
         log = SegmentList(self._file_system, segments)
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         log_end_offset = log.active.next_offset
@@ -168,7 +178,11 @@ class LogLoader:
 
     def _remove_leftovers(self) -> None:
         """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
+        if self._keeps_places:
+            self._set_unreadable_aside()
         names = self._names()
+        if self._keeps_places:
+            self._keep_place_of_missing(names)
         cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
         # While there is a .cleaned, the .swap next to it is an index without its log (see
@@ -189,6 +203,56 @@ class LogLoader:
             stem, dot, suffix = name.partition(".")
             if dot + suffix in INDEX_SUFFIXES and stem + LOG_SUFFIX not in names:
                 self._unlink(name)
+
+    def _set_unreadable_aside(self) -> None:
+        """A directory where a file should be, and what the disk does not even tell the size of:
+        what it hides is missing.
+        """
+        for name in self._names():
+            if name.endswith(SET_ASIDE_SUFFIX) or self._is_file(self._path(name)):
+                continue
+            target = name + SET_ASIDE_SUFFIX
+            while self._file_system.exists(self._path(target)):
+                target += SET_ASIDE_SUFFIX
+            self._file_system.rename(self._path(name), self._path(target))
+            self._note(f"{self._path(name)} is no readable file, and is called {target} now")
+            self._is_damaged = self._is_damaged or name.endswith(LOG_SUFFIX)
+
+    def _is_file(self, path: str) -> bool:
+        try:
+            return self._file_system.size(path) >= 0 and not self._file_system.is_directory(path)
+        except OSError:
+            return False
+
+    def _keep_place_of_missing(self, names: list[str]) -> None:
+        """A log file that is gone while its index is there was not deleted by us: that goes by
+        .deleted. An empty one takes its place.
+        """
+        for name in list(names):
+            stem = name.removesuffix(INDEX_SUFFIX)
+            others = [stem + LOG_SUFFIX + end for end in ("", *WAITING_SUFFIXES)]
+            if stem == name or not stem.isdigit() or any(other in names for other in others):
+                continue
+            if self._file_system.size(self._path(name)):
+                self._note(f"{self._path(stem + LOG_SUFFIX)} is missing: its records are lost here")
+                self._file_system.open(self._path(stem + LOG_SUFFIX), create=True).close()
+                names.append(stem + LOG_SUFFIX)
+
+    def _keep_end(self, segments: list[LogSegment]) -> None:
+        """After a clean stop the log ends at its recovery point: a segment begins there, if what
+        came before it is gone, so that no offset is given twice.
+        """
+        end = segments[-1].next_offset
+        if end >= self._recovery_point:
+            return
+        self._note(
+            f"{segments[-1].files.path} ends at {end}, where a clean stop left "
+            f"{self._recovery_point}: records are lost here"
+        )
+        segment = self._create_segment(self._recovery_point)
+        if segments[-1].size:
+            segments[-1].close_indexes()
+        segments.append(segment)
 
     def _finish_swap(self, name: str) -> None:
         """Delete the segments whose records are in the swap file `name`."""
@@ -270,16 +334,33 @@ class LogLoader:
         if not segments:
             return segments
         active = segments[-1]
-        if active in unsound or not active.load_tail():
+        is_unlike = active in unsound or not active.load_tail()
+        if is_unlike or (self._keeps_places and active.next_offset != self._recovery_point):
             self._note(
                 f"the indexes or the end of {active.files.path} are not as a clean stop leaves them"
             )
+            if self._keeps_places and self._is_broken(active):
+                # What is sound behind the damage is not cut off: appends go to another segment.
+                active.next_offset = self._recovery_point
+                self._rebuild_indexes(active)
+                return [*segments, self._create_segment(self._recovery_point)]
             self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
             self._indexes_rebuilt += 1
         for segment in segments:
             if segment not in self._without_index:
                 self._check_transactions(segment)
         return segments
+
+    def _is_broken(self, active: LogSegment) -> bool:
+        """Whether more than the indexes of a segment is wrong that ended at the recovery point."""
+        end = self._recovery_point
+        if end <= active.base_offset or not active.size:
+            return False
+        reader = SegmentReader(
+            active.file, active.size, end_offset=end, has_gaps=self._may_have_gaps
+        )
+        runs = find_runs(reader, active.base_offset)
+        return len(runs) != 1 or runs[0].size != active.size or runs[0].next_offset != end
 
     def _recover(
         self,
@@ -376,15 +457,15 @@ class LogLoader:
             removed.unlink_deleted(self._now_ms)
         return segments[:start]
 
-    def _create_segment(self) -> LogSegment:
+    def _create_segment(self, offset: int) -> LogSegment:
         segment = LogSegment(
             self._file_system,
             self._directory,
-            self._log_start_offset,
+            offset,
             config=self._config,
             now_ms=self._now_ms,
             size=0,
-            next_offset=self._log_start_offset,
+            next_offset=offset,
         )
         segment.files.create()
         return segment

@@ -9,13 +9,13 @@ Its parts, each with its own state:
     local       the files: segments, epochs, producer snapshots (local_log)
     flushing    the recovery point, and fsync (log_flush)
     compaction  how far it was compacted, and its next compaction (log_compaction)
+    damage      what of it cannot be read (log_damage)
 
 What always holds:
     log_start_offset <= high_watermark <= log_end_offset, recovery_point <= log_end_offset.
     An offset that was given is never given again, whatever fails afterwards, unless truncate_to
     says so.
-    Batches are stored byte for byte as they came, but for offset, leader epoch and timestamp type.
-
+    Batches are stored byte for byte as they came, but for offset, leader epoch, timestamp type.
 Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice's file may happen in
 another thread. Time comes in as now_ms; nothing here waits, except for the disk.
 
@@ -26,6 +26,7 @@ leads and what is committed (cluster/partition/leader_state), the checkpoints of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os.path import dirname
 from typing import NamedTuple
 from uuid import UUID
@@ -37,9 +38,7 @@ from ...protocol.records.record_batch import (
     CONTROL_MASK,
     NO_TIMESTAMP,
     RecordBatchHeader,
-    compute_crc,
     stamp,
-    walk_batches,
 )
 from ..disk.file_system import File, FileSystem, sync_directory
 from ..disk.storage_failure import DirectoryHealth
@@ -47,8 +46,10 @@ from ..log_config import LogConfig
 from ..producers.verification_guard import VerificationGuard
 from ..segments.log_segment import LogSegment
 from .batch_validation import opens_records, validate_batch, validate_records
+from .follower_batches import Markers, split_batches
 from .local_log import PRODUCER_ID_EXPIRATION_MS, LocalLog
 from .log_compaction import LogCompaction
+from .log_damage import LogDamage, doubt
 from .log_flush import LogFlushing
 from .log_loader import LogLoader, RecoveryReport
 
@@ -84,9 +85,6 @@ class LogSlice(NamedTuple):
     """More could be read now; only max_bytes kept it out."""
 
 
-Markers = dict[int, EndTransactionMarker | None]
-"""What control batches say, by base offset."""
-
 EMPTY = LogSlice(None, 0, 0, -1, False)
 
 
@@ -107,6 +105,7 @@ class PartitionLog:
         self.local = local
         self.flushing = flushing
         self.compaction = compaction
+        self.damage = LogDamage(local, compaction)
         self.segments = local.segments
         """Those of this moment, oldest first; the last is the active one."""
         self.epochs = local.epochs
@@ -133,6 +132,7 @@ class PartitionLog:
         health: DirectoryHealth | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         cleaner_offset: int | None = None,
+        keeps_places: bool = False,
     ) -> PartitionLog:
         """Open the log in `directory`, which is made if it is absent.
 
@@ -149,6 +149,7 @@ class PartitionLog:
             health: shared by the logs of one data directory.
             producer_id_expiration_ms: how long an idle producer's sequences are remembered.
             cleaner_offset: from the checkpoint; None if the log never was compacted.
+            keeps_places: see LogLoader; and what was not read whole is doubted: see log_damage.
 
         Raises:
             StorageFailure: the disk failed.
@@ -169,6 +170,7 @@ class PartitionLog:
                 now_ms=now_ms,
                 log_start_offset=log_start_offset,
                 may_have_gaps=config.is_compacted or cleaner_offset is not None,
+                keeps_places=keeps_places,
             ).load()
         except (CorruptMessage, InvalidRecord) as error:  # a control batch
             raise health.fail(f"opening {directory}", OSError(str(error))) from error
@@ -185,11 +187,18 @@ class PartitionLog:
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
         local.expire_producers(now_ms)
+        report, end = loaded.report, loaded.segments.active.next_offset
+        if keeps_places:
+            if high_watermark > end:
+                reason = f"{directory} ends at {end}, records up to {high_watermark} were committed"
+                report = replace(report, is_damaged=True, reasons=(*report.reasons, reason))
+            for segment in loaded.segments:
+                doubt(segment)
         return cls(
             local,
             LogFlushing(local, recovery_point=loaded.recovery_point, is_dirty=not clean),
             LogCompaction(local, cleaner_offset),
-            recovery=loaded.report,
+            recovery=report,
             topic_id=topic_id,
             log_start_offset=loaded.log_start_offset,
             high_watermark=high_watermark,
@@ -273,8 +282,11 @@ class PartitionLog:
         if local.health.failure is not None:
             local.health.check()
         config, epochs, producers = local.config, self.epochs, local.producers
-        header, max_timestamp = validate_batch(batch, config, now_ms, is_own=is_own)
-        if not opened and opens_records(config):
+        looks = not opened and opens_records(config)
+        header, max_timestamp = validate_batch(
+            batch, config, now_ms, is_own=is_own, opened=opened or is_own or looks
+        )
+        if looks:
             validate_records(batch, header, config, now_ms)
         # Before anything is changed, so that a retry has no side effects.
         marker: EndTransactionMarker | None = None
@@ -340,7 +352,7 @@ class PartitionLog:
         """
         self.health.check()
         view = memoryview(batches)
-        headers, markers = _split(view)
+        headers, markers = split_batches(view)
         if not headers:
             return
         first = headers[0]
@@ -422,23 +434,17 @@ class PartitionLog:
         Args:
             fetch_offset: log_start_offset <= fetch_offset <= log_end_offset.
             max_bytes: size limit of the slice.
-            up_to: offset, exclusive: high_watermark for a consumer, last_stable_offset for
-                read_committed, log_end_offset for a follower.
+            up_to: offset, exclusive: where what the reader may see ends.
             min_one_batch: the first batch comes whole even when it alone is larger than
-                max_bytes, or a consumer with a small buffer would never get past it (KIP-74).
-                Otherwise the slice is empty then.
+                max_bytes (KIP-74); otherwise the slice is empty then.
 
-        Returns:
-            A slice of whole batches of one segment file; empty if fetch_offset >= up_to. Its first
-            batch may begin below fetch_offset (consumers skip those records). It never crosses
-            into the next segment, so it can be smaller than max_bytes while more is available.
+        Returns a slice of whole batches of one segment file; empty if fetch_offset >= up_to. Its
+        first batch may begin below fetch_offset (consumers skip those records).
 
         Raises:
             OffsetOutOfRange: fetch_offset is outside the log.
-            StorageFailure: the disk failed.
-
-        Cost: about 2 us for a reader that goes on where its last slice ended and takes all there
-        is; else an index lookup and a walk over at most index.interval.bytes of headers.
+            KafkaStorageError, DamagedSegment: see log_damage.
+        Cost: about 2 us for who goes on where a slice ended; else an index lookup and a short walk.
         """
         active, health = self.segments.active, self.local.health
         if not self.log_start_offset <= fetch_offset <= active.next_offset:
@@ -454,21 +460,44 @@ class PartitionLog:
         else:
             segments = self.segments.from_offset(fetch_offset)
         try:
-            for segment in segments:
-                found = segment.read(
-                    fetch_offset, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch
-                )
-                if found.size:
-                    return LogSlice(segment.file, *found)
-                if found.is_limited:
-                    return EMPTY._replace(is_limited=True)
-                # else compaction removed the batches here: look in the next segment
+            found = self._find(segments, fetch_offset, max_bytes, up_to, min_one_batch)
         except OSError as error:
-            raise health.fail(f"reading {self.directory}", error) from error
-        return EMPTY
+            raise self.damage.on_read_error(segments, fetch_offset, error) from error
+        if isinstance(found, LogSlice):
+            return found
+        return self.read(found, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch)
+
+    def _find(
+        self,
+        segments: tuple[LogSegment, ...],
+        offset: int,
+        max_bytes: int,
+        up_to: int,
+        min_one_batch: bool,
+    ) -> LogSlice | int:
+        """As read; or the offset behind damage, to go on at."""
+        if self.damage.ranges:
+            known = self.damage.read_damaged(offset, max_bytes, up_to, min_one_batch)
+            if known is not None:
+                goes_on = not known[1].size and known[1].next_offset >= 0
+                return known[1].next_offset if goes_on else LogSlice(known[0], *known[1])
+        for number, segment in enumerate(segments, 1):
+            found = segment.read(
+                offset, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch
+            )
+            if found.size:
+                behind = None
+                if found.position < segment.unproven or number > 1:
+                    behind = self.damage.look(segments[:number], found.position, offset)
+                return LogSlice(segment.file, *found) if behind is None else behind
+            if found.is_limited:
+                return EMPTY._replace(is_limited=True)
+            # else compaction removed the batches here: look in the next segment
+        behind = self.damage.look_at_end(segments, offset)
+        return EMPTY if behind is None else behind
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch; see LeaderEpochCache.end_offset_for."""
+        """See LeaderEpochCache.end_offset_for."""
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     # Truncating, closing
@@ -486,6 +515,7 @@ class PartitionLog:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
+            self.damage.forget_below(offset)
 
     def truncate_to(self, offset: int) -> int:
         """Drop all records from `offset` on, as a follower whose leader never had them.
@@ -548,6 +578,7 @@ class PartitionLog:
         """Everything derived from records at `offset` and above. Raises OSError."""
         self.flushing.on_truncation(offset)
         self.compaction.on_truncation(offset)
+        self.damage.on_truncation(offset)
         self._high_watermark = min(self._high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs.truncate_from_end(offset)
@@ -567,17 +598,3 @@ class PartitionLog:
                 self.local.write_closing_files()
                 self.flushing.is_dirty = False
         self.local.close()
-
-
-def _split(view: memoryview) -> tuple[list[RecordBatchHeader], Markers]:
-    """The checked headers of the whole batches in `view`, and what its control batches say."""
-    headers: list[RecordBatchHeader] = []
-    markers: Markers = {}
-    for position, header in walk_batches(view, strict=True):
-        batch = view[position : position + header.size]
-        if header.crc != compute_crc(batch):
-            raise CorruptMessage(f"the CRC of the batch at offset {header.base_offset} is wrong")
-        if header.attributes & CONTROL_MASK:
-            markers[header.base_offset] = read_marker(batch)
-        headers.append(header)
-    return headers, markers

@@ -66,11 +66,13 @@ class LogSegment:
         "base_offset",
         "created_ms",
         "files",
+        "is_proven",
         "next_offset",
         "offset_index",
         "size",
         "time_index",
         "transaction_index",
+        "unproven",
     )
 
     def __init__(
@@ -101,6 +103,10 @@ class LogSegment:
         self.size = size
         self.next_offset = next_offset
         self.created_ms = now_ms
+        self.is_proven = True
+        """False: it was there when the process began, and was not read whole since."""
+        self.unproven = 0
+        """Batches that begin below are looked at before they are given to a reader."""
         self._index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
@@ -393,6 +399,8 @@ class LogSegment:
         size, next_offset = self.size, self.next_offset
         self._forget_indexes()
         for position, header in walk_headers(self.file, 0, size):
+            if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+                break  # damaged
             self._note(position, header.size, header.last_offset, header.max_timestamp)
         self.size, self.next_offset = size, next_offset
         self.close_indexes()

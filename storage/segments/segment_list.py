@@ -15,7 +15,7 @@ from typing import overload
 
 from ..disk.file_system import FileSystem
 from .log_segment import LogSegment
-from .segment_files import DELETED_SUFFIX, SNAPSHOT_SUFFIX
+from .segment_files import DELETED_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX
 
 
 class SegmentList:
@@ -105,6 +105,18 @@ class SegmentList:
         first = closed.index(segments[0])
         return closed[first : first + len(segments)] == segments
 
+    def swap_in(self, replaced: tuple[LogSegment, ...], segment: LogSegment, due_ms: int) -> None:
+        """Put a segment, whose files are on the disk, in the place of adjacent closed ones.
+
+        Nothing waits, and readers of the old segments go on. Until the new log is called .log.swap
+        it is thrown away by a start, from then on a start finishes what follows. Raises OSError.
+        """
+        segment.files.rename(SWAP_SUFFIX)
+        self.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
+        segment.files.rename("")
+        segment.files.release()
+        self.replace(replaced, segment)
+
     def mark_deleted(
         self, removed: Iterable[LogSegment], due_ms: int, *, keep_snapshot: int | None = None
     ) -> None:
@@ -129,6 +141,7 @@ class SegmentList:
         due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
         self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
         for path in due:
-            if self._file_system.exists(path):
+            # What is none of our files stays where it is.
+            if self._file_system.exists(path) and not self._file_system.is_directory(path):
                 self._file_system.unlink(path)
         return len(due)

@@ -58,7 +58,7 @@ def killed(disk: MemoryFileSystem) -> None:
     disk.locks.clear()
 
 
-def test_a_directory_that_fails_while_its_logs_are_opened_has_not_all_data() -> None:
+def test_a_directory_with_a_log_that_cannot_be_opened_has_not_all_data() -> None:
     disk, memory = MemoryFileSystem(), Memory()
     first = registered(opened(disk, memory))
     first.all[1].create_log("t", 0, UUID(int=1), LogConfig(), now_ms=0)
@@ -72,7 +72,8 @@ def test_a_directory_that_fails_while_its_logs_are_opened_has_not_all_data() -> 
 
     disk.before = fail
     second = opened(disk, memory)
-    assert [each.health.is_online for each in second.directories.all] == [True, False]
+    assert [each.health.is_online for each in second.directories.all] == [True, True]
+    assert list(second.directories.all[1].unopened) == [("t", 0)], "the disk itself is fine"
     assert not second.has_all_data
     registered(second)
     memory.ids.clear()  # as a disk that failed and a machine that was started again

@@ -43,6 +43,8 @@ def test_defaults_are_kafkas() -> None:
         "remote.log.delete.on.disable": "false",
         "local.retention.ms": "-2",
         "local.retention.bytes": "-2",
+        "bradbury.damaged.segment": "error",
+        "bradbury.validate.records": "all",
     }
 
 

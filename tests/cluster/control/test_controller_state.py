@@ -225,7 +225,7 @@ def test_a_directory_that_was_lost_is_replaced_by_an_empty_one_of_the_same_name(
     image = cluster("a1", "b1")
     node_id, records = controller_state.register_node(image, named("old"))
     image = applied(image, records)
-    with pytest.raises(DuplicateBrokerRegistration, match="in service"):
+    with pytest.raises(DuplicateBrokerRegistration, match="its session is not over"):
         controller_state.register_node(image, named("new"))
     image = applied(image, controller_state.fence_node(image, node_id, fenced=True))
     again, records = controller_state.register_node(image, named("new"))

@@ -415,3 +415,32 @@ def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(small_disk: Path) 
         admin = admin_of(cluster)
         admin.delete_topics(["full"])["full"].result(60)
         wait_until(lambda: not any(holds(cluster, path, "full") for path in log_dirs(cluster)))
+
+
+def test_a_log_that_there_was_no_room_for_is_made_when_there_is_some(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    small = small_disk / "data"
+    with bradbury.local([str(tmp_path / "roomy"), str(small)]) as cluster:
+        ballast = small_disk / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(65_536)):
+                pass
+        admin = admin_of(cluster)
+        making = admin.create_topics([NewTopic("t", 2, 1)])["t"]
+        wait_until(lambda: "t" in cluster.nodes[0].image.topics)
+        # Where they are to be is noted on each disk before the first of them is made.
+        assert replicas_of(cluster) == set()
+        ballast.unlink()
+        making.result(60)
+        wait_until(lambda: replicas_of(cluster) == {("t", 0), ("t", 1)})
+        for partition in range(2):
+            produce(cluster, "t", [b"v"] * 10, partition)
+            assert consume(cluster, "t", 10, partition) == [b"v"] * 10
+        assert any("t-" in path.name for path in (small / "partitions-0").iterdir())
+
+
+def replicas_of(cluster: LocalCluster) -> set[tuple[str, int]]:
+    host = cluster.nodes[0].host
+    assert host is not None
+    return {(each.topic, each.partition) for each in host.replicas}

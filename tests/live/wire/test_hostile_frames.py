@@ -228,7 +228,6 @@ def test_a_batch_that_unfolds_to_gigabytes_is_not_unfolded(
         answered.set()
         measuring.join()
     code = answer.responses[0].partition_responses[0].error_code
-    is_kept = settings == {} or settings.get("compression_type") == codec
-    assert (code == 0) == is_kept
+    assert code != 0, "each batch is opened, up to a bound"
     assert highest - before < 400 * MIB
     assert watch.longest < 3.0

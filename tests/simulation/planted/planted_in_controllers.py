@@ -11,13 +11,14 @@ from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.cluster.partition.partition_change import next_partition
 from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
+from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller import metadata_voter
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.node_lifecycle import NodeLifecycle
 from bradbury.controller.quorum_controller import QuorumController
-from bradbury.controller.replicated_log import ReplicatedLog
-from bradbury.controller.voter_directory import VoterDirectory
+from bradbury.controller.voter_files.replicated_log import ReplicatedLog
+from bradbury.controller.voter_files.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 
@@ -242,7 +243,12 @@ def entries_of_former_epochs_are_counted(patch: Patch) -> None:
 @fault(**{**RIVALS, "on_votes": 0.6})
 def a_vote_does_not_survive(patch: Patch) -> None:
     """It is answered before it is on the disk."""
-    patch(VoterDirectory, "store", lambda files, vote, voters: None)
+    original = VoterDirectory.store
+    patch(
+        VoterDirectory,
+        "store",
+        lambda files, vote, voters, **rest: original(files, Candidate(), voters, **rest),
+    )
 
 
 @fault(kinds=("power", "rival", "controller"), min_insync=2, fault_every_ms=150, nodes=3)

@@ -88,16 +88,13 @@ class SimulatedDirectories:
         self.lifecycle.begin()
 
     @property
-    def are_whole(self) -> bool:
-        """Whether all of them serve, and every partition of the node has its log there."""
-        are_online = not self.all.unusable and len(self.all.online) == len(self.all.all)
-        return are_online and not self.offline
+    def are_online(self) -> bool:
+        """Whether all of them serve. What there was no room for is made when there is some."""
+        return not self.all.unusable and len(self.all.online) == len(self.all.all)
 
     @property
     def offline(self) -> Collection[TopicPartition]:
-        """What cannot serve until the node starts again: its directory failed, or was full when its
-        log was to be made.
-        """
+        """What cannot serve: its directory failed, or was full when its log was to be made."""
         return self._node.steps._offline
 
     def shut_down(self, then: Callable[[Exception | None], None]) -> None:

@@ -95,7 +95,7 @@ class Faults:
 
     def repair_directories(self) -> None:
         for node in self._cluster.nodes.values():
-            if not node.process.is_up or node.disk.failing or not node.logs.are_whole:
+            if not node.process.is_up or node.disk.failing or not node.logs.are_online:
                 node.kill()
                 node.start()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bradbury.controller.controller_effects import Instant, RunInThread
 from bradbury.controller.metadata_voter import MetadataVoter
-from bradbury.controller.voter_directory import VoterDirectory
+from bradbury.controller.voter_files.voter_directory import VoterDirectory
 from bradbury.controller.voter_requests import QuorumRequest
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.disk.file_system import FileSystem

@@ -123,7 +123,8 @@ def test_a_partition_of_a_missing_directory_is_never_created_again(absence: str)
     elif absence == "cannot be read":
         disk.before = failing("/two")
     elif absence == "damaged":
-        disk.open("/two/meta.properties").truncate(3)
+        for name in ("meta.properties", "meta.properties.copy"):
+            disk.open(f"/two/{name}").truncate(3)
     else:
         for name in [name for name in disk.names if name.startswith("/two")]:
             del disk.names[name]

@@ -17,7 +17,7 @@ from bradbury.storage.directories.partition_directory import (
     retired_directory_name,
 )
 from bradbury.storage.disk.file_system import OsFileSystem
-from bradbury.storage.disk.storage_failure import DataDirectoryError
+from bradbury.storage.disk.storage_failure import DataDirectoryError, DirectoryUnusable
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_file_count, read_all, remove_log
@@ -45,7 +45,40 @@ def with_records(path: Path, *, count: int = 6) -> LogDirectory:
 def test_a_new_directory_is_given_its_identity(tmp_path: Path) -> None:
     start(tmp_path / "deep" / "data").close(clean=True)
     text = (tmp_path / "deep" / "data" / "meta.properties").read_text()
-    assert text == "version=1\ncluster.id=cluster-1\nnode.id=3\ndirectory.id=dir-1\n"
+    crc, _, lines = text.partition("\n")
+    assert crc.startswith("#crc32c=")  # to Kafka a comment
+    assert lines == "version=1\ncluster.id=cluster-1\nnode.id=3\ndirectory.id=dir-1\n"
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "meta.properties.copy"])
+@pytest.mark.parametrize("damage", ["missing", "emptied", "one bit"])
+def test_an_identity_outlives_the_loss_of_one_of_its_files(
+    tmp_path: Path, name: str, damage: str
+) -> None:
+    with_records(tmp_path).close(clean=True)
+    path = tmp_path / name
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        flipped = content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
+        path.write_bytes(b"" if damage == "emptied" else flipped)
+    directory = start(tmp_path, directory_id="other", cluster_id=None, node_id=None)
+    assert directory.identity.directory_id == "dir-1"
+    assert directory.identity.node_id == 3
+    assert path.read_bytes() == content
+    directory.close(clean=True)
+
+
+def test_logs_of_nobody_are_not_taken_for_a_new_directorys(tmp_path: Path) -> None:
+    with_records(tmp_path).close(clean=True)
+    for name in ("meta.properties", "meta.properties.copy"):
+        (tmp_path / name).unlink()
+    with pytest.raises(
+        DirectoryUnusable, match=r"meta\.properties is missing.*flights-0"
+    ) as caught:
+        start(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_old_directory_keeps_its_own_id(tmp_path: Path) -> None:

@@ -93,14 +93,15 @@ def test_many_look_ups_beside_appends_find_what_was_there(tmp_path: Path) -> Non
 
 
 def test_a_batch_of_nonsense_is_an_error_only_where_it_must_be_opened(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    config = LogConfig(bradbury_validate_records="none")
+    log = open_log(tmp_path, config=config)
     nonsense = build_batch(b"\xff" * 30, record_count=1, base_timestamp=500, max_timestamp=900)
     append(log, 0)
     log.append_as_leader(bytearray(nonsense), leader_epoch=0, now_ms=1000)
     append(log, 10)
     assert begin_search(log, up_to=3).first_at_or_after(1000) == (1000, 0, 0)
     assert begin_search(log, up_to=3).first_at_or_after(1001) == (1100, 2, 0)
-    log = open_log(tmp_path / "second")
+    log = open_log(tmp_path / "second", config=config)
     log.append_as_leader(nonsense, leader_epoch=0, now_ms=1000)
     with pytest.raises(CorruptMessage):
         begin_search(log, up_to=3).first_at_or_after(600)

@@ -15,27 +15,65 @@ cluster/quorum/voter; votes, and what is answered when, in metadata_voter.
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple, NoReturn
 
-from ..cluster.quorum.metadata_snapshot import (
+from ...cluster.quorum.metadata_snapshot import (
     check_snapshot,
     decode_snapshot,
     parse_snapshot_name,
     snapshot_name,
 )
-from ..cluster.quorum.voter import NO_SNAPSHOT, LogEnd, joins
-from ..cluster.quorum.voter_history import VoterHistory
-from ..cluster.topic_name import METADATA_TOPIC
-from ..protocol.errors import CorruptMessage
-from ..storage.directories.log_directory import LogDirectory
-from ..storage.disk.checkpoint_file import write_atomically
-from ..storage.disk.file_system import FileSystem, read_file
-from ..storage.disk.storage_failure import DataDirectoryError, refused_or_failed
-from ..storage.log.partition_log import PartitionLog
-from ..storage.log.retention import apply_retention
+from ...cluster.quorum.voter import NO_SNAPSHOT, LogEnd, joins
+from ...cluster.quorum.voter_history import VoterHistory
+from ...cluster.topic_name import METADATA_TOPIC
+from ...protocol.errors import CorruptMessage
+from ...protocol.records.record_batch import walk_batches
+from ...storage.directories.log_directory import LogDirectory
+from ...storage.disk.checkpoint_file import write_atomically
+from ...storage.disk.file_system import FileSystem, read_file
+from ...storage.disk.storage_failure import DataDirectoryError, refused_or_failed
+from ...storage.log.partition_log import PartitionLog
+from ...storage.log.retention import apply_retention
+from .acknowledged_offset import AcknowledgedOffset
 
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 16 * 1024**2
+
+
+class FoundSnapshot(NamedTuple):
+    """The newest that is whole; without data there is none. flaws: of newer ones, in words."""
+
+    end: LogEnd
+    data: bytes
+    flaws: tuple[str, ...]
+
+
+def find_snapshot(file_system: FileSystem, directory: str) -> FoundSnapshot:
+    """Look through the snapshot files in `directory`, which may be absent. Raises OSError."""
+    flaws: list[str] = []
+    ends = snapshot_ends(file_system, directory) if file_system.is_directory(directory) else []
+    for end in ends:
+        path = f"{directory}/{snapshot_name(end)}"
+        try:
+            data = read_file(file_system, path)
+            if check_snapshot(data) != end:
+                raise CorruptMessage("its name and its content disagree")
+            decode_snapshot(data)
+        except CorruptMessage as error:
+            flaws.append(f"{path} is damaged: {error}")
+        except IsADirectoryError:
+            flaws.append(f"{path} is a directory")
+        else:
+            return FoundSnapshot(end, data, tuple(flaws))
+    return FoundSnapshot(NO_SNAPSHOT, b"", tuple(flaws))
+
+
+def snapshot_ends(file_system: FileSystem, directory: str) -> list[LogEnd]:
+    """Ends of the snapshot files that there are, the newest first. Raises OSError."""
+    names = file_system.list_directory(directory)
+    ends = [end for name in names if (end := parse_snapshot_name(name)) is not None]
+    return sorted(ends, key=lambda end: (end.offset, end.epoch), reverse=True)
 
 
 class ReplicatedLog:
@@ -46,10 +84,12 @@ class ReplicatedLog:
         file_system: FileSystem,
         directory: LogDirectory,
         log: PartitionLog,
+        mark: AcknowledgedOffset,
     ) -> None:
         self._file_system = file_system
         self._directory = directory
         self._log = log
+        self._mark = mark
         self._voters = VoterHistory()
         self.snapshot = NO_SNAPSHOT
         self._next_offset = 0
@@ -66,17 +106,12 @@ class ReplicatedLog:
             StorageFailure: the disk failed.
         """
         self._voters = VoterHistory(formatted_with)
-        for end in self._snapshot_ends():
-            try:
-                data = self._read_snapshot(end)
-                if check_snapshot(data) != end:
-                    raise CorruptMessage("its name and its content disagree")
-            except CorruptMessage as error:
-                logger.error("%s: %s", self._path(end), error)  # noqa: TRY400 -- a file's fault
-                continue
-            self.snapshot = end
-            self._voters.restart(decode_snapshot(data).voters)
-            break
+        found = find_snapshot(self._file_system, self._log.directory)
+        for flaw in found.flaws:
+            logger.error("%s", flaw)
+        if found.data:
+            self.snapshot = found.end
+            self._voters.restart(decode_snapshot(found.data).voters)
         if self._log.log_start_offset > self.snapshot.offset:
             raise DataDirectoryError(
                 f"the log in {self._log.directory} begins at {self._log.log_start_offset}, and the "
@@ -90,6 +125,9 @@ class ReplicatedLog:
         while data := self.read(offset):
             self._voters.append(data)
             offset = self._next_offset
+        # What a killed process has left in the page cache counts as acknowledged from now on.
+        self._log.flushing.flush()
+        self._set_mark(self.log_end_offset)
 
     # --- cluster.voter.VoterLog ------------------------------------------------------------------
 
@@ -139,6 +177,7 @@ class ReplicatedLog:
 
     def truncate(self, offset: int) -> None:
         """Drop the entries from `offset` on, durably."""
+        self._set_mark(offset)
         self._directory.truncate_log(METADATA_TOPIC, 0, offset)
         self._voters.truncate(self._log.log_end_offset)
 
@@ -149,6 +188,41 @@ class ReplicatedLog:
 
     def flush(self) -> None:
         self._log.flushing.flush()
+        self._advance_mark()
+
+    def append_missing(self, batches: bytes, end: int, *, now_ms: int) -> None:
+        """Append of these the whole batches from the end of the log up to offset `end`."""
+        start = stop = -1
+        for position, header in walk_batches(batches):
+            if header.next_offset > end:
+                break
+            if header.base_offset >= self.log_end_offset:
+                start = position if start < 0 else start
+                stop = position + header.size
+        if start >= 0:
+            self.append(memoryview(batches)[start:stop], now_ms=now_ms)
+
+    def close(self) -> None:
+        """The mark is on the disk; the directory closes the log."""
+        self._mark.close()
+
+    def _advance_mark(self) -> None:
+        """What was fsynced may be answered."""
+        try:
+            self._mark.advance(LogEnd(self.last_epoch, self.log_end_offset))
+        except OSError as error:
+            self._fail_mark(error)
+
+    def _set_mark(self, offset: int) -> None:
+        """Durably; before the log is cut: a crash in between must not look like a loss."""
+        try:
+            self._mark.set_durably(LogEnd(self.epoch_at(offset - 1) if offset else -1, offset))
+        except OSError as error:
+            self._fail_mark(error)
+
+    def _fail_mark(self, error: OSError) -> NoReturn:
+        health = self._directory.health
+        raise refused_or_failed(health, f"writing {self._mark.path}", error) from error
 
     def install(self, end: LogEnd, data: bytes, *, keeps_log: bool, now_ms: int) -> None:
         """Keep the snapshot, then drop what it stands for.
@@ -191,6 +265,7 @@ class ReplicatedLog:
 
     def _begin_at(self, offset: int, now_ms: int) -> None:
         """What the log has is not what the snapshot stands for, or ends before it."""
+        self._set_mark(offset)
         self._log.truncate_fully_and_start_at(offset)
         self._log.high_watermark = offset
         self._directory.checkpoints.bring_up_to_date()
@@ -201,15 +276,6 @@ class ReplicatedLog:
     def _path(self, end: LogEnd) -> str:
         return f"{self._log.directory}/{snapshot_name(end)}"
 
-    def _snapshot_ends(self) -> list[LogEnd]:
-        """Ends of the snapshot files that there are, the newest first."""
-        try:
-            names = self._file_system.list_directory(self._log.directory)
-        except OSError as error:
-            raise self._directory.health.fail(f"reading {self._log.directory}", error) from error
-        ends = [end for name in names if (end := parse_snapshot_name(name)) is not None]
-        return sorted(ends, key=lambda end: (end.offset, end.epoch), reverse=True)
-
     def _read_snapshot(self, end: LogEnd) -> bytes:
         path = self._path(end)
         try:
@@ -218,7 +284,11 @@ class ReplicatedLog:
             raise self._directory.health.fail(f"reading {path}", error) from error
 
     def _drop_older(self) -> None:
-        for end in self._snapshot_ends():
+        try:
+            ends = snapshot_ends(self._file_system, self._log.directory)
+        except OSError as error:
+            raise self._directory.health.fail(f"reading {self._log.directory}", error) from error
+        for end in ends:
             if end != self.snapshot:
                 try:
                     self._file_system.unlink(self._path(end))

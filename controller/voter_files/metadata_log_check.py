@@ -1,0 +1,193 @@
+"""Reading a metadata log whole before it is opened: what in it is sound, and where it is not.
+
+Opening a log cuts it at the first flaw, and cannot know what is behind that; here nothing is
+changed. A log is short (a snapshot stands for its beginning), so it is read at every start, also
+after a clean stop, which by itself says nothing about bits.
+
+Not here: what is done about a flaw (voter_directory), the records (metadata_salvage).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ...protocol.records.record_batch import (
+    CRC_START,
+    HEADER_SIZE,
+    MAGIC,
+    RecordBatchHeader,
+    read_header,
+)
+from ...storage.disk.file_system import FileSystem, read_file
+from ...storage.segments.segment_files import LOG_SUFFIX
+
+PREFIX_BYTES = 4
+"""Of a base offset: the batches of one log have these in common, and JSON text has no zeros."""
+
+
+class SoundRun(NamedTuple):
+    """Sound batches right behind each other in one file: offsets [base_offset, next_offset)."""
+
+    base_offset: int
+    next_offset: int
+    last_epoch: int
+    batches: bytes
+
+
+class LogFlaw(NamedTuple):
+    """Where a log is not as it was written. offset: what was expected there."""
+
+    path: str
+    position: int
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is damaged at byte {self.position} (offset {self.offset}): {self.reason}"
+        )
+
+
+@dataclass(slots=True)
+class MetadataLogCheck:
+    """What there is, ascending. Memory: the log's size."""
+
+    runs: list[SoundRun] = field(default_factory=list)
+    flaws: list[LogFlaw] = field(default_factory=list)
+    segments: int = 0
+    obstacles: list[str] = field(default_factory=list)
+    """Directories where there should be files."""
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last sound batch, wherever that is."""
+        return max((run.next_offset for run in self.runs), default=0)
+
+    @property
+    def last_epoch(self) -> int:
+        return max((run.last_epoch for run in self.runs), default=-1)
+
+    def whole_to(self, start: int) -> int:
+        """Up to which offset the log goes on from `start` without a flaw."""
+        offset = start
+        for run in self.runs:
+            if run.base_offset <= offset < run.next_offset:
+                offset = run.next_offset
+        first = min((flaw.offset for flaw in self.flaws if flaw.offset >= start), default=offset)
+        return min(offset, first)
+
+    def flaw_from(self, start: int) -> LogFlaw | None:
+        """The first one that concerns offsets from `start` on."""
+        return next((flaw for flaw in self.flaws if flaw.offset >= start), None)
+
+
+def check_metadata_log(file_system: FileSystem, directory: str) -> MetadataLogCheck:
+    """Read all segments in `directory`, which may be absent. Raises OSError."""
+    check = MetadataLogCheck()
+    if not file_system.is_directory(directory):
+        return check
+    names = sorted(file_system.list_directory(directory))
+    check.obstacles = [name for name in names if file_system.is_directory(f"{directory}/{name}")]
+    reader = _Reader(check)
+    for name in names:
+        stem = name.removesuffix(LOG_SUFFIX)
+        if name == stem or not stem.isdigit():
+            continue
+        check.segments += 1
+        path = f"{directory}/{name}"
+        if name in check.obstacles:
+            check.flaws.append(LogFlaw(path, 0, int(stem), "it is a directory"))
+            continue
+        reader.read(path, int(stem), read_file(file_system, path))
+    return check
+
+
+class _Reader:
+    """Walks the segments in order; expects each batch to go on where the last one has ended."""
+
+    def __init__(self, check: MetadataLogCheck) -> None:
+        self._check = check
+        self._expected: int | None = None
+        self._epoch = -1
+
+    def read(self, path: str, base_offset: int, data: bytes) -> None:
+        expected = base_offset if self._expected is None else self._expected
+        if expected != base_offset:
+            self._flaw(path, 0, expected, f"the segment begins at offset {base_offset}")
+            expected = max(expected, base_offset)
+        position = begin = 0
+        base = expected
+        while position < len(data):
+            header, reason = self._look(data, position, expected)
+            if header is not None and not reason:
+                position += header.size
+                expected, self._epoch = header.next_offset, header.leader_epoch
+                continue
+            self._add(data, begin, position, base, expected)
+            self._flaw(path, position, expected, reason)
+            # The epoch is not in the CRC: a batch of an earlier one than before goes on here.
+            begin = position if header is not None else _resume(data, position + 1, expected)
+            if begin < 0:
+                break
+            position, self._epoch = begin, -1
+            base = expected = read_header(data, begin).base_offset
+        else:
+            self._add(data, begin, position, base, expected)
+        self._expected = expected
+
+    def _look(
+        self, data: bytes, position: int, expected: int
+    ) -> tuple[RecordBatchHeader | None, str]:
+        header, reason = sound_batch(data, position)
+        if header is None:
+            return None, reason
+        if header.base_offset != expected:
+            return None, f"base offset {header.base_offset} where {expected} was expected"
+        if header.leader_epoch < self._epoch:
+            return header, f"leader epoch {header.leader_epoch} after {self._epoch}"
+        return header, ""
+
+    def _add(self, data: bytes, begin: int, end: int, base: int, expected: int) -> None:
+        if end > begin:
+            self._check.runs.append(SoundRun(base, expected, self._epoch, data[begin:end]))
+
+    def _flaw(self, path: str, position: int, offset: int, reason: str) -> None:
+        self._check.flaws.append(LogFlaw(path, position, offset, reason))
+
+
+def sound_batch(data: bytes, position: int) -> tuple[RecordBatchHeader | None, str]:
+    """The header of a sound batch at `position`, or what is wrong there."""
+    if position + HEADER_SIZE > len(data):
+        return None, "a cut header"
+    header = read_header(data, position)
+    if header.size < HEADER_SIZE:
+        return None, f"batch length {header.batch_length}"
+    if header.magic != MAGIC:
+        return None, f"magic {header.magic}"
+    if position + header.size > len(data):
+        return None, "a cut batch, or a wrong length"
+    if header.crc != crc32c(memoryview(data)[position + CRC_START : position + header.size]):
+        return None, "wrong CRC"
+    if header.last_offset_delta < 0 or header.base_offset < 0:
+        return None, "offsets below zero"
+    return header, ""
+
+
+def _resume(data: bytes, position: int, expected: int) -> int:
+    """Where the next sound batch behind a flaw begins; -1 if there is none."""
+    for at in _candidates(data, position, expected):
+        header, _ = sound_batch(data, at)
+        if header is not None and header.base_offset >= expected:
+            return at
+    return -1
+
+
+def _candidates(data: bytes, position: int, expected: int) -> Iterator[int]:
+    prefix = expected.to_bytes(8)[:PREFIX_BYTES]
+    while (position := data.find(prefix, position)) >= 0:
+        yield position
+        position += 1

@@ -1,0 +1,104 @@
+"""The vote of a voter on its disk: `quorum-state`, and a copy of it, `quorum-state.copy`.
+
+    {"epoch": 7, "owner": "...", "voters": ["..."], "directory": "...", "catches_up": false,
+     "crc32c": 123}
+
+    voters         who voted when this one joined the cluster
+    directory      id of the directory, in case its meta.properties is lost
+    catches_up     part of its log was lost: it does not vote until it has everything again
+
+What always holds: both are on the disk before a vote is answered, so one that is lost or damaged
+costs nothing: of those that are sound the newer epoch is the vote.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from ...cluster.quorum.voter import Candidate
+from ...storage.disk.checkpoint_file import write_atomically
+from ...storage.disk.file_system import FileSystem, read_file
+
+FILE_NAME = "quorum-state"
+COPY_NAME = "quorum-state.copy"
+CRC = "crc32c"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumStateOnDisk:
+    """See above. As it is, nothing was ever stored."""
+
+    vote: Candidate = field(default_factory=Candidate)
+    voters: tuple[str, ...] = ()
+    directory_id: str = ""
+    catches_up: bool = False
+
+
+class FoundQuorumState(NamedTuple):
+    """What a start finds. state: None if no file says it. flaws: what is wrong, in words."""
+
+    state: QuorumStateOnDisk | None
+    flaws: tuple[str, ...]
+    is_new: bool
+    """There is neither file."""
+
+
+def read_quorum_state(file_system: FileSystem, directory: str) -> FoundQuorumState:
+    found: list[QuorumStateOnDisk] = []
+    flaws: list[str] = []
+    missing = 0
+    for name in (FILE_NAME, COPY_NAME):
+        path = f"{directory}/{name}"
+        try:
+            found.append(_decode(read_file(file_system, path)))
+        except FileNotFoundError:
+            missing += 1
+            flaws.append(f"{path} is missing")
+        except OSError as error:
+            flaws.append(f"{path} cannot be read ({error.strerror or error})")
+        except (ValueError, TypeError, AttributeError) as error:
+            flaws.append(f"{path} is damaged ({error})")
+    newest = max(found, key=lambda each: each.vote.epoch, default=None)
+    return FoundQuorumState(newest, tuple(flaws), missing == len((FILE_NAME, COPY_NAME)))
+
+
+def write_quorum_state(file_system: FileSystem, directory: str, state: QuorumStateOnDisk) -> None:
+    """Durably, both files. Raises OSError; then nothing can be said of which one it has become."""
+    body = {
+        "epoch": state.vote.epoch,
+        "owner": state.vote.owner,
+        "voters": state.voters,
+        "directory": state.directory_id,
+        "catches_up": state.catches_up,
+    }
+    data = json.dumps({**body, CRC: _crc(body)}).encode()
+    write_atomically(file_system, f"{directory}/{FILE_NAME}", data)
+    write_atomically(file_system, f"{directory}/{COPY_NAME}", data)
+
+
+def _decode(content: bytes) -> QuorumStateOnDisk:
+    """Raises ValueError, TypeError, AttributeError: it is something else."""
+    body = json.loads(content.decode())
+    if CRC in body and body.pop(CRC) != _crc(body):  # former versions wrote none
+        raise ValueError("wrong CRC")
+    if "epoch" not in body:
+        raise ValueError("it says no epoch")
+    voters = tuple(body.get("voters", ()))
+    owner = body.get("owner", "")
+    if not all(isinstance(each, str) for each in (owner, *voters)):
+        raise ValueError("its owner or voters are no names")
+    return QuorumStateOnDisk(
+        vote=Candidate(epoch=int(body["epoch"]), owner=owner),
+        voters=voters,
+        directory_id=str(body.get("directory", "")),
+        catches_up=bool(body.get("catches_up", False)),
+    )
+
+
+def _crc(body: dict[str, Any]) -> int:
+    value: int = crc32c(json.dumps(body, sort_keys=True).encode())
+    return value

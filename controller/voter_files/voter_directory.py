@@ -1,0 +1,399 @@
+"""The files of one voter: its vote, who voted at first, and its copy of the log.
+
+On disk, below `<data dir>/metadata`: a log directory like any other (lock, meta.properties) with
+the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and next to it
+`quorum-state` (quorum_state_file) and `acknowledged-offset` (the file of that name).
+
+What always holds: nothing that this voter has acknowledged is cut away in silence. The log is read
+before it is opened (metadata_log_check); if something is missing or damaged in it
+    behind what was acknowledged    it was being written when the process or the machine died: cut
+    before the snapshot's end       the snapshot stands for it: the log is written anew from there
+    where others vote, too          it is set aside, and this voter takes it from them; until then
+                                    it does not vote, or what it had promised to keep could be lost
+    where nobody else does          the start is refused: file, position, remedy
+
+All of it waits for the disk: call it in a thread, one call at a time. In which order things are
+written is decided in metadata_voter.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...cluster.quorum.metadata_snapshot import decode_snapshot
+from ...cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
+from ...cluster.quorum.voter_history import voters_in
+from ...cluster.topic_name import METADATA_TOPIC
+from ...storage.directories.directory_checkpoints import CHECKPOINT_FILES
+from ...storage.directories.directory_identity import (
+    COPY_NAME as IDENTITY_COPY,
+    FILE_NAME as IDENTITY_FILE,
+)
+from ...storage.directories.log_directory import CLEAN_FILE, LogDirectory
+from ...storage.directories.partition_directory import directory_name, retired_directory_name
+from ...storage.disk.file_system import FileSystem, sync_directory
+from ...storage.disk.storage_failure import (
+    DirectoryUnusable,
+    StorageFailure,
+    refused_or_failed,
+)
+from ...storage.log_config import LogConfig
+from .acknowledged_offset import FILE_NAME as MARK_FILE, AcknowledgedOffset
+from .metadata_log_check import MetadataLogCheck, check_metadata_log
+from .quorum_state_file import (
+    COPY_NAME as STATE_COPY,
+    FILE_NAME as STATE_FILE,
+    FoundQuorumState,
+    QuorumStateOnDisk,
+    read_quorum_state,
+    write_quorum_state,
+)
+from .replicated_log import FoundSnapshot, ReplicatedLog, find_snapshot
+
+logger = logging.getLogger(__name__)
+
+METADATA_LOG_CONFIG = LogConfig(
+    retention_ms=-1, flush_messages=1, max_message_bytes=64 * 1024**2, file_delete_delay_ms=0
+)
+METADATA_TOPIC_ID = uuid.UUID(int=1)
+DAMAGED_SUFFIX = "-damaged"
+REPLACEABLE = (
+    *CHECKPOINT_FILES,
+    CLEAN_FILE,
+    IDENTITY_FILE,
+    IDENTITY_COPY,
+    STATE_FILE,
+    STATE_COPY,
+    MARK_FILE,
+)
+"""Files that a start can do without one of."""
+
+
+class StoredVoter(NamedTuple):
+    """What a start finds on the disk. No log: the directory is no voter's (yet)."""
+
+    vote: Candidate
+    formatted_with: tuple[str, ...]
+    """Who voted when this one joined the cluster."""
+    log: ReplicatedLog | None
+    catches_up: bool = False
+    """It has lost what it had acknowledged, and must not vote before it has that again."""
+
+
+class _Files(NamedTuple):
+    """What was found, before any of it was changed."""
+
+    state: FoundQuorumState
+    check: MetadataLogCheck
+    snapshot: FoundSnapshot
+    mark: LogEnd | None
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Who votes by the newest word of it that can be read, damage before it or not."""
+        for run in reversed(self.check.runs):
+            named = list(voters_in(run.batches))
+            if named and named[-1][0] >= self.snapshot.end.offset:
+                return named[-1][1]
+        if self.snapshot.data:
+            return decode_snapshot(self.snapshot.data).voters
+        return self.state.state.voters if self.state.state else ()
+
+    @property
+    def had_log(self) -> bool:
+        """There was one, whatever is left. A vote or voters alone do not say so: a node may be
+        asked for a vote before it has a log, and a crash may come between its voters and its log.
+        """
+        return self.mark is not None or bool(self.check.segments or self.snapshot.end.offset)
+
+
+class VoterDirectory:
+    """See `open`."""
+
+    def __init__(self, data_dir: str, file_system: FileSystem) -> None:
+        self.path = f"{data_dir.rstrip('/')}/metadata"
+        self._file_system = file_system
+        self._directory: LogDirectory | None = None
+        self._mark = AcknowledgedOffset(file_system, self.path)
+        self._catches_up = False
+
+    def open(self, *, directory_id: str, now_ms: int) -> StoredVoter:
+        """Lock the directory and recover the log. `directory_id`: its identity if it is new.
+
+        Raises:
+            DataDirectoryError: locked by a live broker, not writable, damaged, and so on. One line
+                that names the file and the remedy.
+        """
+        try:
+            return self._open(directory_id, now_ms)
+        except (OSError, StorageFailure) as error:
+            self._unlock()
+            raise DirectoryUnusable(
+                f"{self.path}: {_words(error)}; make it readable and writable for this user, or, "
+                f"if the disk has lost it, {self._remedy}"
+            ) from error
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _open(self, directory_id: str, now_ms: int) -> StoredVoter:
+        if self._file_system.is_directory(self.path):
+            self._set_directories_aside(now_ms)
+        found_state = read_quorum_state(self._file_system, self.path)
+        directory_id = self._own_id(found_state.state) or directory_id
+        directory = LogDirectory.open(self._file_system, self.path, directory_id=directory_id)
+        self._directory = directory
+        files = self._read(found_state)
+        state = self._state_of(files, directory.identity.directory_id)
+        if files.had_log:
+            state = self._mend(files, state, now_ms)
+        logs = directory.load_logs(lambda topic: METADATA_LOG_CONFIG, now_ms=now_ms)
+        log = logs.get((METADATA_TOPIC, 0))
+        if log is None and state.catches_up:
+            log = directory.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG)
+        self._catches_up = state.catches_up
+        if log is None:
+            return StoredVoter(state.vote, state.voters, None)
+        # Formatted before there could be several: it is the one voter.
+        voters = state.voters or (directory.identity.directory_id,)
+        opened = ReplicatedLog(self._file_system, directory, log, self._mark)
+        opened.open(voters, now_ms=now_ms)
+        return StoredVoter(state.vote, voters, opened, state.catches_up)
+
+    def _unlock(self) -> None:
+        if self._directory is not None:
+            self._directory.close(clean=False)
+            self._directory = None
+
+    @property
+    def _log_path(self) -> str:
+        return f"{self.path}/{directory_name(METADATA_TOPIC, 0)}"
+
+    @property
+    def _remedy(self) -> str:
+        data_dir = self.path.rpartition("/")[0]
+        return f"run `bradbury metadata recover {data_dir}` (with --dry-run it changes nothing)"
+
+    # --- what a start finds ----------------------------------------------------------------------
+
+    def _read(self, state: FoundQuorumState) -> _Files:
+        return _Files(
+            state,
+            check_metadata_log(self._file_system, self._log_path),
+            find_snapshot(self._file_system, self._log_path),
+            self._mark.read(),
+        )
+
+    def _own_id(self, state: QuorumStateOnDisk | None) -> str:
+        """The id of a directory whose meta.properties is lost, and its copy, too; "": it is new.
+
+        Raises DirectoryUnusable: nothing says it any more.
+        """
+        names = (IDENTITY_FILE, IDENTITY_COPY)
+        if any(self._file_system.exists(f"{self.path}/{name}") for name in names):
+            return ""
+        if state is not None and state.directory_id:
+            logger.warning(
+                "%s/%s is missing: written again from %s", self.path, IDENTITY_FILE, STATE_FILE
+            )
+            return state.directory_id
+        if state is None and not self._file_system.is_directory(self._log_path):
+            return ""
+        voters = ", ".join(state.voters) if state is not None else "unknown"
+        raise DirectoryUnusable(
+            f"{self.path}/{IDENTITY_FILE} is missing, but there is a metadata log; restore it with "
+            f"the lines version=1, cluster.id= and directory.id= (voters: {voters}), or "
+            f"{self._remedy}"
+        )
+
+    def _state_of(self, files: _Files, directory_id: str) -> QuorumStateOnDisk:
+        """The vote. If none of its files can be read, as much as the log says of it."""
+        found, flaws, is_new = files.state
+        if found is not None:
+            if flaws and any(not flaw.endswith(f"{STATE_COPY} is missing") for flaw in flaws):
+                logger.warning("%s: the other copy says the same", "; ".join(flaws))
+            found = replace(found, directory_id=directory_id)
+            if flaws:
+                self._store(found)
+            return found
+        if is_new and not files.had_log:
+            return QuorumStateOnDisk(directory_id=directory_id)
+        voters = files.voters
+        if set(voters) - {directory_id}:
+            raise DirectoryUnusable(
+                f"{flaws[0]}, and so is its copy: how this voter has voted is not known; other "
+                f"nodes hold the metadata, too: move {self.path} away, start again, and replace "
+                f"voter {directory_id} (`bradbury voters remove {directory_id}`, then `add`)"
+            )
+        # Nobody else votes, so nobody has been promised anything in an epoch that the log has not.
+        logger.warning("%s: made again from the metadata log", "; ".join(flaws))
+        vote = Candidate(epoch=files.check.last_epoch + 1, owner="")
+        state = QuorumStateOnDisk(vote=vote, voters=voters, directory_id=directory_id)
+        self._store(state)
+        return state
+
+    # --- damage ----------------------------------------------------------------------------------
+
+    def _mend(self, files: _Files, state: QuorumStateOnDisk, now_ms: int) -> QuorumStateOnDisk:
+        """See the module. Raises DirectoryUnusable: what was acknowledged is nowhere else."""
+        check, snapshot, mark = files.check, files.snapshot, files.mark
+        others = set(files.voters) - {state.directory_id}
+        acknowledged = max(snapshot.end.offset, 0 if mark is None else mark.offset)
+        if mark is None or not others:
+            # One voter appends batch by batch, each fsynced: what is behind a flaw was too late to
+            # be written if the flaw had been there.
+            acknowledged = max(acknowledged, check.end_offset)
+        whole_to = check.whole_to(snapshot.end.offset)
+        reason = self._damage(files, acknowledged, whole_to)
+        if reason is None:
+            if check.obstacles or check.flaw_from(0) != check.flaw_from(snapshot.end.offset):
+                self._rewrite(files, whole_to, now_ms)
+            return state
+        if not others:
+            raise DirectoryUnusable(
+                f"{reason}; everything before offset {acknowledged} was committed, and no other "
+                f"voter has it: restore the file, or {self._remedy}"
+            )
+        logger.error("%s; it is set aside, and taken from the other voters", reason)
+        state = replace(state, catches_up=True)
+        self._store(state)
+        self._set_log_aside(now_ms)
+        return state
+
+    def _damage(self, files: _Files, acknowledged: int, whole_to: int) -> str | None:
+        """What is wrong with what was acknowledged; None: all of it is there."""
+        check, snapshot = files.check, files.snapshot
+        if not check.segments and (not snapshot.end.offset or acknowledged > snapshot.end.offset):
+            return f"{self._log_path} is gone, or there is no log in it"
+        begins_at = min((run.base_offset for run in check.runs), default=0)
+        if begins_at > snapshot.end.offset and check.flaw_from(0) is None:
+            lost = "; ".join(snapshot.flaws) or "it is missing"
+            return (
+                f"the log in {self._log_path} begins at {begins_at}, and the snapshot that stands "
+                f"for what was before cannot be read: {lost}"
+            )
+        if whole_to >= acknowledged:
+            return None
+        flaw = check.flaw_from(snapshot.end.offset)
+        if flaw is not None:
+            return str(flaw)
+        return f"{self._log_path} ends at offset {whole_to}, and {acknowledged} was acknowledged"
+
+    def _rewrite(self, files: _Files, end: int, now_ms: int) -> None:
+        """The log again from what of it is sound: the snapshot, and the batches behind it."""
+        flaw = files.check.flaw_from(0) or f"{', '.join(files.check.obstacles)}: no files"
+        logger.warning("%s: %s; it is written again without that", self._log_path, flaw)
+        place = f"{self.path}/rewritten"
+        _remove_tree(self._file_system, place)
+        beside = VoterDirectory(place, self._file_system)
+        other = LogDirectory.open(self._file_system, beside.path, directory_id="rewritten")
+        try:
+            other.load_logs(lambda topic: METADATA_LOG_CONFIG, now_ms=now_ms)
+            beside._directory = other
+            log = beside.create_log((), now_ms=now_ms)
+            if files.snapshot.data:
+                log.install(files.snapshot.end, files.snapshot.data, keeps_log=False, now_ms=now_ms)
+            for run in files.check.runs:
+                log.append_missing(run.batches, end, now_ms=now_ms)
+            log.flush()
+            log.close()
+        finally:
+            other.close(clean=False)
+        made = f"{beside.path}/{directory_name(METADATA_TOPIC, 0)}"
+        self._set_log_aside(now_ms, keeps_mark=True)
+        self._file_system.rename(made, self._log_path)
+        sync_directory(self._file_system, self.path)
+        _remove_tree(self._file_system, place)
+
+    def _set_log_aside(self, now_ms: int, *, keeps_mark: bool = False) -> None:
+        if not keeps_mark:
+            self._mark.set_durably(NO_SNAPSHOT)
+        if self._file_system.exists(self._log_path):
+            name = retired_directory_name(
+                METADATA_TOPIC, 0, suffix=DAMAGED_SUFFIX, unique_id=uuid.UUID(int=now_ms)
+            )
+            self._file_system.rename(self._log_path, f"{self.path}/{name}")
+            sync_directory(self._file_system, self.path)
+
+    def _set_directories_aside(self, now_ms: int) -> None:
+        for name in REPLACEABLE:
+            path = f"{self.path}/{name}"
+            if self._file_system.is_directory(path):
+                logger.warning("%s is a directory: it is renamed to %s.%d", path, name, now_ms)
+                self._file_system.rename(path, f"{path}.{now_ms}")
+
+    @property
+    def directory(self) -> LogDirectory:
+        assert self._directory is not None, "open() comes first"
+        return self._directory
+
+    def store(
+        self, vote: Candidate, voters: tuple[str, ...], *, catches_up: bool | None = None
+    ) -> None:
+        """Bring them to the disk, all or none. `catches_up`: None leaves it as it is.
+
+        Raises:
+            KafkaStorageError: the disk is full; nothing has changed.
+            StorageFailure: the disk failed.
+        """
+        if catches_up is not None:
+            self._catches_up = catches_up
+        state = QuorumStateOnDisk(
+            vote=vote,
+            voters=voters,
+            directory_id=self.directory.identity.directory_id,
+            catches_up=self._catches_up,
+        )
+        try:
+            self._mark.sync()
+            self._store(state)
+        except OSError as error:
+            where = f"writing {self.path}/{STATE_FILE}"
+            raise refused_or_failed(self.directory.health, where, error) from error
+
+    def _store(self, state: QuorumStateOnDisk) -> None:
+        write_quorum_state(self._file_system, self.path, state)
+
+    def assign_cluster(self, cluster_id: str) -> None:
+        """Note on the disk whose directory it is. Repeating it changes nothing."""
+        self.directory.assign_identity(cluster_id=cluster_id)
+
+    def create_log(self, formatted_with: tuple[str, ...], *, now_ms: int) -> ReplicatedLog:
+        """An empty one."""
+        log = self.directory.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG)
+        made = ReplicatedLog(self._file_system, self.directory, log, self._mark)
+        made.open(formatted_with, now_ms=now_ms)
+        return made
+
+    def close(self) -> None:
+        """Flush everything, leave the clean mark, unlock. Raises KafkaStorageError."""
+        try:
+            self._mark.close()
+        except OSError as error:
+            failure = self.directory.health.fail(f"closing {self._mark.path}", error)
+            self.directory.close(clean=False)
+            raise failure from error
+        self.directory.close(clean=True)
+
+
+def _remove_tree(file_system: FileSystem, path: str) -> None:
+    if not file_system.is_directory(path):
+        return
+    for name in file_system.list_directory(path):
+        inside = f"{path}/{name}"
+        if file_system.is_directory(inside):
+            _remove_tree(file_system, inside)
+        else:
+            file_system.unlink(inside)
+    file_system.remove_directory(path)
+
+
+def _words(error: OSError | StorageFailure) -> str:
+    """With the file's name, wherever the system has said it."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(cause, OSError):
+        return f"{cause.filename or error}: {cause.strerror or cause}"
+    return str(error)

@@ -1,0 +1,21 @@
+"""Which nodes may have what a damaged segment of this node has lost."""
+
+from __future__ import annotations
+
+from ...cluster.metadata.metadata_image import MetadataImage
+
+
+def segment_sources(image: MetadataImage, topic: str, partition: int, node_id: int) -> list[int]:
+    """The other replicas' nodes that are not fenced: the leader, then those in sync, then others.
+
+    One that is out of sync may have old records all the same.
+    """
+    state = image.partition(topic, partition)
+    if state is None:
+        return []
+    others = [
+        each
+        for each in state.replicas
+        if each != node_id and (node := image.nodes.get(each)) is not None and not node.fenced
+    ]
+    return sorted(others, key=lambda each: (each != state.leader, each not in state.isr))

@@ -1,0 +1,60 @@
+"""Replicas whose logs could not be made, as their disk had no room: tried again until they are.
+
+In the directory that was chosen for them: if they were made in another one, a start could find a
+part of each. Where that directory has failed they stay offline, as all that is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from ...protocol.topic_partition import TopicPartition
+from ..effects import DeadlineMoved, Effects
+
+RETRY_MS: Final = 1_000
+"""A try that fails costs one refused write."""
+
+
+class MakingNode(Protocol):
+    """The node that is to have them."""
+
+    def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
+        """Begin to make them; False: not now, something else is under way."""
+        ...
+
+
+class UnmadeReplicas:
+    """Those of one life of one node. A step: `next_deadline_ms`, `on_tick`."""
+
+    def __init__(self, node: MakingNode, effects: Effects) -> None:
+        self._node = node
+        self._effects = effects
+        self._keys: dict[TopicPartition, None] = {}
+        self._tries_at_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def wait_for(self, keys: Collection[TopicPartition], now_ms: int) -> None:
+        """These could not be made just now."""
+        if keys:
+            self._keys.update(dict.fromkeys(keys))
+            self._tries_at_ms = now_ms + RETRY_MS
+            self._effects.append(DeadlineMoved(self))
+
+    def forget(self, key: TopicPartition) -> None:
+        """It is made, or is not to be made here any more."""
+        self._keys.pop(key, None)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See effects.TickingStep."""
+        return self._tries_at_ms if self._keys else None
+
+    def on_tick(self, now_ms: int) -> None:
+        if not self._keys or self._tries_at_ms is None or now_ms < self._tries_at_ms:
+            return
+        # Until the outcome is known; what fails again says so by wait_for.
+        self._tries_at_ms = now_ms + RETRY_MS
+        self._node.make_replicas(list(self._keys), now_ms)

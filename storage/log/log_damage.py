@@ -1,0 +1,393 @@
+"""What of a log cannot be read any more, and what a reader who comes there is told.
+
+A segment that was there when the process began is not read whole at the start. So the first batch
+of whatever is read from it is looked at (one header and one CRC), and one that is not sound, or
+does not begin where the last one ended, makes its segment suspect: it is examined whole in a thread
+(segments/segment_runs), which says what is sound in it. Between the sound runs are DamagedRanges.
+
+A reader that comes to one is told, in this order:
+    while the segment is examined, or another replica may have what is missing: KAFKA_STORAGE_ERROR,
+    which clients try again;
+    with bradbury.damaged.segment=skip: the first batch behind it;
+    else CORRUPT_MESSAGE, which clients hand to the application.
+
+What always holds: nothing that is sound is taken away because of something that is not. Logs that
+are or were compacted have gaps by right: there only what does not parse, a file that ends too early
+or one that is gone counts as damage.
+
+Unlike Kafka: it goes on with the next segment and says nothing, or its consumers stand still.
+
+Not here: who examines, and when (actors/replication/log_scrubber), what is made of the answer of
+another replica (segment_patch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from ...protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
+from ..disk.file_system import File
+from ..disk.storage_failure import ClosedLog
+from ..segments.batch_scan import walk_headers
+from ..segments.log_segment import EMPTY_SLICE, LogSegment, SegmentSlice
+from ..segments.offset_index import OffsetIndex
+from ..segments.segment_runs import SegmentReader, SegmentRun, find_runs
+from .local_log import LocalLog
+
+SKIP = "skip"
+MOST_REMEMBERED = 1000
+"""Places in damaged segments where readers go on."""
+
+
+class DamagedSegment(CorruptMessage):
+    """The records from an offset on are not on this disk any more. `next_offset`: what follows."""
+
+    def __init__(self, message: str, next_offset: int = -1) -> None:
+        super().__init__(message, next_offset)
+        self.next_offset = next_offset
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DamagedRange(NamedTuple):
+    """Offsets [start, end) that a log has given to records, and that are not readable."""
+
+    start: int
+    end: int
+    path: str
+    position: int
+    """Where in the file the damage begins."""
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.end - 1} ({self.path} from byte {self.position} on)"
+
+
+class CompactedLog(Protocol):
+    """How far a log was compacted. See log_compaction."""
+
+    @property
+    def cleaner_offset(self) -> int | None: ...
+
+
+class SegmentExamination:
+    """One segment of this moment, read whole; `run` in a thread. `runs`: what is sound of it."""
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        *,
+        end_offset: int,
+        has_gaps: bool,
+        indexed_end: int,
+        truncations: int,
+    ) -> None:
+        self.segment = segment
+        self.path = segment.files.path
+        self.end_offset = end_offset
+        self.truncations = truncations
+        self.runs: list[SegmentRun] = []
+        self._size = segment.size
+        self._has_gaps = has_gaps
+        self._indexed_end = indexed_end
+        self._base_offset = segment.base_offset
+
+    def run(self, progress: Callable[[int], None] = lambda size: None) -> None:
+        """A file that cannot be opened has nothing that is sound."""
+        try:
+            file: File = self.segment.files.file
+            size = file.size()
+        except OSError:
+            return
+        reader = SegmentReader(
+            file,
+            min(self._size, size),
+            end_offset=self.end_offset,
+            has_gaps=self._has_gaps,
+            progress=progress,
+        )
+        self.runs = find_runs(reader, self._base_offset)
+
+    def damage(self) -> list[DamagedRange]:
+        """What is missing between the runs, before and behind them."""
+        found: list[DamagedRange] = []
+        offset, position = self._base_offset, 0
+        for run in self.runs:
+            if run.first_offset > offset and (position < run.position or not self._has_gaps):
+                found.append(DamagedRange(offset, run.first_offset, self.path, position))
+            offset, position = run.next_offset, run.position + run.size
+        is_cut = position < self._size or self._indexed_end > offset
+        if offset < self.end_offset and (is_cut or not self._has_gaps):
+            found.append(DamagedRange(offset, self.end_offset, self.path, position))
+        return found
+
+
+class SegmentEnd(NamedTuple):
+    """Where a closed segment should end; its index as it is now, for a thread."""
+
+    segment: LogSegment
+    offset_index: OffsetIndex
+    end_offset: int
+    has_gaps: bool
+
+    def is_doubtful(self) -> bool:
+        """Whether its file is gone, empty, or ends elsewhere. A few small reads."""
+        segment = self.segment
+        try:
+            file = segment.files.file
+            last = self.offset_index.last()
+            position = 0 if last is None or last[1] >= segment.size else last[1]
+            offset = segment.base_offset
+            for start, header in walk_headers(file, position, segment.size):
+                position, offset = start + header.size, header.next_offset
+            has_shrunk = position != file.size() or position != segment.size
+        except OSError:
+            return True
+        indexed_end = -1 if last is None else last[0] + 1
+        return (
+            has_shrunk or indexed_end > offset or (offset != self.end_offset and not self.has_gaps)
+        )
+
+
+def doubtful_ends(ends: Iterable[SegmentEnd]) -> list[LogSegment]:
+    """In a thread: the segments to be examined."""
+    return [end.segment for end in ends if end.is_doubtful()]
+
+
+def _cannot_be_read(damage: DamagedRange) -> DamagedSegment:
+    return DamagedSegment(
+        f"{damage} cannot be read; put the file back, delete the records before "
+        f"{damage.end}, or set bradbury.damaged.segment=skip on the topic",
+        damage.end,
+    )
+
+
+def doubt(segment: LogSegment) -> None:
+    """What is in its file now was not written by this process."""
+    segment.is_proven = False
+    segment.unproven = segment.size
+
+
+def _prove(segment: LogSegment) -> None:
+    """It was read whole, and is sound."""
+    segment.is_proven = True
+    segment.unproven = 0
+
+
+class LogDamage:
+    """The damage of one log, as far as it is known. On the loop of the log's owner."""
+
+    def __init__(self, local: LocalLog, compaction: CompactedLog) -> None:
+        self._local = local
+        self._compaction = compaction
+        self.ranges: tuple[DamagedRange, ...] = ()
+        """Ascending."""
+        self.suspects: dict[LogSegment, str] = {}
+        """Segments to be examined, with the reason."""
+        self._runs: dict[str, list[SegmentRun]] = {}
+        """What is sound of damaged segments, by path."""
+        self._resume: dict[int, int] = {}
+        self.may_heal = False
+        """Whether another replica is being asked for what is missing."""
+        self.skipped_offsets = 0
+        """Given to readers as if they had never been, with bradbury.damaged.segment=skip."""
+
+    @property
+    def directory(self) -> str:
+        return self._local.directory
+
+    @property
+    def is_closed(self) -> bool:
+        return isinstance(self._local.health, ClosedLog)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether an offset may be missing by right."""
+        return self._local.config.is_compacted or self._compaction.cleaner_offset is not None
+
+    # --- readers ---------------------------------------------------------------------------------
+
+    def look(self, segments: Iterable[LogSegment], position: int, offset: int) -> int | None:
+        """Whether a reader at `offset` may have the batch at `position` of the last of `segments`,
+        before which it has found nothing in the others.
+
+        Returns None, or the offset to go on at.
+
+        Raises:
+            KafkaStorageError: not yet.
+            DamagedSegment: there is nothing at `offset`.
+        Cost: a header and a CRC.
+        """
+        tried = list(segments)
+        segment = tried[-1]
+        if (known := self._at(offset)) is not None:
+            return self._beyond(known)
+        reader = SegmentReader(
+            segment.file, segment.size, end_offset=segment.next_offset, has_gaps=True
+        )
+        found = reader.batch_at(position, segment.base_offset, has_gap=True)
+        if found is not None and (found[0].base_offset <= offset or self.has_gaps):
+            return None
+        self._suspect(tried if found is not None else [segment])
+        raise KafkaStorageError(f"{segment.files.path} is being examined: it may be damaged")
+
+    def look_at_end(self, segments: Sequence[LogSegment], offset: int) -> int | None:
+        """As look, where no segment has anything for a reader that should have found something."""
+        if (known := self._at(offset)) is not None:
+            return self._beyond(known)
+        if self.has_gaps or any(segment.locate(offset) < segment.size for segment in segments):
+            return None
+        doubtful = [segment for segment in segments if not segment.is_proven]
+        if not doubtful:
+            return None
+        self._suspect(doubtful)
+        raise KafkaStorageError(f"{doubtful[0].files.path} is being examined: it may be damaged")
+
+    def read_damaged(
+        self, offset: int, max_bytes: int, up_to: int, min_one_batch: bool
+    ) -> tuple[File | None, SegmentSlice] | None:
+        """As LogSegment.read, with the file, from a segment of which only runs are sound.
+
+        None: it is none such.
+
+        An empty slice: go on at its next_offset. Raises as look, and OSError.
+        Cost: for who goes on where a slice ended, its headers; else all from the run's beginning.
+        """
+        segment = self._local.segments.from_offset(offset)[0]
+        runs = self._runs.get(segment.files.path)
+        if runs is None:
+            return None
+        if (known := self._at(offset)) is not None:
+            return None, EMPTY_SLICE._replace(next_offset=self._beyond(known))
+        run = next((run for run in runs if run.next_offset > offset), None)
+        if run is None:
+            return None
+        end = run.position + run.size
+        position = self._resume.get(offset, run.position)
+        if not run.position <= position < end:
+            position = run.position
+        start, size, following, is_limited = -1, 0, offset, False
+        for at, header in walk_headers(segment.file, position, end):
+            if header.last_offset < offset:
+                continue
+            if header.base_offset >= up_to:
+                break
+            if size + header.size > max_bytes and (size or not min_one_batch):
+                is_limited = True
+                break
+            start = at if start < 0 else start
+            size, following = size + header.size, header.next_offset
+        if not size:
+            return None, SegmentSlice(0, 0, -1, is_limited)
+        if len(self._resume) >= MOST_REMEMBERED:
+            self._resume.clear()
+        self._resume[following] = start + size
+        return segment.file, SegmentSlice(start, size, following, is_limited)
+
+    def on_read_error(
+        self, segments: Iterable[LogSegment], offset: int, error: OSError
+    ) -> KafkaError:
+        """What to raise when the disk refused to read one of them: whether it is the file or the
+        disk is seen when it is examined, and made again.
+        """
+        if (known := self._at(offset)) is not None:
+            return _cannot_be_read(known)
+        for segment in segments:
+            doubt(segment)
+            self.suspect(segment, f"reading it failed: {error.strerror or error}")
+        return KafkaStorageError(f"reading {self.directory}: {error.strerror or error}")
+
+    def _at(self, offset: int) -> DamagedRange | None:
+        return next((each for each in self.ranges if each.start <= offset < each.end), None)
+
+    def _beyond(self, damage: DamagedRange) -> int:
+        if self.may_heal:
+            raise KafkaStorageError(f"{damage} is being fetched from another replica")
+        if self._local.config.bradbury_damaged_segment == SKIP:
+            self.skipped_offsets += damage.end - damage.start
+            return damage.end
+        raise _cannot_be_read(damage)
+
+    # --- the ends of files -----------------------------------------------------------------------
+
+    def ends(self) -> list[SegmentEnd]:
+        """Where the closed segments that are doubted should end."""
+        segments = self._local.segments.segments
+        return [
+            SegmentEnd(segment, segment.offset_index.frozen(), following.base_offset, self.has_gaps)
+            for segment, following in pairwise(segments)
+            if not segment.is_proven
+        ]
+
+    # --- examining -------------------------------------------------------------------------------
+
+    def _suspect(self, segments: Iterable[LogSegment]) -> None:
+        for segment in segments:
+            if not segment.is_proven or segment.unproven:
+                self.suspect(segment, "a reader has found no sound batch where one should be")
+
+    def suspect(self, segment: LogSegment, reason: str) -> None:
+        """Have it examined soon."""
+        self.suspects.setdefault(segment, reason)
+        self._local.health.damaged[self] = None
+
+    def begin_examination(self, segment: LogSegment) -> SegmentExamination | None:
+        """None: it is not in the log any more. Raises OSError: its index cannot be read."""
+        segments = self._local.segments.segments
+        if segment not in segments:
+            self.suspects.pop(segment, None)
+            return None
+        number = segments.index(segment)
+        is_last = number == len(segments) - 1
+        end = segment.next_offset if is_last else segments[number + 1].base_offset
+        indexed = segment.offset_index.last()
+        return SegmentExamination(
+            segment,
+            end_offset=end,
+            has_gaps=self.has_gaps,
+            indexed_end=-1 if indexed is None else indexed[0] + 1,
+            truncations=self._local.truncations,
+        )
+
+    def complete_examination(self, examination: SegmentExamination) -> list[DamagedRange]:
+        """What is damaged in it, which is known from now on; empty: it is sound."""
+        segment = examination.segment
+        self.suspects.pop(segment, None)
+        if (
+            examination.truncations != self._local.truncations
+            or segment not in self._local.segments.segments
+        ):
+            return []
+        found = examination.damage()
+        others = [each for each in self.ranges if each.path != examination.path]
+        self.ranges = tuple(sorted((*others, *found)))
+        self._resume.clear()
+        self._runs.pop(examination.path, None)
+        if found:
+            self._runs[examination.path] = examination.runs
+            self._local.health.damaged[self] = None
+        else:
+            _prove(segment)
+        return found
+
+    # --- the log changes -------------------------------------------------------------------------
+
+    def forget_below(self, offset: int) -> None:
+        """The log begins at `offset` now."""
+        if self.ranges:
+            self.ranges = tuple(each for each in self.ranges if each.end > offset)
+
+    def on_truncation(self, offset: int) -> None:
+        """Nothing at `offset` and above is in the log any more."""
+        if self.ranges:
+            self.ranges = tuple(each for each in self.ranges if each.start < offset)
+            self._runs.clear()  # readers find out again what is sound
+            self._resume.clear()
+
+    def on_healed(self, path: str) -> None:
+        """The segment of this name is whole again."""
+        self.ranges = tuple(each for each in self.ranges if each.path != path)
+        self._runs.pop(path, None)
+        self._resume.clear()

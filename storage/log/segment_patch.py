@@ -1,0 +1,187 @@
+"""A damaged segment made again: what is sound of it, and from another replica what is not.
+
+    <base offset>.log.cleaned  being made; a start throws it away
+    <base offset>.log.swap     whole, and takes the place of the damaged one; a start goes on
+    <base offset>.log          done
+
+What always holds: nothing is taken out of the log before what takes its place is whole and on the
+disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
+offsets that are missing, without a gap where the log may have none, and the leader epochs that this
+log knows of: then it is, byte for byte, what was here, as only committed records are sent.
+
+Not here: who is asked (actors/replication/segment_repairer).
+"""
+
+from __future__ import annotations
+
+from ...protocol.buffer import Buffer
+from ...protocol.errors import CorruptMessage
+from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, walk_batches
+from ..disk.file_system import sync_directory
+from ..segments.log_segment import LogSegment
+from ..segments.segment_files import CLEANED_SUFFIX
+from ..segments.segment_runs import SegmentReader, SegmentRun
+from .log_damage import SegmentExamination
+from .partition_log import PartitionLog
+
+
+class SegmentChanged(Exception):
+    """The log is not what was examined any more: it is examined again."""
+
+
+class SegmentPatch:
+    """One use: prepare(), then add() while `wanted` is not None, finish(), and apply().
+
+    All but apply() wait for the disk, and run in a thread; one at a time.
+    """
+
+    def __init__(self, log: PartitionLog, examination: SegmentExamination, now_ms: int) -> None:
+        local = log.local
+        self._log = log
+        self._damaged = examination.segment
+        self._end_offset = examination.end_offset
+        self._truncations = examination.truncations
+        self._directory = local.directory
+        self._has_gaps = log.damage.has_gaps
+        self._runs = list(examination.runs)
+        self._missing = [(each.start, each.end) for each in examination.damage()]
+        self.fetched_bytes = 0
+        self.segment = LogSegment(
+            local.file_system,
+            local.directory,
+            examination.segment.base_offset,
+            config=local.config,
+            now_ms=now_ms,
+            size=0,
+            next_offset=examination.segment.base_offset,
+            suffix=CLEANED_SUFFIX,
+        )
+
+    @property
+    def wanted(self) -> tuple[int, int] | None:
+        """Offsets [from, to) that another replica is to be asked for next."""
+        if not self._missing:
+            return None
+        start, end = self._missing[0]
+        return max(start, self.segment.next_offset), end
+
+    def prepare(self) -> None:
+        """Make the file, and copy what comes before the first gap. Raises OSError."""
+        self.segment.files.create()
+        self._copy_aborted()
+        self._copy_runs()
+
+    def add(self, records: Buffer) -> None:
+        """Take what another replica has sent from `wanted` on.
+
+        Raises:
+            CorruptMessage: it is not what is missing.
+            OSError: the disk.
+        """
+        view = memoryview(records)
+        taken: list[RecordBatchHeader] = []
+        first = last = 0
+        assert self.wanted is not None
+        expected, end = self.wanted
+        for position, header in walk_batches(view, strict=True):
+            if header.last_offset < expected:
+                first = position + header.size
+                continue
+            if header.base_offset >= end:
+                expected = end  # where there are gaps by right, this may be one
+                break
+            self._check(header, view[position : position + header.size], expected, end)
+            taken.append(header)
+            last, expected = position + header.size, header.next_offset
+        if taken:
+            self.segment.append_run(view[first:last], taken)
+            self.fetched_bytes += last - first
+        elif expected != end:
+            raise CorruptMessage(f"it has nothing at offset {expected}")
+        if expected >= end:
+            self._missing.pop(0)
+            self._copy_runs()
+
+    def _check(self, header: RecordBatchHeader, batch: memoryview, expected: int, end: int) -> None:
+        epoch = self._log.epochs.epoch_at(header.base_offset)
+        if header.crc != compute_crc(batch):
+            raise CorruptMessage(f"it sent a damaged batch at offset {header.base_offset}")
+        if header.base_offset < expected or header.last_offset >= end:
+            raise CorruptMessage(
+                f"it sent offsets {header.base_offset} to {header.last_offset}, "
+                f"where {expected} to {end - 1} are missing"
+            )
+        if header.base_offset > expected and not self._has_gaps:
+            raise CorruptMessage(f"it has nothing at offset {expected}")
+        if epoch not in (-1, header.leader_epoch):
+            raise CorruptMessage(
+                f"its batch at offset {header.base_offset} is of leader epoch "
+                f"{header.leader_epoch}, ours was of epoch {epoch}"
+            )
+
+    def _copy_runs(self) -> None:
+        """Those before the next gap."""
+        limit = self._missing[0][0] if self._missing else self._end_offset
+        while self._runs and self._runs[0].next_offset <= limit:
+            self._copy(self._runs.pop(0))
+
+    def _copy(self, run: SegmentRun) -> None:
+        damaged = self._damaged
+        reader = SegmentReader(
+            damaged.file,
+            run.position + run.size,
+            end_offset=self._end_offset,
+            has_gaps=self._has_gaps,
+        )
+        expected = run.first_offset
+        for header, data in reader.batches(run.position, run.first_offset):
+            self.segment.append_run(data, [header])
+            expected = header.next_offset
+        if expected != run.next_offset:
+            raise CorruptMessage(f"{damaged.files.path} has changed at offset {expected}")
+
+    def _copy_aborted(self) -> None:
+        aborted, _ = self._damaged.transaction_index.find(0, self._end_offset)
+        for each in aborted:
+            self.segment.transaction_index.add(each)
+
+    def finish(self) -> None:
+        """Bring the new files to the disk. Raises OSError."""
+        files, segment = self._log.local.file_system, self.segment
+        segment.close_indexes()
+        for path in (
+            segment.files.path,
+            segment.offset_index.path,
+            segment.time_index.path,
+            segment.transaction_index.path,
+        ):
+            if files.exists(path):
+                files.open(path).sync()
+        sync_directory(files, self._directory)
+
+    def apply(self, now_ms: int) -> None:
+        """Put the new segment in the place of the damaged one, in the thread of the log's owner.
+
+        Raises SegmentChanged, StorageFailure.
+        """
+        log, local, damaged = self._log, self._log.local, self._damaged
+        if (
+            local.truncations != self._truncations
+            or local.directory != self._directory
+            or not local.segments.holds((damaged,))
+        ):
+            raise SegmentChanged(f"{damaged.files.path} has changed meanwhile")
+        path = damaged.files.path
+        try:
+            local.segments.swap_in(
+                (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
+            )
+        except OSError as error:
+            raise local.health.fail(f"healing {local.directory}", error) from error
+        local.is_directory_dirty = True
+        self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
+        log.damage.on_healed(path)
+
+    def abandon(self) -> None:
+        """Remove what was begun. Raises OSError."""
+        self.segment.files.unlink()

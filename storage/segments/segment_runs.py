@@ -1,0 +1,160 @@
+"""What of a segment's file is sound, when something in it is not: its runs of whole batches.
+
+A batch is sound when its length fits, its magic is 2, its CRC matches and its offsets are between
+those before it and those that the next segment begins with. Behind one that is not the next sound
+one is looked for, byte by byte: a length that lies hides no more than its own batch.
+
+Cost: the file is read once, CHUNK_BYTES at a time, in a thread. Nothing here writes.
+
+Not here: what is done about what is missing (storage/log/log_damage, storage/log/segment_patch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...protocol.records.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    RecordBatchHeader,
+    compute_crc,
+    read_header,
+)
+from ..disk.file_system import File
+
+CHUNK_BYTES = 1024 * 1024
+PAGE_BYTES = 4096
+MAGIC_POSITION = 16
+_MAGIC = bytes([MAGIC])
+
+
+class SegmentRun(NamedTuple):
+    """Adjacent sound batches, [position, position + size) of the file."""
+
+    position: int
+    size: int
+    first_offset: int
+    next_offset: int
+
+
+class SegmentReader:
+    """Batches of one segment's file, each checked. `size`: what of the file counts."""
+
+    def __init__(
+        self,
+        file: File,
+        size: int,
+        *,
+        end_offset: int,
+        has_gaps: bool,
+        progress: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """`end_offset`: what follows begins there. `progress`: called with the bytes read."""
+        self._file = file
+        self._size = min(size, file.size())
+        self._end_offset = end_offset
+        self._has_gaps = has_gaps
+        self._progress = progress
+        self._chunk = b""
+        self._chunk_start = 0
+
+    def batches(self, position: int, expected: int) -> Iterator[tuple[RecordBatchHeader, bytes]]:
+        """(header, bytes) of sound batches from `position` on; it ends at the first other one."""
+        while (found := self.batch_at(position, expected, has_gap=False)) is not None:
+            yield found
+            position += found[0].size
+            expected = found[0].next_offset
+
+    def batch_at(
+        self, position: int, expected: int, *, has_gap: bool
+    ) -> tuple[RecordBatchHeader, bytes] | None:
+        """The batch at `position` if it is sound, and begins at `expected` (or, with `has_gap`,
+        behind it).
+        """
+        header = self._header_at(position)
+        if header is None or not self._is_plausible(header, position, expected):
+            return None
+        if header.base_offset > expected and not (has_gap or self._has_gaps):
+            return None
+        data = self._read(position, header.size)
+        return (header, data) if compute_crc(data) == header.crc else None
+
+    def find_next(self, position: int, expected: int) -> int | None:
+        """The first position from `position` on where a sound batch begins."""
+        while position + HEADER_SIZE <= self._size:
+            chunk = self._read(position, min(CHUNK_BYTES, self._size - position))
+            hit = chunk.find(_MAGIC, MAGIC_POSITION)
+            while hit >= 0:
+                candidate = position + hit - MAGIC_POSITION
+                if self.batch_at(candidate, expected, has_gap=True) is not None:
+                    return candidate
+                hit = chunk.find(_MAGIC, hit + 1)
+            if len(chunk) <= MAGIC_POSITION:
+                return None
+            position += len(chunk) - MAGIC_POSITION
+        return None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def _header_at(self, position: int) -> RecordBatchHeader | None:
+        if position + HEADER_SIZE > self._size:
+            return None
+        data = self._read(position, HEADER_SIZE)
+        return read_header(data) if len(data) == HEADER_SIZE else None
+
+    def _is_plausible(self, header: RecordBatchHeader, position: int, expected: int) -> bool:
+        size = header.batch_length + LOG_OVERHEAD
+        return (
+            header.magic == MAGIC
+            and HEADER_SIZE <= size <= self._size - position
+            and header.base_offset >= expected
+            and header.last_offset_delta >= 0
+            and header.last_offset < self._end_offset
+        )
+
+    def _read(self, position: int, size: int) -> bytes:
+        start = position - self._chunk_start
+        if start < 0 or start + size > len(self._chunk):
+            wanted = max(size, min(CHUNK_BYTES, self._size - position))
+            self._chunk = self._read_at(wanted, position)
+            self._chunk_start = position
+            self._progress(len(self._chunk))
+            start = 0
+        return self._chunk[start : start + size]
+
+    def _read_at(self, size: int, position: int) -> bytes:
+        """Where the disk refuses, zeros, which are no batch: what is around it counts."""
+        try:
+            return self._file.read_at(size, position)
+        except OSError:
+            if size <= PAGE_BYTES:
+                return bytes(size)
+        end = position + size
+        starts = range(position, end, PAGE_BYTES)
+        return b"".join(self._read_at(min(PAGE_BYTES, end - start), start) for start in starts)
+
+
+def find_runs(reader: SegmentReader, base_offset: int) -> list[SegmentRun]:
+    """All that is sound, ascending. One run over the whole file: nothing is damaged in it."""
+    runs: list[SegmentRun] = []
+    position: int | None = 0
+    expected = base_offset
+    while position is not None:
+        start, first_offset = position, expected
+        found = reader.batch_at(position, expected, has_gap=bool(runs) or position > 0)
+        if found is not None:
+            first_offset = found[0].base_offset
+            position += found[0].size
+            expected = found[0].next_offset
+            for header, _ in reader.batches(position, expected):
+                position += header.size
+                expected = header.next_offset
+            runs.append(SegmentRun(start, position - start, first_offset, expected))
+        if position >= reader.size:
+            return runs
+        position = reader.find_next(position + (found is None), expected)
+    return runs

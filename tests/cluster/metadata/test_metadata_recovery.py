@@ -1,0 +1,154 @@
+"""What is made of damaged metadata: what is known, what is found, and what neither says?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage
+from bradbury.cluster.metadata.metadata_records import (
+    MetadataRecord,
+    PartitionRecord,
+    RegisterNodeRecord,
+    TopicRecord,
+)
+from bradbury.cluster.metadata.metadata_recovery import (
+    FoundNode,
+    FoundPartition,
+    KnownMetadata,
+    NewLog,
+    RecoveredMetadata,
+    recover_metadata,
+)
+
+FLIGHTS, GATES = UUID(int=1), UUID(int=2)
+NEW = NewLog(cluster_id="c", voters=("v",), epoch=9, offset=5_000)
+NODES = (FoundNode(1, ("d1",)), FoundNode(2, ("d2",)))
+
+
+def node(node_id: int) -> RegisterNodeRecord:
+    return RegisterNodeRecord(
+        node_id=node_id,
+        directory_id=f"d{node_id}",
+        incarnation="i",
+        roles=("partition",),
+        host="h",
+        port=1,
+        rack=None,
+        epoch=10 + node_id,
+    )
+
+
+def partition(topic_id: UUID, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
+    return PartitionRecord(
+        topic_id=str(topic_id),
+        partition=index,
+        replicas=replicas,
+        isr=replicas,
+        leader=replicas[0],
+        leader_epoch=4,
+        partition_epoch=7,
+    )
+
+
+def found(topic: str, index: int, topic_id: UUID | None, **more: int) -> FoundPartition:
+    values = {"node_id": 1, "leader_epoch": 4, "end_offset": 10, **more}
+    return FoundPartition(topic, index, topic_id, **values)
+
+
+def recover(
+    records: list[MetadataRecord], partitions: list[FoundPartition], *, is_whole: bool = False
+) -> RecoveredMetadata:
+    known = KnownMetadata()
+    known.apply(records)
+    return recover_metadata(
+        known,
+        partitions,
+        NODES,
+        NEW,
+        is_whole=is_whole,
+        highest_producer_id=77,
+        internal_configs=lambda name: {"cleanup.policy": "compact"} if name[0] == "_" else None,
+    )
+
+
+def test_without_any_record_a_topic_is_what_its_directories_are() -> None:
+    image, notes = recover(
+        [],
+        [
+            found("flights", 0, FLIGHTS, end_offset=10),
+            found("flights", 0, FLIGHTS, node_id=2, end_offset=8),
+            found("__consumer_offsets", 0, GATES),
+        ],
+    )
+    flights = image.topics["flights"]
+    assert flights.topic_id == FLIGHTS
+    [state] = flights.partitions
+    # Who has less is not in sync; who has all leads as soon as it is there, in a newer epoch.
+    assert (state.replicas, state.isr, state.leader) == ((1, 2), (1,), NO_LEADER)
+    assert state.leader_epoch == 5
+    assert flights.configs == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert image.topics["__consumer_offsets"].configs == {"cleanup.policy": "compact"}
+    assert [each for each in notes if "settings of topic flights are not known" in each]
+    assert set(image.nodes) == {1, 2}
+    assert all(each.fenced for each in image.nodes.values())
+    assert image.next_producer_id > 77
+    assert (image.epoch, image.offset, image.voters) == (9, 5_000, ("v",))
+
+
+def test_what_is_known_stays_and_epochs_only_grow() -> None:
+    records = [
+        node(1),
+        node(3),
+        TopicRecord(topic_id=str(FLIGHTS), name="flights"),
+        partition(FLIGHTS, 0, (1, 3)),
+    ]
+    image, notes = recover(records, [found("flights", 0, FLIGHTS, leader_epoch=6)], is_whole=True)
+    [state] = image.topics["flights"].partitions
+    assert (state.replicas, state.isr, state.leader_epoch) == ((1, 3), (1, 3), 7)
+    assert state.partition_epoch == 8
+    assert image.nodes[1].epoch == 11
+    assert image.topics["flights"].configs == {}
+    assert notes == []
+
+
+def test_a_partition_without_a_directory_or_a_record_begins_again_and_is_named() -> None:
+    image, notes = recover([], [found("flights", 2, FLIGHTS)])
+    assert len(image.topics["flights"].partitions) == 3
+    assert [each for each in notes if each.startswith("flights-0 was found nowhere")]
+
+
+def test_a_topic_that_only_records_know_was_deleted_in_the_part_that_is_lost() -> None:
+    records = [
+        node(1),
+        TopicRecord(topic_id=str(FLIGHTS), name="flights"),
+        partition(FLIGHTS, 0, (1,)),
+        TopicRecord(topic_id=str(GATES), name="gates"),
+        partition(GATES, 0, (5,)),
+    ]
+    image, notes = recover(records, [])
+    assert set(image.topics) == {"gates"}  # on a node that nobody has looked at
+    assert [each for each in notes if "topic flights has no directory here" in each]
+
+
+def test_of_two_topics_of_one_name_the_one_that_is_there_stays() -> None:
+    records = [TopicRecord(topic_id=str(FLIGHTS), name="t"), partition(FLIGHTS, 0, (1,))]
+    image, _ = recover(records, [found("t", 0, GATES)])
+    assert image.topics["t"].topic_id == GATES
+    image, notes = recover(records, [found("t", 0, GATES), found("t", 0, FLIGHTS, node_id=2)])
+    assert image.topics["t"].topic_id == FLIGHTS
+    assert [each for each in notes if f"{GATES} is left out" in each]
+
+
+def test_a_directory_without_its_topic_id_is_its_siblings() -> None:
+    image, _ = recover([], [found("t", 0, FLIGHTS), found("t", 1, None)])
+    assert len(image.topics["t"].partitions) == 2
+    image, notes = recover([], [found("t", 1, None)])
+    assert image.topics == {}
+    assert [each for each in notes if "does not say its topic id" in each]
+
+
+def test_the_image_is_one_that_a_snapshot_can_hold() -> None:
+    image, _ = recover([node(1)], [found("flights", 1, FLIGHTS)])
+    again = MetadataImage().apply(image.to_records(), offset=image.offset)
+    assert replace(again, epoch=image.epoch) == image

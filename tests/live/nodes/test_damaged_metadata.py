@@ -1,0 +1,390 @@
+"""What does a damaged file of the metadata cost? Never more than itself, and never in silence.
+
+Each row: a data directory as a kill or a clean stop has left it, one of its files damaged, and a
+start. It serves every topic and record, or it is refused with one line that names file and remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+from bradbury.cli.main import run
+from bradbury.launch import local as local_module
+from bradbury.launch.local import LocalCluster
+from bradbury.protocol.errors import InconsistentClusterId
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.storage_failure import DataDirectoryError
+from bradbury.tests.support.storage.damaged_files import (
+    DAMAGES,
+    PARTITIONS,
+    RECORDS,
+    TOPICS,
+    LeftBehind,
+    make_unreadable,
+)
+
+LOG = "metadata/__cluster_metadata-0"
+FILES = (
+    f"{LOG}/00000000000000000000.log",
+    f"{LOG}/00000000000000000000.index",
+    f"{LOG}/00000000000000000000.timeindex",
+    f"{LOG}/leader-epoch-checkpoint",
+    f"{LOG}/partition.metadata",
+    "metadata/quorum-state",
+    "metadata/quorum-state.copy",
+    "metadata/acknowledged-offset",
+    "metadata/meta.properties",
+    "metadata/meta.properties.copy",
+    "metadata/recovery-point-offset-checkpoint",
+    "metadata/replication-offset-checkpoint",
+    "metadata/log-start-offset-checkpoint",
+    "metadata/.kafka_cleanshutdown",
+    "metadata/.lock",
+    "partitions-0/meta.properties",
+    "partitions-0/meta.properties.copy",
+    "partitions-0/.kafka_cleanshutdown",
+    "partitions-0/last-port",
+)
+FOLDERS = ("metadata", LOG)
+SEGMENT = FILES[0]
+ONLY_AFTER_A_STOP = ("index", "offset-checkpoint", "cleanshutdown")
+STATES = ("killed", "stopped")
+UNREADABLE = "unreadable"
+EVERY_DAMAGE = (*DAMAGES, UNREADABLE)
+QUICK = {
+    (SEGMENT, "flipped in the middle"),
+    (SEGMENT, "flipped at the end"),
+    (SEGMENT, "emptied"),
+    (SEGMENT, UNREADABLE),
+    (LOG, "deleted"),
+    ("metadata", "deleted"),
+    ("metadata/quorum-state", "garbage"),
+    ("metadata/acknowledged-offset", "deleted"),
+    ("metadata/meta.properties", "deleted"),
+    ("metadata/.lock", "a directory"),
+    ("partitions-0/meta.properties", "deleted"),
+    ("partitions-0/meta.properties", "flipped in the middle"),
+    ("partitions-0/last-port", "garbage"),
+}
+QUICK_STOPPED = {(SEGMENT, "flipped in the middle"), (SEGMENT, "emptied"), (LOG, "deleted")}
+
+
+def is_refused(file: str, damage: str) -> bool:
+    """Where nothing else says what the file has said, or the disk refuses: the start says so."""
+    if file in (SEGMENT, *FOLDERS):
+        return True
+    if damage == "a directory":
+        return file in (
+            "metadata/.lock",
+            "partitions-0/meta.properties",
+            "partitions-0/meta.properties.copy",
+            "partitions-0/.kafka_cleanshutdown",
+        )
+    if damage != UNREADABLE:
+        return False
+    # An index is opened when it is needed; the log is read without.
+    return not file.endswith(
+        ("quorum-state", ".copy", "meta.properties", "cleanshutdown", "last-port", "index")
+    )
+
+
+def rows() -> list[object]:
+    found = []
+    for state in STATES:
+        for file in (*FILES, *FOLDERS):
+            if state == "killed" and file.endswith(ONLY_AFTER_A_STOP):
+                continue
+            for damage in ("deleted",) if file in FOLDERS else EVERY_DAMAGE:
+                is_quick = (file, damage) in (QUICK if state == "killed" else QUICK_STOPPED)
+                marks = () if is_quick else (pytest.mark.deep,)
+                name = f"{state}-{file.removesuffix('.log')}-{damage}".replace(" ", "-")
+                found.append(pytest.param(state, file, damage, marks=marks, id=name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LeftBehind]]:
+    """What a kill and a clean stop have left of one node."""
+    path = tmp_path_factory.mktemp("left")
+    made = {each: LeftBehind(path / each, nodes=1, killed=each == "killed") for each in STATES}
+    yield made
+    for each in made.values():
+        each.forget()
+
+
+def read_all(cluster: LocalCluster) -> set[bytes]:
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "reader",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(t, index, 0) for t in TOPICS for index in range(PARTITIONS)])
+    found = {message.value() for message in consumer.consume(RECORDS, 20)}
+    consumer.close()
+    return found
+
+
+ALL = {b"%d" % number for number in range(RECORDS)}
+
+
+@pytest.mark.parametrize(("state", "file", "damage"), rows())
+def test_a_damaged_file_costs_itself_at_most_or_is_named(
+    left: dict[str, LeftBehind],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    file: str,
+    damage: str,
+) -> None:
+    data_dir = left[state].copy(tmp_path / "data")
+    path = data_dir / file
+    assert path.exists()
+    if damage == UNREADABLE:
+        make_unreadable(monkeypatch, path)
+    else:
+        DAMAGES[damage](path)
+    if not is_refused(file, damage):
+        with bradbury.local(str(data_dir)) as cluster:
+            assert read_all(cluster) == ALL
+        return
+    with pytest.raises((DataDirectoryError, InconsistentClusterId)) as caught:
+        bradbury.local(str(data_dir))
+    said = str(caught.value)
+    assert "\n" not in said
+    if file == "metadata":
+        assert "`bradbury metadata recover" in said
+        return
+    assert str(data_dir / (LOG if damage in ("deleted", "emptied") else file)) in said
+    if file in (SEGMENT, LOG):
+        assert f"`bradbury metadata recover {data_dir}`" in said
+
+
+def test_a_refused_start_has_changed_nothing_that_a_repair_needs(
+    left: dict[str, LeftBehind], tmp_path: Path
+) -> None:
+    data_dir = left["killed"].copy(tmp_path / "data")
+    segment = data_dir / SEGMENT
+    whole = segment.read_bytes()
+    DAMAGES["flipped in the middle"](segment)
+    for _ in range(2):
+        with pytest.raises(DataDirectoryError, match="is damaged at byte"):
+            bradbury.local(str(data_dir))
+    segment.write_bytes(whole)
+    with bradbury.local(str(data_dir)) as cluster:
+        assert read_all(cluster) == ALL
+
+
+DEEP = pytest.mark.deep
+
+
+@pytest.mark.parametrize(
+    ("loss", "state"),
+    [
+        ("one bit", "killed"),
+        ("metadata deleted", "stopped"),
+        pytest.param("one bit", "stopped", marks=DEEP),
+        pytest.param("emptied", "killed", marks=DEEP),
+        pytest.param("emptied", "stopped", marks=DEEP),
+        pytest.param("log deleted", "killed", marks=DEEP),
+        pytest.param("log deleted", "stopped", marks=DEEP),
+        pytest.param("metadata deleted", "killed", marks=DEEP),
+    ],
+)
+def test_after_a_recovery_every_record_can_be_read_again(
+    left: dict[str, LeftBehind],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    state: str,
+    loss: str,
+) -> None:
+    data_dir = left[state].copy(tmp_path / "data")
+    if loss == "metadata deleted":
+        DAMAGES["deleted"](data_dir / "metadata")
+    elif loss == "log deleted":
+        DAMAGES["deleted"](data_dir / LOG)
+    else:
+        damage = {"one bit": "flipped in the middle"}.get(loss, loss)
+        DAMAGES[damage](data_dir / SEGMENT)
+    with pytest.raises((DataDirectoryError, InconsistentClusterId)):
+        bradbury.local(str(data_dir))
+    before = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file()}
+    shown = recover(capsys, str(data_dir), "--dry-run")
+    assert {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file()} == before
+    assert not shown["is_written"]
+    assert [(each["name"], len(each["partitions"])) for each in shown["topics"]] == [
+        (name, PARTITIONS) for name in TOPICS
+    ]
+    done = recover(capsys, str(data_dir))
+    assert done["is_written"]
+    assert Path(done["set_aside"][0]).is_dir()
+    with bradbury.local(str(data_dir)) as cluster:
+        assert read_all(cluster) == ALL
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce(TOPICS[0], b"more", partition=0)
+        assert producer.flush(20) == 0
+    again = recover(capsys, str(data_dir))
+    assert again["is_whole"]
+    assert not again["is_written"]
+
+
+def test_a_recovery_refuses_where_a_broker_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bradbury.local(str(tmp_path)):
+        capsys.readouterr()
+        assert run(["metadata", "recover", str(tmp_path)]) == 1
+        said = capsys.readouterr().err
+    assert "is in use by a running broker; stop it" in said
+    assert said.count("\n") == 1
+
+
+def test_a_recovery_of_what_is_no_data_directory_touches_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "anything" / "below").mkdir(parents=True)
+    for arguments in ([], ["--dry-run"]):
+        assert run(["metadata", "recover", str(tmp_path), *arguments]) == 1
+        assert "there is no directory of partitions" in capsys.readouterr().err
+    assert run(["metadata", "recover", str(tmp_path / "absent")]) == 1
+    assert "there is no such directory" in capsys.readouterr().err
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["anything", "below"]
+
+
+def test_a_recovery_that_was_killed_between_its_renames_is_finished(
+    left: dict[str, LeftBehind],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data_dir = left["stopped"].copy(tmp_path / "data")
+    DAMAGES["flipped in the middle"](data_dir / SEGMENT)
+    original = OsFileSystem.rename
+
+    def rename(disk: OsFileSystem, source: str, target: str) -> None:
+        if target == str(data_dir / "metadata"):
+            raise OSError(errno.EINTR, "killed here", target)
+        original(disk, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OsFileSystem, "rename", rename)
+        assert run(["metadata", "recover", str(data_dir)]) == 1
+    assert not (data_dir / "metadata").exists()
+    done = recover(capsys, str(data_dir))
+    assert done["is_whole"]
+    with bradbury.local(str(data_dir)) as cluster:
+        assert read_all(cluster) == ALL
+
+
+def test_partitions_without_an_identity_get_the_one_that_the_metadata_knows(
+    left: dict[str, LeftBehind], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = left["killed"].copy(tmp_path / "data")
+    for name in ("meta.properties", "meta.properties.copy"):
+        (data_dir / "partitions-0" / name).unlink()
+    with pytest.raises(DataDirectoryError, match=r"partitions-0/meta\.properties is missing"):
+        bradbury.local(str(data_dir))
+    done = recover(capsys, str(data_dir))
+    assert done["is_whole"]
+    assert list(done["identities"].values()) == [1]
+    with bradbury.local(str(data_dir)) as cluster:
+        assert read_all(cluster) == ALL
+
+
+def test_partitions_that_are_gone_altogether_are_named_and_the_node_comes_back(
+    left: dict[str, LeftBehind], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data_dir = left["killed"].copy(tmp_path / "data")
+    DAMAGES["deleted"](data_dir / "partitions-0")
+    with bradbury.local(str(data_dir), config={"broker.session.timeout.ms": 1_000}) as cluster:
+        assert (
+            "its former directory is in service; it waits for the end of a session" in caplog.text
+        )
+        assert "what its former one had of 4 partitions" in caplog.text
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce(TOPICS[0], b"more", partition=0)
+        assert producer.flush(20) == 0
+
+
+THREE = ("node-0", "node-1", "node-2")
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        (SEGMENT, "flipped in the middle"),
+        pytest.param(SEGMENT, "emptied", marks=pytest.mark.deep),
+        pytest.param(SEGMENT, "cut", marks=pytest.mark.deep),
+        pytest.param(SEGMENT, "a directory", marks=pytest.mark.deep),
+        (LOG, "deleted"),
+        pytest.param("metadata/quorum-state", "garbage", marks=pytest.mark.deep),
+        pytest.param("metadata/meta.properties", "deleted", marks=pytest.mark.deep),
+        pytest.param("metadata", "deleted", marks=pytest.mark.deep),
+    ],
+)
+def test_of_three_voters_a_damaged_one_takes_from_the_others_what_it_has_lost(
+    three: LeftBehind, tmp_path: Path, file: str, damage: str
+) -> None:
+    data_dir = three.copy(tmp_path / "data")
+    DAMAGES[damage](data_dir / THREE[0] / file)
+    with bradbury.local(str(data_dir), nodes=3) as cluster:
+        assert read_all(cluster) == ALL
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("after", 1, 1)])["after"].result(30)
+        if file == "metadata":
+            return  # it comes back as an empty directory, which is no voter: see `bradbury voters`
+        voter = cluster.nodes[0].voter
+        assert voter is not None
+        deadline = time.monotonic() + 20
+        while caught_up(data_dir / THREE[0]) is False and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert caught_up(data_dir / THREE[0])
+    logs = [(data_dir / name / SEGMENT).read_bytes() for name in THREE]
+    assert logs[0][-200:] == logs[1][-200:] == logs[2][-200:]
+
+
+def test_of_three_voters_two_damaged_ones_are_waited_for_and_named(
+    three: LeftBehind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_module, "START_SECONDS", 3)
+    data_dir = three.copy(tmp_path / "data")
+    for name in THREE[:2]:
+        DAMAGES["flipped in the middle"](data_dir / name / SEGMENT)
+    with pytest.raises(TimeoutError, match="node-0 was damaged; it does not vote until") as caught:
+        bradbury.local(str(data_dir), nodes=3)
+    assert "\n" not in str(caught.value)
+    whole = (three.path / THREE[2] / SEGMENT).read_bytes()
+    assert (data_dir / THREE[2] / SEGMENT).read_bytes().startswith(whole)
+
+
+def caught_up(path: Path) -> bool:
+    state = json.loads((path / "metadata" / "quorum-state").read_text())
+    return not state["catches_up"]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
+    made = LeftBehind(tmp_path_factory.mktemp("three") / "data", nodes=3, killed=True)
+    yield made
+    made.forget()
+
+
+def recover(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """`bradbury metadata recover --json`."""
+    capsys.readouterr()
+    code = run(["metadata", "recover", *arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found

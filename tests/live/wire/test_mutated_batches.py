@@ -1,0 +1,132 @@
+"""Is a batch that no consumer can read ever stored? Bytes are changed before the CRC is made.
+
+The oracle is librdkafka: whatever the broker takes it must read without an error.
+"""
+
+import random
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from bradbury.protocol.records.record_batch import HEADER_SIZE, compute_crc
+from bradbury.protocol.records.records import encode_records
+from bradbury.tests.support.wire.raw_client import RawClient
+
+VERSION = 9
+REFUSED = {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
+AT_ONCE = 200
+MOST_CHANGES = 3
+
+
+def sound_batch(chance: random.Random) -> bytearray:
+    records = [
+        (
+            1_700_000_000_000 + number,
+            chance.choice((None, b"", b"key-%d" % number)),
+            chance.choice((None, b"", chance.randbytes(chance.randrange(40)), b"a" * 60)),
+            chance.choice(((), (("name", b"value"), ("none", None)))),
+        )
+        for number in range(chance.randrange(1, 8))
+    ]
+    return bytearray(encode_records(records, codec=chance.randrange(5)))
+
+
+def mutated(batch: bytearray, chance: random.Random) -> bytearray:
+    """Changed where records are, or the codec; with a right length and CRC."""
+    batch = bytearray(batch)
+    for _ in range(chance.randrange(1, MOST_CHANGES + 1)):
+        what = chance.randrange(6)
+        position = chance.randrange(HEADER_SIZE, len(batch)) if len(batch) > HEADER_SIZE else 22
+        if what == 0:
+            batch[22] = batch[22] & ~7 | chance.randrange(5)
+        elif what == 1 and len(batch) > HEADER_SIZE + 1:
+            del batch[position]
+        elif what == 2:
+            batch.insert(position, chance.randrange(256))
+        elif what == 3:
+            batch[position] = chance.choice((0, 0x7F, 0x80, 0xFF))
+        else:
+            batch[position] ^= 1 << chance.randrange(8)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[17:21] = compute_crc(batch).to_bytes(4, "big")
+    return batch
+
+
+def produce(client: RawClient, topic: str, partition: int, batch: bytearray) -> int:
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                partition_data=[PartitionProduceData(index=partition, records=bytes(batch))],
+            )
+        ],
+    )
+    answer = client.call(request, ProduceResponse, VERSION)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def read_to_the_end(servers: str, topic: str, partitions: int) -> list[str]:
+    """Errors that librdkafka has with what is stored."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "oracle",
+            "check.crcs": True,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+    errors, left = [], set(range(partitions))
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        while left:
+            messages = consumer.consume(1000, 10)
+            assert messages, f"partitions {left} stand still"
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    left.discard(message.partition())
+                    if error.code() != KafkaError._PARTITION_EOF:
+                        errors.append(f"{message.partition()}: {error.str()}")
+    finally:
+        consumer.close()
+    return errors
+
+
+def check(servers: str, topic: str, count: int, seed: int) -> None:
+    chance = random.Random(seed)
+    partitions = max(1, count // AT_ONCE)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    taken = 0
+    with RawClient(servers) as client:
+        for number in range(count):
+            good = sound_batch(chance)
+            if number % 10 == 0:
+                assert produce(client, topic, number % partitions, good) == 0
+            code = produce(client, topic, number % partitions, mutated(good, chance))
+            assert code == 0 or code in REFUSED, ErrorCode(code).name
+            taken += code == 0
+    assert 0 < taken < count, "neither all nor nothing"
+    assert read_to_the_end(servers, topic, partitions) == []
+
+
+def test_none_is_stored_that_a_consumer_cannot_read(servers: str) -> None:
+    check(servers, "mutated", 3_000, seed=1)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_million_none_is_stored_that_a_consumer_cannot_read(servers: str, seed: int) -> None:
+    check(servers, f"mutated-{seed}", 50_000, seed=100 + seed)

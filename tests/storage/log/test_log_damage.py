@@ -1,0 +1,245 @@
+"""What does a reader get of a log of which a closed segment is damaged, and how is it healed?"""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from bradbury.protocol.errors import CorruptMessage, KafkaStorageError
+from bradbury.protocol.records.record_batch import walk_batches
+from bradbury.protocol.records.records import encode_records
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.segment_patch import SegmentPatch
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.logs import open_log, read_all, read_slice
+
+BATCHES = 60
+CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
+SKIPPING = LogConfig(segment_bytes=2_000, index_interval_bytes=200, bradbury_damaged_segment="skip")
+
+
+def written(path: Path) -> PartitionLog:
+    """One record a batch, so offsets count batches."""
+    log = open_log(path, config=CONFIG)
+    for number in range(BATCHES):
+        batch = bytearray(encode_records([(1000, None, b"%03d" % number * 20, ())]))
+        log.append_as_leader(batch, leader_epoch=0, now_ms=1000)
+    return log
+
+
+def stopped(path: Path) -> tuple[PartitionLog, bytes]:
+    """A log that was closed, and what was in it."""
+    log = written(path)
+    content = read_all(log)
+    log.close(clean=True)
+    return log, content
+
+
+def opened(path: Path, config: LogConfig = CONFIG) -> PartitionLog:
+    return open_log(
+        path,
+        clean=True,
+        config=config,
+        recovery_point=BATCHES,
+        keeps_places=True,
+        high_watermark=60,
+    )
+
+
+def read(log: PartitionLog, offset: int) -> bytes:
+    end = log.log_end_offset
+    return read_slice(log.read(offset, max_bytes=1 << 20, up_to=end, min_one_batch=True))
+
+
+def examine(log: PartitionLog) -> None:
+    for segment in list(log.damage.suspects):
+        examination = log.damage.begin_examination(segment)
+        assert examination is not None
+        examination.run()
+        log.damage.complete_examination(examination)
+
+
+def middle(path: Path) -> Path:
+    logs = sorted(path.glob("*.log"))
+    return logs[len(logs) // 2]
+
+
+def damage(file: Path, how: str) -> None:
+    content = bytearray(file.read_bytes())
+    positions = [position for position, _ in walk_batches(content)]
+    if how == "gone":
+        file.unlink()
+    elif how == "empty":
+        file.write_bytes(b"")
+    elif how == "cut":
+        file.write_bytes(content[: positions[5] + 7])
+    elif how == "length":
+        content[positions[5] + 8] = 0x7F
+        file.write_bytes(content)
+    else:
+        content[positions[5] + 80] ^= 1
+        file.write_bytes(content)
+
+
+def offsets_lost(file: Path, how: str) -> int:
+    count = len(list(walk_batches(file.read_bytes())))
+    return {"gone": count, "empty": count, "cut": count - 5, "length": 1, "byte": 1}[how]
+
+
+HOW = ("gone", "empty", "cut", "length", "byte")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_it_is_told_where_the_gap_is_and_reads_on_behind_it(tmp_path: Path, how: str) -> None:
+    _, content = stopped(tmp_path)
+    file = middle(tmp_path)
+    lost = offsets_lost(file, how)
+    first = int(file.stem) + (0 if how in ("gone", "empty") else 5)
+    damage(file, how)
+    log = opened(tmp_path)
+    with pytest.raises(KafkaStorageError, match="is being examined"):
+        read(log, first)
+    examine(log)
+    with pytest.raises(DamagedSegment, match=f"offsets {first} to {first + lost - 1} .*skip"):
+        read(log, first)
+    rest = b"".join(
+        content[position : position + header.size]
+        for position, header in walk_batches(content)
+        if header.base_offset >= first + lost
+    )
+    assert read_all(log, first + lost) == rest
+    assert read(log, 0)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_with_skip_it_goes_on_behind_the_gap(tmp_path: Path, how: str) -> None:
+    stopped(tmp_path)
+    file = middle(tmp_path)
+    lost = offsets_lost(file, how)
+    first = int(file.stem) + (0 if how in ("gone", "empty") else 5)
+    damage(file, how)
+    log = opened(tmp_path, SKIPPING)
+    with pytest.raises(KafkaStorageError):
+        read(log, first)
+    examine(log)
+    found = [header.base_offset for _, header in walk_batches(read(log, first))]
+    assert found[0] == first + lost
+    assert log.damage.skipped_offsets == lost
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_it_is_healed_by_what_another_replica_has(tmp_path: Path, how: str) -> None:
+    _, content = stopped(tmp_path / "t-0")
+    damage(middle(tmp_path / "t-0"), how)
+    log = opened(tmp_path / "t-0")
+    for segment in doubtful_ends(log.damage.ends()) or log.segments[:-1]:
+        log.damage.suspect(segment, "test")
+    examine(log)
+    assert log.damage.ranges
+    heal(log, content)
+    assert log.damage.ranges == ()
+    assert read_all(log) == content
+    log.close(clean=False)
+    assert read_all(open_log(tmp_path / "t-0", config=CONFIG, recovery_point=BATCHES)) == content
+
+
+def heal(log: PartitionLog, content: bytes) -> None:
+    path = log.damage.ranges[0].path
+    segment = next(each for each in log.segments if each.files.path == path)
+    examination = log.damage.begin_examination(segment)
+    assert examination is not None
+    examination.run()
+    log.damage.complete_examination(examination)
+    patch = SegmentPatch(log, examination, 2000)
+    patch.prepare()
+    while (wanted := patch.wanted) is not None:
+        patch.add(batches_from(content, wanted[0]))
+    patch.finish()
+    patch.apply(2000)
+
+
+def batches_from(content: bytes, offset: int) -> bytes:
+    """Three batches, as an answer that is not long enough for all."""
+    starts = [at for at, header in walk_batches(content) if header.base_offset >= offset]
+    return content[starts[0] : starts[3] if len(starts) > 3 else len(content)]
+
+
+def test_what_another_replica_sends_is_checked(tmp_path: Path) -> None:
+    _, content = stopped(tmp_path / "t-0")
+    damage(middle(tmp_path / "t-0"), "empty")
+    log = opened(tmp_path / "t-0")
+    log.damage.suspect(doubtful_ends(log.damage.ends())[0], "test")
+    examine(log)
+    [gap] = log.damage.ranges
+    wrong_crc = bytearray(batches_from(content, gap.start))
+    wrong_crc[70] ^= 1
+    wrong_epoch = bytearray(batches_from(content, gap.start))
+    wrong_epoch[12:16] = (7).to_bytes(4, "big")
+    before = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+    for bad in (wrong_crc, wrong_epoch, batches_from(content, gap.start + 1), b""):
+        segment = next(one for one in log.segments if one.files.path == gap.path)
+        examination = log.damage.begin_examination(segment)
+        assert examination is not None
+        examination.run()
+        patch = SegmentPatch(log, examination, 2000)
+        patch.prepare()
+        with pytest.raises(CorruptMessage):
+            patch.add(bad)
+        patch.abandon()
+    assert sorted(path.name for path in (tmp_path / "t-0").iterdir()) == before
+    assert log.damage.ranges == (gap,)
+
+
+def test_nothing_is_suspect_in_a_sound_log(tmp_path: Path) -> None:
+    _, content = stopped(tmp_path)
+    log = opened(tmp_path)
+    assert doubtful_ends(log.damage.ends()) == []
+    assert read_all(log) == content
+    assert not log.damage.suspects
+
+
+def test_offsets_are_not_given_again_after_the_last_segment_was_lost(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    max(tmp_path.glob("*.log")).unlink()
+    log = opened(tmp_path)
+    assert log.log_end_offset == BATCHES
+    assert "missing" in " ".join(log.recovery.reasons)
+
+
+def test_a_file_that_cannot_be_read_costs_what_is_in_it_alone(tmp_path: Path) -> None:
+    class BrokenFile:
+        def __init__(self, file: object) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._file, name)
+
+        def read_at(self, size: int, position: int) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    class BrokenDisk(OsFileSystem):
+        def open(self, path: str, *, create: bool = False):  # type: ignore[no-untyped-def]
+            file = super().open(path, create=create)
+            return BrokenFile(file) if path == broken else file
+
+    broken = ""
+    stopped(tmp_path)
+    broken = str(middle(tmp_path))
+    log = open_log(
+        tmp_path,
+        clean=True,
+        config=CONFIG,
+        recovery_point=BATCHES,
+        keeps_places=True,
+        file_system=BrokenDisk(),
+    )
+    first = int(Path(broken).stem)
+    with pytest.raises(KafkaStorageError):
+        read(log, first)
+    assert log.health.is_online, "another file may be fine"
+    examine(log)
+    with pytest.raises(DamagedSegment):
+        read(log, first)
+    assert read(log, log.damage.ranges[-1].end)
