@@ -1,5 +1,6 @@
 """Reading what a task is given: records [start, end) of partitions, as columns.
 
+read_arguments    arguments that all of them have in common
 fetch_options     how brokers are asked
 partition_range   PartitionRange, ReadLimits, DataLoss
 topic_offsets     offsets, times and edges as they are given -> ranges

@@ -38,15 +38,19 @@ def resolve_ranges(
     limits: ReadLimits,
     *,
     keep_empty: bool = False,
+    committed: Mapping[TopicPartition, int] | None = None,
 ) -> list[PartitionRange]:
     """A range for each partition of the topics that has something, in order; or for every one.
+
+    committed: starts that go before `start_offset`; partitions that are not read are passed over.
 
     Raises:
         UnknownTopicOrPartition: one does not exist.
         ValueError: an offset cannot be, or lies behind the log's end.
         DataLoss: the log begins above a start, and `fail_on_data_loss` is true.
     """
-    ranges = client.run(_resolve(client, topics, start_offset, end_offset, limits), _TIMEOUT_MS)
+    steps = _resolve(client, topics, start_offset, end_offset, limits, committed or {})
+    ranges = client.run(steps, _TIMEOUT_MS)
     return ranges if keep_empty else [one for one in ranges if one.size]
 
 
@@ -56,6 +60,7 @@ def _resolve(
     start_offset: Offset,
     end_offset: Offset,
     limits: ReadLimits,
+    committed: Mapping[TopicPartition, int],
 ) -> Steps[list[PartitionRange]]:
     client.want(topics)
     yield from wait(client.refresh())
@@ -77,6 +82,8 @@ def _resolve(
     )
     edges = _Edges(first, last)
     given_start = _by_partition(start_offset, partitions, "start_offset", "earliest")
+    for key in given_start.keys() & committed.keys():
+        given_start[key] = _not_behind(key, committed[key], last[key].offset, limits)
     given_end = _by_partition(end_offset, partitions, "end_offset", "latest")
     starts = yield from _offsets(client, given_start, edges)
     ends = yield from _offsets(client, given_end, edges)
@@ -84,6 +91,17 @@ def _resolve(
         _range(key, starts[key], ends[key], first[key].offset, last[key].offset, limits)
         for key in partitions
     ]
+
+
+def _not_behind(key: TopicPartition, committed: int, last: int, limits: ReadLimits) -> int:
+    """The committed offset, or the log's end if the log no longer reaches as far."""
+    if committed <= last:
+        return committed
+    text = f"the committed offset {committed} of {key} is behind the end of the log, {last}"
+    if limits.fail_on_data_loss:
+        raise DataLoss(f"{text}. {limits.data_loss_remedy}")
+    logger.warning("%s; reading starts there", text)
+    return last
 
 
 class _Edges(NamedTuple):

@@ -9,11 +9,9 @@ import ray
 
 from ...clients.admin.log_dirs import describe_log_dirs
 from ...clients.wire.cluster_client import ClusterClient
-from ...discovery.bootstrap import find_servers
-from ...discovery.state_file import default_namespace
 from ...protocol.errors import KafkaError
-from ..ranges.fetch_options import FetchOptions
-from ..ranges.partition_range import PartitionRange, ReadLimits
+from ..ranges.partition_range import PartitionRange
+from ..ranges.read_arguments import read_limits, servers_of, topic_names
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_columns import SCHEMA, check_columns
 from ..ranges.topic_offsets import Offset, resolve_ranges
@@ -26,11 +24,13 @@ if TYPE_CHECKING:
 LEAST_TASK_BYTES: Final = 8 * 1024 * 1024
 """A task costs Ray Data some 10 ms; records of so many bytes are read in about as long."""
 TASKS_PER_CPU: Final = 2
+CONTINUOUS_TASK_BYTES: Final = 32 * 1024 * 1024
+"""At most, of one task of a continuous Dataset: its block is what is committed at once."""
+POLL_INTERVAL_MS: Final = 50
 USUAL_RECORD_BYTES: Final = 1024
 """Where brokers do not say how large their logs are."""
 IN_MEMORY_RECORD_BYTES: Final = 48
 """Of the columns beside key and value, without headers."""
-_ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 
 def read_topic(
@@ -40,6 +40,7 @@ def read_topic(
     trigger: str = "once",
     start_offset: Offset = "earliest",
     end_offset: Offset = "latest",
+    group_id: str | None = None,
     columns: Sequence[str] | None = None,
     value_decoder: str | Decoder = "raw",
     value_schema: Any = None,
@@ -61,12 +62,21 @@ def read_topic(
     Starts and ends are looked up here and now; the Dataset has the same records however often it is
     executed. Partitions are read in several tasks, whole batches at a time.
 
+        ds = bradbury.read_topic("flights", trigger="continuous", group_id="delays")
+        bradbury.write_topic(ds.map_batches(delays), "delays", value="delay")
+
+    A continuous Dataset has no end: it goes on with what is produced, and Ray Data executes it as
+    any other one, with its actors and its back-pressure. It begins at the offsets that the group
+    has committed; `write_topic` and `committed_batches` commit them.
+
     Args:
         topics: one name, or several.
         bootstrap_servers: None: found as all clients find them.
-        trigger: "once"; there is no other yet.
+        trigger: "once", or "continuous".
         start_offset, end_offset: an offset for all partitions, a datetime (UTC without a zone),
             "earliest" or "latest", or {topic: {partition: one of these}}. The end is exclusive.
+        group_id: with trigger="continuous", the group whose committed offsets say where to begin;
+            where it has none, `start_offset` does.
         columns: which, of offset, key, value, topic, partition, timestamp (ms), timestamp_type
             (1 CreateTime, 2 LogAppendTime), headers. The others are never built.
         value_decoder: "raw" (bytes), "utf8", "json" (a struct with the fields of `value_schema`),
@@ -92,37 +102,45 @@ def read_topic(
     require_ray_data()
     import ray.data
 
+    from .continuous_read import ContinuousTopics, continuous_dataset
     from .topic_datasource import TopicDatasource, TopicRead
+    from .topic_follower import Followed
 
-    if trigger != "once":
-        raise ValueError(f"trigger is {trigger!r}; the only one there is yet is 'once'")
-    if isolation_level not in _ISOLATION_LEVELS:
-        raise ValueError(
-            f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"
-        )
-    names = [topics] if isinstance(topics, str) else list(topics)
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"topics is {topics!r}; name at least one, and each once")
+    _check_trigger(trigger, end_offset, group_id, override_num_blocks)
+    limits = read_limits(
+        isolation_level,
+        "bradbury-ray-data",
+        poll_timeout_ms=poll_timeout_ms,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+    names = topic_names(topics)
     chosen = SCHEMA.names if columns is None else check_columns(columns)
     decoder = ValueDecoder(value_decoder, value_schema)
     if decoder.repeats_rows and "value" not in chosen:
         raise ValueError("value_decoder='arrow' needs the column value")
-    if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
-        bootstrap_servers = ",".join(bootstrap_servers)
-    bootstrap = find_servers(bootstrap_servers, default_namespace())
-    limits = ReadLimits(
-        fetch=FetchOptions(
-            isolation_level=_ISOLATION_LEVELS[isolation_level], client_id="bradbury-ray-data"
-        ),
-        poll_timeout_ms=poll_timeout_ms,
-        poll_timeout_name="poll_timeout_ms",
-        fail_on_data_loss=fail_on_data_loss,
-        fail_on_data_loss_name="fail_on_data_loss",
-    )
+    bootstrap = servers_of(bootstrap_servers)
     client = reading_client(bootstrap, limits.fetch)
     ranges = resolve_ranges(client, names, start_offset, end_offset, limits)
     record_bytes = _record_bytes(client, names, ranges)
     read = TopicRead(bootstrap=bootstrap, limits=limits, decoder=decoder, record_bytes=record_bytes)
+    if trigger == "continuous":
+        if not ray.is_initialized():
+            ray.init()  # as Ray Data does where it reads
+        followed = Followed(
+            bootstrap=bootstrap,
+            topics=tuple(names),
+            limits=limits,
+            start_offset=start_offset,
+            group_id=group_id,
+            most_records=max(1, round(CONTINUOUS_TASK_BYTES / record_bytes)),
+            poll_interval_ms=POLL_INTERVAL_MS,
+        )
+        resources = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory}
+        given = {name: value for name, value in resources.items() if value is not None}
+        ray_remote_args = {"scheduling_strategy": "SPREAD"} | remote_args | given
+        ray_remote_args |= ray_remote_args.pop("ray_remote_args", None) or {}
+        topics_read = ContinuousTopics(read=read, columns=tuple(chosen), followed=followed)
+        return continuous_dataset(topics_read, ray_remote_args, concurrency)
     dataset: Dataset = ray.data.read_datasource(
         TopicDatasource(read, ranges, chosen),
         override_num_blocks=override_num_blocks or _task_count(ranges, record_bytes),
@@ -133,6 +151,23 @@ def read_topic(
         **remote_args,
     )
     return dataset
+
+
+def _check_trigger(
+    trigger: str, end_offset: Offset, group_id: str | None, override_num_blocks: int | None
+) -> None:
+    if trigger not in ("once", "continuous"):
+        raise ValueError(f"trigger is {trigger!r}; use 'once' or 'continuous'")
+    if trigger == "once" and group_id is not None:
+        raise ValueError("group_id is for trigger='continuous'; a Dataset with an end has no group")
+    if trigger == "continuous":
+        if end_offset != "latest":
+            raise ValueError("trigger='continuous' has no end; leave end_offset out")
+        if override_num_blocks is not None:
+            raise ValueError(
+                "trigger='continuous' has a task for what has come, not so many; "
+                "leave override_num_blocks out, and use concurrency"
+            )
 
 
 def _record_bytes(

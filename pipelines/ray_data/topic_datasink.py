@@ -15,7 +15,7 @@ What always holds:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -88,15 +88,6 @@ class TopicDatasink(Datasink[int]):
         if self._write.is_exactly_once:
             _make_marker_topic(self._write.bootstrap)
 
-    def _check_columns(self, names: Iterable[str]) -> None:
-        names = list(names)
-        wanted = [name for name in self._write.columns.values() if name is not None]
-        if isinstance(self._write.partition, str):
-            wanted.append(self._write.partition)
-        for name in wanted:
-            if name not in names:
-                raise ValueError(f"there is no column {name!r}; there are {', '.join(names)}")
-
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> int:
         write = self._write
         transactional_id = write.task_id(ctx.task_idx) if write.is_exactly_once else None
@@ -104,13 +95,13 @@ class TopicDatasink(Datasink[int]):
             write.bootstrap, **{**write.producer, "transactional_id": transactional_id}
         ) as producer:
             if transactional_id is None:
-                return self._send(producer, blocks)
+                return send_blocks(producer, blocks, write)
             producer.init_transactions()
             done = self._done(transactional_id)
             if done is not None:
                 return done
             with producer.transaction():
-                count = self._send(producer, blocks)
+                count = send_blocks(producer, blocks, write)
                 marker = OffsetAndMetadata(count, "records")
                 producer.send_offsets({MARKERS: marker}, transactional_id)
             return count
@@ -124,29 +115,6 @@ class TopicDatasink(Datasink[int]):
         marker = found[transactional_id].get(MARKERS)
         return None if marker is None else marker.offset
 
-    def _send(self, producer: Producer, blocks: Iterable[Block]) -> int:
-        """Returns when all are acknowledged."""
-        write = self._write
-        count = 0
-        unacknowledged: deque[Future[BatchMetadata]] = deque()
-        for block in blocks:
-            table = BlockAccessor.for_block(block).to_arrow()
-            if not len(table):
-                continue
-            self._check_columns(table.column_names)
-            load_kernels(len(table))
-            records = _streams(table, write) if write.as_streams else _records(table, write)
-            count += len(records)
-            unacknowledged.append(
-                producer.send_batch(write.topic, records, partition=write.partition)
-            )
-            while len(unacknowledged) > MAX_OPEN_BATCHES:
-                unacknowledged.popleft().result()
-        producer.flush()
-        for one in unacknowledged:
-            one.result()
-        return count
-
     def on_write_complete(self, write_result: WriteResult[int]) -> None:
         """No task comes again: the markers can go."""
         if not self._write.is_exactly_once:
@@ -157,6 +125,36 @@ class TopicDatasink(Datasink[int]):
             client.run(delete_groups(client, groups, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
         except KafkaError:
             pass  # they expire (offsets.retention.minutes); the rows are there
+
+
+def send_blocks(producer: Producer, blocks: Iterable[Block], write: TopicWrite) -> int:
+    """How many records they were. Returns when all are acknowledged."""
+    count = 0
+    unacknowledged: deque[Future[BatchMetadata]] = deque()
+    for block in blocks:
+        table = BlockAccessor.for_block(block).to_arrow()
+        if not len(table):
+            continue
+        _check_columns(table.column_names, write)
+        load_kernels(len(table))
+        records = _streams(table, write) if write.as_streams else _records(table, write)
+        count += len(records)
+        unacknowledged.append(producer.send_batch(write.topic, records, partition=write.partition))
+        while len(unacknowledged) > MAX_OPEN_BATCHES:
+            unacknowledged.popleft().result()
+    producer.flush()
+    for one in unacknowledged:
+        one.result()
+    return count
+
+
+def _check_columns(names: Sequence[str], write: TopicWrite) -> None:
+    wanted = [name for name in write.columns.values() if name is not None]
+    if isinstance(write.partition, str):
+        wanted.append(write.partition)
+    for name in wanted:
+        if name not in names:
+            raise ValueError(f"there is no column {name!r}; there are {', '.join(names)}")
 
 
 def _records(table: pa.Table, write: TopicWrite) -> pa.Table:

@@ -80,48 +80,55 @@ class TopicDatasource(Datasource):
         read, predicate = self._read, self.get_current_predicate()
         chosen = self._get_data_columns()
         columns = self._columns if chosen is None else chosen
-        tasks = []
-        for one in split_ranges(self._selected(), parallelism):
-            metadata = BlockMetadata(
-                num_rows=None,  # compacted records and markers have offsets, too
-                size_bytes=int(one.size * read.record_bytes),
-                exec_stats=None,
-                input_files=(f"{one.topic}-{one.partition}[{one.start}, {one.end})",),
+        return [
+            ReadTask(
+                RangesRead(read, (one,), tuple(columns), predicate),
+                metadata_of(read, [one]),
+                schema=schema_of(read, columns),
+                per_task_row_limit=per_task_row_limit,
             )
-            tasks.append(
-                ReadTask(
-                    _RangeRead(read, one, tuple(columns), predicate),
-                    metadata,
-                    schema=self._schema(columns),
-                    per_task_row_limit=per_task_row_limit,
-                )
-            )
-        return tasks
+            for one in split_ranges(self._selected(), parallelism)
+        ]
 
     def _selected(self) -> list[PartitionRange]:
         predicate = self.get_current_predicate()
         return self._ranges if predicate is None else narrowed(self._ranges, predicate)
 
-    def _schema(self, columns: Iterable[str]) -> pa.Schema | None:
-        fields = []
-        for name in columns:
-            of_type = SCHEMA.field(name).type
-            if name == "value":
-                of_type = self._read.decoder.type_of(of_type)
-                if of_type is None:
-                    return None
-            fields.append(pa.field(name, of_type))
-        return pa.schema(fields)
+
+def metadata_of(read: TopicRead, ranges: Sequence[PartitionRange]) -> BlockMetadata:
+    return BlockMetadata(
+        num_rows=None,  # compacted records and markers have offsets, too
+        size_bytes=int(sum(one.size for one in ranges) * read.record_bytes),
+        exec_stats=None,
+        input_files=tuple(f"{one.topic}-{one.partition}[{one.start}, {one.end})" for one in ranges),
+    )
 
 
-class _RangeRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
+def schema_of(read: TopicRead, columns: Iterable[str]) -> pa.Schema | None:
+    """None: it depends on the values."""
+    fields = []
+    for name in columns:
+        of_type = SCHEMA.field(name).type
+        if name == "value":
+            of_type = read.decoder.type_of(of_type)
+            if of_type is None:
+                return None
+        fields.append(pa.field(name, of_type))
+    return pa.schema(fields)
+
+
+class RangesRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
     """One task, in a worker of Ray."""
 
     def __init__(
-        self, read: TopicRead, one: PartitionRange, columns: tuple[str, ...], predicate: Any
+        self,
+        read: TopicRead,
+        ranges: Sequence[PartitionRange],
+        columns: tuple[str, ...],
+        predicate: Any = None,
     ) -> None:
         self._read = read
-        self._range = one
+        self._ranges = ranges
         self._columns = columns
         self._predicate = predicate
 
@@ -132,9 +139,9 @@ class _RangeRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
             needed += sorted(columns_of(predicate).difference(needed))
             predicate = predicate.to_pyarrow()
         client = reading_client(read.bootstrap, read.limits.fetch)
-        load_kernels(self._range.size)
+        load_kernels(sum(one.size for one in self._ranges))
         with RangeReader(client, read.limits) as reader:
-            for decoded in reader.read([self._range]):
+            for decoded in reader.read(self._ranges):
                 if not len(decoded):
                     continue
                 table = read.decoder.decode(topic_table(decoded, needed), decoded)

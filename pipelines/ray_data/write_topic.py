@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...clients.threads.io_thread import Steps
 from ...clients.wire.cluster_client import ClusterClient
-from ...discovery.bootstrap import find_servers
-from ...discovery.state_file import default_namespace
 from ...protocol.errors import UnknownTopicOrPartition
+from ..ranges.read_arguments import servers_of
 from ..ranges.reading_client import reading_client
 from .ray_data_missing import require_ray_data
 
@@ -48,6 +47,10 @@ def write_topic(
     A task that Ray runs again, because its worker or node has died, does not write again what it
     had written; its rows become visible together. Called again, the Dataset is written again.
 
+    A continuous Dataset (`read_topic(trigger="continuous", group_id=...)`) is written for as long
+    as the driver runs, by the driver, in order. Rows and the offsets that they come from are
+    committed together: a driver that is killed, and started again, has each record exactly once.
+
     Args:
         value, key: columns of bytes or text. value: by default "value"; with "arrow" there is none.
         partition: one for all, or the column that has it; None: by key, as Kafka's clients do it.
@@ -62,12 +65,15 @@ def write_topic(
         concurrency, ray_remote_args: of the tasks; see `Dataset.write_datasink`.
 
     Raises:
-        ValueError: an argument cannot be, or a column is not there.
+        ValueError: an argument cannot be, or a column is not there; a continuous Dataset has no
+            group, or its rows are not in order.
         UnknownTopicOrPartition: the topic does not exist.
         ConnectionFailed: there is no cluster.
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()
+    from .continuous_output import write_continuously
+    from .continuous_read import continuous_source
     from .topic_datasink import FETCH, TIMEOUT_MS, TopicDatasink, TopicWrite
 
     if delivery_guarantee not in GUARANTEES:
@@ -94,9 +100,7 @@ def write_topic(
     is_exactly_once = delivery_guarantee == "exactly-once"
     if is_exactly_once:
         settings["transaction_timeout_ms"] = transaction_timeout_ms
-    if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
-        bootstrap_servers = ",".join(bootstrap_servers)
-    bootstrap = find_servers(bootstrap_servers, default_namespace())
+    bootstrap = servers_of(bootstrap_servers)
     client = reading_client(bootstrap, FETCH)
     client.run(_existing(client, topic), TIMEOUT_MS)
     write = TopicWrite(
@@ -110,6 +114,8 @@ def write_topic(
         is_exactly_once=is_exactly_once,
         producer=settings,
     )
+    if continuous_source(dataset) is not None:
+        write_continuously(dataset, write)
     dataset.write_datasink(
         TopicDatasink(write), concurrency=concurrency, ray_remote_args=ray_remote_args
     )

@@ -28,11 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ...discovery.bootstrap import find_servers
-from ...discovery.state_file import default_namespace
-from ..ranges.fetch_options import FetchOptions
-from ..ranges.partition_range import PartitionRange, ReadLimits
+from ..ranges.partition_range import PartitionRange
 from ..ranges.range_reader import RangeReader
+from ..ranges.read_arguments import read_limits, servers_of, topic_names
 from ..ranges.reading_client import load_kernels, reading_client
 from ..ranges.topic_columns import SCHEMA, check_columns, topic_table
 from ..ranges.topic_offsets import Offset, resolve_ranges
@@ -53,7 +51,6 @@ VERSION: Final = 1
 ROWS_AT_ONCE: Final = 1_024
 """Taken from the table together where rows are handed out one by one."""
 FOLLOW_S: Final = 0.1
-_ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 _FORMATS: Final = ("numpy", "pyarrow")
 
 
@@ -104,10 +101,8 @@ class TopicDataset(_Base):
         poll_timeout_ms: int = 120_000,
         bootstrap_servers: str | Sequence[str] | None = None,
     ) -> None:
-        _check(batch_size, batch_format, shuffle_window, follow, isolation_level)
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if not names or len(set(names)) != len(names):
-            raise ValueError(f"topics is {topics!r}; name at least one, and each once")
+        _check(batch_size, batch_format, shuffle_window, follow)
+        names = topic_names(topics)
         if follow and end_offset != "latest":
             raise ValueError("follow=True has no end: leave end_offset out")
         self._columns = SCHEMA.names if columns is None else check_columns(columns)
@@ -122,17 +117,12 @@ class TopicDataset(_Base):
         self._seed = seed
         self._follow = follow
         self._topics = names
-        if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
-            bootstrap_servers = ",".join(bootstrap_servers)
-        self._bootstrap = find_servers(bootstrap_servers, default_namespace())
-        self._limits = ReadLimits(
-            fetch=FetchOptions(
-                isolation_level=_ISOLATION_LEVELS[isolation_level], client_id="bradbury-training"
-            ),
+        self._bootstrap = servers_of(bootstrap_servers)
+        self._limits = read_limits(
+            isolation_level,
+            "bradbury-training",
             poll_timeout_ms=poll_timeout_ms,
-            poll_timeout_name="poll_timeout_ms",
             fail_on_data_loss=fail_on_data_loss,
-            fail_on_data_loss_name="fail_on_data_loss",
         )
         client = reading_client(self._bootstrap, self._limits.fetch)
         self._ranges = resolve_ranges(
@@ -379,13 +369,7 @@ def _first_rows(tables: deque[pa.Table], count: int) -> pa.Table:
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
-def _check(
-    batch_size: int | None,
-    batch_format: str,
-    shuffle_window: int,
-    follow: bool,
-    isolation_level: str,
-) -> None:
+def _check(batch_size: int | None, batch_format: str, shuffle_window: int, follow: bool) -> None:
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; use at least 1, or None for rows")
     if batch_format not in _FORMATS:
@@ -396,7 +380,3 @@ def _check(
         raise ValueError(f"shuffle_window is {shuffle_window}; use 0 for none")
     if shuffle_window and follow:
         raise ValueError("a shuffle_window needs an end; with follow=True rows come as they are")
-    if isolation_level not in _ISOLATION_LEVELS:
-        raise ValueError(
-            f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"
-        )

@@ -273,7 +273,7 @@ def test_a_value_that_is_something_else_fails_and_is_named(
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
-        ({"trigger": "continuous"}, ValueError, "only one there is yet is 'once'"),
+        ({"trigger": "always"}, ValueError, "use 'once' or 'continuous'"),
         ({"columns": ["offset", "when"]}, ValueError, "there is no column 'when'"),
         ({"columns": []}, ValueError, "columns is empty"),
         ({"start_offset": "latest"}, ValueError, "use an offset, a datetime or 'earliest'"),

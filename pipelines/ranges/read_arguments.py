@@ -1,0 +1,45 @@
+"""The arguments that all reads and writes of topics have in common: as given -> as used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ...discovery.bootstrap import find_servers
+from ...discovery.state_file import default_namespace
+from .fetch_options import FetchOptions
+from .partition_range import ReadLimits
+
+_ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+
+
+def topic_names(topics: str | Sequence[str]) -> list[str]:
+    """Raises ValueError if there is none, or one twice."""
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"topics is {topics!r}; name at least one, and each once")
+    return names
+
+
+def servers_of(bootstrap_servers: str | Sequence[str] | None) -> str:
+    """The addresses given, or found as all clients find them. Raises ConnectionFailed."""
+    if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
+        bootstrap_servers = ",".join(bootstrap_servers)
+    return find_servers(bootstrap_servers, default_namespace())
+
+
+def read_limits(
+    isolation_level: str, client_id: str, *, poll_timeout_ms: int, fail_on_data_loss: bool
+) -> ReadLimits:
+    """Raises ValueError for an isolation level that there is not."""
+    if isolation_level not in _ISOLATION_LEVELS:
+        raise ValueError(
+            f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"
+        )
+    return ReadLimits(
+        fetch=FetchOptions(isolation_level=_ISOLATION_LEVELS[isolation_level], client_id=client_id),
+        poll_timeout_ms=poll_timeout_ms,
+        poll_timeout_name="poll_timeout_ms",
+        fail_on_data_loss=fail_on_data_loss,
+        fail_on_data_loss_name="fail_on_data_loss",
+    )

@@ -1,0 +1,77 @@
+"""The rows that have come out of a pipeline, in order -> offsets to commit.
+
+What always holds:
+    An offset is handed to the caller only if all rows before it, that were not filtered out, have
+    been seen: rows come in order, and this is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...clients.wire.record_metadata import TopicPartition
+
+
+class RowPositions:
+    """topics: that are read; of one alone the column is not needed."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = topics
+        self._next: dict[TopicPartition, int] = {}
+
+    def advance(self, rows: pa.Table) -> dict[TopicPartition, int]:
+        """The next offset of each partition that has rows here.
+
+        Raises:
+            ValueError: a column is missing, or rows do not come one after the other.
+        """
+        if not len(rows):
+            return {}
+        partitions = self._column(rows, "partition")
+        offsets = self._column(rows, "offset")
+        topics = self._topics_of(rows)
+        advanced: dict[TopicPartition, int] = {}
+        for topic in np.unique(topics):
+            of_topic = topics == topic
+            for partition in np.unique(partitions[of_topic]):
+                key = TopicPartition(self._topics[int(topic)], int(partition))
+                found = offsets[of_topic & (partitions == partition)]
+                self._check(key, found)
+                self._next[key] = advanced[key] = int(found[-1]) + 1
+        return advanced
+
+    def _check(self, key: TopicPartition, offsets: np.ndarray) -> None:
+        before = self._next.get(key, 0) - 1
+        steps = np.diff(offsets, prepend=before)
+        if (wrong := np.flatnonzero(steps <= 0)).size:
+            at = int(wrong[0])
+            previous = before if at == 0 else int(offsets[at - 1])
+            raise ValueError(
+                f"offset {int(offsets[at])} of {key} comes after {previous}: the rows of a "
+                "continuous Dataset that is committed must stay in order, and none may become "
+                "several; take sort, shuffle and flat_map out, or make one row of them"
+            )
+
+    def _column(self, rows: pa.Table, name: str) -> np.ndarray:
+        if name not in rows.column_names:
+            raise ValueError(
+                f"there is no column {name!r}: the rows of a continuous Dataset that is committed "
+                "need the columns partition and offset, and topic if there are several; there are "
+                f"{', '.join(rows.column_names)}"
+            )
+        return np.asarray(rows.column(name).to_numpy()).astype(np.int64, copy=False)
+
+    def _topics_of(self, rows: pa.Table) -> np.ndarray:
+        """Where in `topics` each row's is."""
+        if len(self._topics) == 1:
+            return np.zeros(len(rows), np.int64)
+        if "topic" not in rows.column_names:
+            self._column(rows, "topic")  # says so
+        found = pc.index_in(rows.column("topic"), value_set=pa.array(self._topics))
+        if found.null_count:
+            raise ValueError("the column topic names topics that are not read")
+        return np.asarray(found.to_numpy())
