@@ -2,12 +2,13 @@
 
 queue                 what applications call: Ray's methods, and deliveries that are acknowledged
 received_item         an item that has to be acknowledged; Empty, Full
-async_puts            items that coroutines put at the same moment, as one record
+async_puts            items that coroutines put at the same moment, as few records
 item_codec            items <-> the value of a record
 queue_actor           the Ray actor of a queue: one for all its processes
 queue_server          the sockets of that actor, and who waits for what
 queue_log             what the actor reads and writes in topics
 queue_state           which item is where: ready, with whom, consumed (pure)
+consumed_items        what is consumed beyond the first item that is not (pure)
 queue_position        that, as the metadata of a committed offset
 queue_connection      a process's connection to the actor, and the items that it holds
 queue_frames          what they say to one another

@@ -28,7 +28,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import ray
 
@@ -371,9 +371,7 @@ class Queue:
 _lock = threading.Lock()
 _connections: WeakValueDictionary[bytes, QueueConnection] = WeakValueDictionary()
 _producers: dict[str, Producer] = {}
-_puts: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], AsyncPuts]] = (
-    WeakKeyDictionary()
-)
+_puts: dict[asyncio.AbstractEventLoop, dict[tuple[str, str], AsyncPuts]] = {}
 
 
 def _attach(name: str, bootstrap: str, maxsize: int, is_temporary: bool, actor: Any) -> Queue:
@@ -408,7 +406,13 @@ def _producer(bootstrap: str) -> Producer:
 
 
 def _async_puts(bootstrap: str, topic: str) -> AsyncPuts:
-    of_loop = _puts.setdefault(asyncio.get_running_loop(), {})
+    loop = asyncio.get_running_loop()
+    with _lock:
+        if loop not in _puts:
+            for closed in [each for each in _puts if each.is_closed()]:
+                del _puts[closed]  # and with it, its producers
+            _puts[loop] = {}
+        of_loop = _puts[loop]
     puts = of_loop.get((bootstrap, topic))
     if puts is None:
         puts = of_loop[bootstrap, topic] = AsyncPuts(bootstrap, topic)

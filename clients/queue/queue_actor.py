@@ -54,6 +54,10 @@ class QueueProcess:
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
+    def __repr__(self) -> str:
+        """In Ray's dashboard: which queue it is."""
+        return f"{type(self).__name__}({self._name})"
+
     async def _serve(self) -> None:
         context = ray.get_runtime_context()
         self._host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@ else.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import socket
 import struct
@@ -36,6 +37,7 @@ from .queue_frames import (
     RELEASE_BODY,
     TAKE_BODY,
     VALUE,
+    FrameError,
     FrameKind,
     ItemPiece,
     Piece,
@@ -44,6 +46,8 @@ from .queue_frames import (
     unpack_items,
 )
 from .received_item import Empty, Full, ReceivedItem
+
+logger = logging.getLogger(__name__)
 
 MAX_AHEAD: Final = 1_024
 """Items that are asked for at once by a process that takes one after the other quickly."""
@@ -65,14 +69,20 @@ class QueueAddress:
 
 @dataclass(slots=True)
 class _Ahead:
-    """Items of one record that are here and not handed out."""
+    """Items of one record that are here and not handed out. Decoded when they are wanted."""
 
-    offset: int
+    piece: ItemPiece
     next: int
-    last: int
-    first: int  # where `items` begins
-    items: list[Any]
     until: float
+    items: list[Any] | None = None
+
+    @property
+    def left(self) -> int:
+        return self.piece.last - self.next
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [(self.piece.offset, self.next, self.piece.last)]
 
 
 @dataclass(slots=True)
@@ -119,16 +129,15 @@ class QueueConnection:
         return self._connected().maxsize
 
     def pop(self) -> tuple[bool, Any]:
-        """The next item that is here: whether there is one, and it."""
+        """The next item that is here: whether there is one, and it. Raises what unpickling does."""
         with self._lock:
-            return self._pop()
+            items = self._pop(1)
+            return bool(items), items[0] if items else None
 
     def pop_many(self, count: int) -> list[Any]:
-        """So many, if so many are here; else none."""
+        """So many, if so many are here; else none. Raises what unpickling does."""
         with self._lock:
-            if self.ahead < count:
-                return []
-            return [self._pop()[1] for _ in range(count)]
+            return self._pop(count)
 
     def fetch(self, least: int, timeout_s: float | None) -> Future[None]:
         """Done when there are items to pop. Raises Empty."""
@@ -170,8 +179,7 @@ class QueueConnection:
     def release(self, pieces: Sequence[Piece], delay_s: float) -> None:
         with self._lock:
             self._handed_out.difference_update(pieces)
-            body = RELEASE_BODY.pack(int(delay_s * 1000)) + pack_pieces(pieces)
-            self._send(frame(FrameKind.RELEASE, 0, body))
+            self._send(_release(pieces, delay_s))
 
     def extend(self, pieces: Sequence[Piece]) -> None:
         with self._lock:
@@ -192,7 +200,7 @@ class QueueConnection:
     @property
     def ahead(self) -> int:
         """Items that are here and not handed out."""
-        return sum(each.last - each.next for each in self._ahead)
+        return sum(held.left for held in self._ahead)
 
     def close(self) -> None:
         """Report what was consumed, and end. Items that are here go back to the queue."""
@@ -218,29 +226,49 @@ class QueueConnection:
     def _is_bounded(self) -> bool:
         return self._address is not None and self._address.maxsize > 0
 
-    def _pop(self) -> tuple[bool, Any]:
-        while self._ahead:
-            piece = self._ahead[0]
-            if piece.until < time.monotonic():  # others get them; it may be that they have them
-                self._return(0)
-                return False, None
-            item = piece.items[piece.next - piece.first]
-            self._consumed(piece.offset, piece.next)
-            piece.next += 1
-            if piece.next >= piece.last:
+    def _pop(self, count: int) -> list[Any]:
+        """All of them can be decoded, or none is consumed."""
+        if self.ahead < count:
+            return []
+        if self._ahead[0].until < time.monotonic():  # others get them; it may be that they have
+            self._return(0)
+            return []
+        self._decode(count)
+        popped: list[Any] = []
+        while len(popped) < count:
+            held = self._ahead[0]
+            assert held.items is not None
+            first, last = held.next, min(held.piece.last, held.next + count - len(popped))
+            popped += held.items[first:last]
+            self._consumed(held.piece.offset, first, last)
+            held.next = last
+            if not held.left:
                 self._ahead.popleft()
-            if self._is_bounded:
-                self._report()
-            return True, item
-        return False, None
+        if self._is_bounded:
+            self._report()
+        return popped
 
-    def _consumed(self, offset: int, index: int) -> None:
-        if self._unreported:
-            last = self._unreported[-1]
-            if last[0] == offset and last[2] == index:
-                last[2] = index + 1
+    def _decode(self, count: int) -> None:
+        """What the next `count` items are. A record that cannot be decoded is given back."""
+        for held in list(self._ahead):
+            if held.items is None:
+                try:
+                    held.items = decode_items(held.piece.is_pickled, held.piece.value)
+                except Exception:
+                    self._ahead.remove(held)
+                    self._send(_release(held.pieces, 0.0))
+                    raise
+            count -= held.left
+            if count <= 0:
                 return
-        self._unreported.append([offset, index, index + 1])
+
+    def _consumed(self, offset: int, first: int, last: int) -> None:
+        if self._unreported:
+            former = self._unreported[-1]
+            if former[0] == offset and former[2] == first:
+                former[2] = last
+                return
+        self._unreported.append([offset, first, last])
 
     def _report(self) -> None:
         if not self._unreported:
@@ -267,7 +295,7 @@ class QueueConnection:
     def _return(self, number: int) -> None:
         """Give what is here back; the answer to RECALL."""
         self._report()
-        pieces = [(each.offset, each.next, each.last) for each in self._ahead]
+        pieces = [piece for held in self._ahead for piece in held.pieces]
         self._ahead.clear()
         self._most = 1
         self._send(frame(FrameKind.RETURN, number, pack_pieces(pieces)))
@@ -298,7 +326,13 @@ class QueueConnection:
             return address
         with self._connecting:
             if self._address is None:
-                self._connect()
+                try:
+                    self._connect()
+                except OSError as error:
+                    raise ConnectionFailed(
+                        f"the queue's actor cannot be reached ({error}): can this machine connect "
+                        "to any port of the node that it is on?"
+                    ) from error
                 me = weakref.ref(self)
                 threading.Thread(
                     target=_run, args=(me,), name="bradbury-queue", daemon=True
@@ -390,52 +424,49 @@ class QueueConnection:
         else:
             request.answer.set_result(result)
 
-    def _on_items(self, number: int, pieces: Iterable[ItemPiece]) -> None:
+    def _on_items(self, number: int, pieces: Sequence[ItemPiece]) -> None:
         with self._lock:
             request = self._requests.pop(number, None)
-            hand_out = request is not None and request.hand_out
-            now = time.monotonic()
-            assert self._address is not None
-            until = now + self._address.lease_s * LEASE_SHARE
-        result: Any = None
-        error: Exception | None = None
-        try:
-            if hand_out:
-                result = self._deliveries(pieces)
-            else:
-                decoded = [
-                    _Ahead(p.offset, p.first, p.last, p.first, _items(p), until) for p in pieces
-                ]
-                with self._lock:
-                    self._ahead.extend(decoded)
-                    served = self._served_from_here()
-                for each in served:
-                    each.set_result(None)
-        except Exception as reason:  # noqa: BLE001 -- an item that cannot be unpickled: to the caller
-            error = reason
-        if request is None:
+            if request is None or not request.hand_out:
+                assert self._address is not None
+                until = time.monotonic() + self._address.lease_s * LEASE_SHARE
+                self._ahead.extend(_Ahead(piece, piece.first, until) for piece in pieces)
+                served = self._served_from_here()
+        if request is not None and request.hand_out:
+            self._hand_out(request.answer, pieces)
             return
-        if error is not None:
-            request.answer.set_exception(error)
-        else:
-            request.answer.set_result(result)
+        for answer in served:
+            answer.set_result(None)
+        if request is not None:
+            request.answer.set_result(None)
 
-    def _deliveries(self, pieces: Iterable[ItemPiece]) -> list[ReceivedItem]:
-        deliveries = []
+    def _hand_out(self, answer: Future[Any], pieces: Iterable[ItemPiece]) -> None:
+        """Records that cannot be decoded are given back; without any other, it fails."""
+        received: list[ReceivedItem] = []
+        failure: Exception | None = None
         for piece in pieces:
-            for index, item in enumerate(_items(piece), piece.first):
-                deliveries.append(
-                    ReceivedItem(item, piece.delivery_count, piece.offset, index, self)
-                )
+            try:
+                items = decode_items(piece.is_pickled, piece.value)
+            except Exception as error:  # noqa: BLE001 -- to whom has asked
+                failure = error
+                with self._lock:
+                    self._send(_release([(piece.offset, piece.first, piece.last)], 0.0))
+                continue
+            received += [
+                ReceivedItem(items[index], piece.delivery_count, piece.offset, index, self)
+                for index in range(piece.first, piece.last)
+            ]
         with self._lock:
-            self._handed_out.update(
-                (each.offset, each.index, each.index + 1) for each in deliveries
-            )
-        return deliveries
+            self._handed_out.update((one.offset, one.index, one.index + 1) for one in received)
+        if received or failure is None:
+            answer.set_result(received)
+        else:
+            answer.set_exception(failure)
 
 
-def _items(piece: ItemPiece) -> list[Any]:
-    return decode_items(piece.is_pickled, piece.value)[piece.first : piece.last]
+def _release(pieces: Iterable[Piece], delay_s: float) -> bytes:
+    body = RELEASE_BODY.pack(int(delay_s * 1000)) + pack_pieces(pieces)
+    return frame(FrameKind.RELEASE, 0, body)
 
 
 def _take(least: int, most: int, timeout_s: float | None, *, exact: bool, hand_out: bool) -> bytes:
@@ -458,8 +489,9 @@ def _run(me: weakref.ref[QueueConnection]) -> None:
         if connection is not None:
             try:
                 _read(connection, me)
-            except (OSError, EOFError, struct.error):
-                pass
+            except (OSError, EOFError, FrameError, struct.error, ValueError) as error:
+                if not isinstance(error, OSError):
+                    logger.warning("queue: the connection is closed: %s", error)
             connection.close()
         one = me()
         going_on = one is not None and one.reconnect()

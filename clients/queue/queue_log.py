@@ -15,13 +15,20 @@ What always holds:
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ...protocol.errors import KafkaError, TopicAlreadyExists
+from ...protocol.errors import (
+    ConnectionFailed,
+    GroupIdNotFound,
+    KafkaError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from ..admin.admin import Admin
 from ..admin.topics_admin import NewTopic
 from ..consumer.async_consumer import AsyncConsumer
@@ -30,6 +37,8 @@ from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
 from .item_codec import count_items, is_pickled
 from .queue_position import QueuePosition, decode_position, encode_position
 from .queue_state import QueueEntry
+
+logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 POLL_RECORDS: Final = 10_000
@@ -59,17 +68,20 @@ def create_queue_topics(bootstrap: str, name: str) -> None:
 
 
 def delete_queue_topics(bootstrap: str, name: str) -> None:
-    """And what is committed. What is not there is ignored."""
-    with Admin(bootstrap) as admin:
-        for topic in (name, dead_letters_of(name)):
+    """And what is committed. What is not there is ignored; what cannot be deleted is logged."""
+    try:
+        with Admin(bootstrap) as admin:
+            for topic in (name, dead_letters_of(name)):
+                try:
+                    admin.delete_topic(topic)
+                except UnknownTopicOrPartition:
+                    pass
             try:
-                admin.delete_topic(topic)
-            except KafkaError:
+                admin.delete_groups([group_of(name)])
+            except GroupIdNotFound:
                 pass
-        try:
-            admin.delete_groups([group_of(name)])
-        except KafkaError:
-            pass
+    except (KafkaError, ConnectionFailed) as error:
+        logger.warning("the topics of queue %s are not deleted: %s", name, error)
 
 
 class QueueLog:

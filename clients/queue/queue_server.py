@@ -23,7 +23,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ConnectionFailed, KafkaError
 from .item_codec import MAGIC
 from .queue_frames import (
     HEADER,
@@ -43,7 +43,7 @@ from .queue_frames import (
 )
 from .queue_log import QueueFenced, QueueLog
 from .queue_position import QueuePosition
-from .queue_state import QueueState
+from .queue_state import QueueEntry, QueueState
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ class QueueServer:
         self._putting = 0  # items on their way to the log
         self._put_offsets: dict[int, int] = {}  # acknowledged, and not read yet
         self._has_changed = False
+        self._dead: list[QueueEntry] = []  # that are to be written to the dead letters
         self._end_without_items = -1
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
@@ -360,7 +361,7 @@ class QueueServer:
     async def _put(self, putter: _Putter) -> None:
         try:
             offset = await self._log.put(_PUT_KEY.pack(MAGIC, putter.count), putter.value)
-        except KafkaError as error:
+        except (KafkaError, ConnectionFailed) as error:
             self._putting -= putter.count
             putter.process.send(FrameKind.ERROR, putter.number, str(error).encode())
             return
@@ -456,8 +457,9 @@ class QueueServer:
     async def _commit_changes(self) -> None:
         self._has_changed = False
         reports = [(process, process.reported) for process in self._processes.values()]
-        dead = self._state.take_dead()
-        await self._log.commit(self._state.position(self._log.epoch), dead)
+        self._dead += self._state.take_dead()  # with those of a commit that was cancelled
+        await self._log.commit(self._state.position(self._log.epoch), self._dead)
+        self._dead = []
         for process, reported in reports:
             if reported > process.confirmed:
                 process.confirmed = reported
@@ -474,14 +476,14 @@ class QueueServer:
             committed = await self._log.committed()
             try:
                 await self._log.delete_consumed(committed.offset)
-            except KafkaError as error:
+            except (KafkaError, ConnectionFailed) as error:
                 logger.warning("queue: consumed records are not deleted: %s", error)
 
     async def _replay(self, process: _Process, number: int, start: str) -> None:
         """Everything from there on is to be delivered again, to whomever asks."""
         try:
             offset = await self._log.offset_of(start)
-        except KafkaError as error:
+        except (KafkaError, ConnectionFailed) as error:
             process.send(FrameKind.ERROR, number, str(error).encode())
             return
         await self._ask_all(FrameKind.RECALL)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .consumed_items import ConsumedItems
 from .queue_frames import Piece
 from .queue_position import Interval, QueuePosition
 
@@ -80,10 +81,7 @@ class QueueState:
         self._leased: dict[bytes, dict[int, list[QueueEntry]]] = {}
         self._dead: list[QueueEntry] = []
         self._backlog: deque[_Run] = deque()
-        self._consumed: dict[int, list[Interval] | None] = {}  # None: the whole record
-        for first, last in position.records:
-            self._consumed.update(dict.fromkeys(range(first, last)))
-        self._consumed.update((each, list(parts)) for each, parts in position.parts.items())
+        self._consumed = ConsumedItems(position.records, position.parts)
         self._delivered = {
             (offset, index): count
             for offset, first, last, count in position.deliveries
@@ -102,7 +100,8 @@ class QueueState:
             return
         self._next_offset = offset + 1
         if self._backlog or self._ready_bytes > self._max_ready_bytes:
-            self._add_to_backlog(offset, self._left(offset, total))
+            left = self._consumed.left(offset, total)
+            self._add_to_backlog(offset, sum(last - first for first, last in left))
             return
         for entry in self._unconsumed(QueueEntry(offset, 0, total, total, is_pickled, value)):
             self._fresh.append(entry)
@@ -114,7 +113,7 @@ class QueueState:
             self._drop_run()  # deleted from the log in the meantime
         if not self._backlog or offset < self._backlog[0].first_offset:
             return
-        if not self._left(offset, total):
+        if not self._consumed.left(offset, total):
             return  # it was not counted
         run = self._backlog[0]
         run.first_offset = offset + 1
@@ -137,28 +136,14 @@ class QueueState:
         else:
             self._backlog.append(_Run(offset, offset, 1, items))
 
-    def _left(self, offset: int, total: int) -> int:
-        """Items of a record that are not consumed."""
-        parts = self._consumed.get(offset, [])
-        return 0 if parts is None else total - sum(last - first for first, last in parts)
-
     def _drop_run(self) -> None:
         run = self._backlog.popleft()
         self._backlog_items -= run.records * run.items_each
 
     def _unconsumed(self, entry: QueueEntry) -> Iterator[QueueEntry]:
         """Its parts that are not consumed, with the delivery counts that are known."""
-        if entry.offset in self._consumed:
-            parts = self._consumed[entry.offset]
-            if parts is None:
-                return
-            at = entry.first
-            for first, last in [*sorted(parts), (entry.last, entry.last)]:
-                if first > at:
-                    yield from self._counted(entry.part(at, first))
-                at = max(at, last)
-            return
-        yield from self._counted(entry)
+        for first, last in self._consumed.left(entry.offset, entry.total):
+            yield from self._counted(entry.part(first, last))
 
     def _counted(self, entry: QueueEntry) -> Iterator[QueueEntry]:
         if not self._delivered:
@@ -357,13 +342,12 @@ class QueueState:
             start = min(start, self._fresh[0].offset)
         if self._backlog:
             start = min(start, self._backlog[0].first_offset)
-        for offset in [offset for offset in self._consumed if offset < start]:
-            del self._consumed[offset]
+        self._consumed.forget_before(start)
         return QueuePosition(
             epoch=epoch,
             offset=start,
-            records=_intervals(sorted(k for k, parts in self._consumed.items() if parts is None)),
-            parts={k: sorted(parts) for k, parts in self._consumed.items() if parts is not None},
+            records=self._consumed.records,
+            parts=self._consumed.parts,
             deliveries=[
                 (entry.offset, entry.first, entry.last, entry.delivery_count)
                 for entry in entries
@@ -440,33 +424,4 @@ class QueueState:
         return cut
 
     def _consume(self, entry: QueueEntry) -> None:
-        if entry.count == entry.total:
-            self._consumed[entry.offset] = None
-            return
-        parts = self._consumed.get(entry.offset, [])
-        if parts is None:
-            return
-        merged = _merge([*parts, (entry.first, entry.last)])
-        whole = merged == [(0, entry.total)]
-        self._consumed[entry.offset] = None if whole else merged
-
-
-def _merge(intervals: Iterable[Interval]) -> list[Interval]:
-    merged: list[Interval] = []
-    for first, last in sorted(intervals):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def _intervals(offsets: Iterable[int]) -> list[Interval]:
-    """Of sorted offsets."""
-    found: list[Interval] = []
-    for offset in offsets:
-        if found and found[-1][1] == offset:
-            found[-1] = (found[-1][0], offset + 1)
-        else:
-            found.append((offset, offset + 1))
-    return found
+        self._consumed.add(entry.offset, entry.first, entry.last, entry.total)

@@ -439,3 +439,48 @@ def test_threads_of_a_process_share_what_has_come(make_queue: MakeQueue) -> None
         queue.put_nowait_batch([0, 1, 2, 3, 4])
         assert sorted(one.result(WAIT_S) for one in waiting) == [0, 1, 2, 3, 4]
     assert queue.empty()
+
+
+class Poison:
+    """An item that no process can unpickle."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("not a number",)
+
+
+def test_an_item_that_cannot_be_unpickled_harms_no_other(make_queue: MakeQueue) -> None:
+    queue = make_queue(max_deliveries=2)
+    for item in ("first", Poison(), "second"):
+        queue.put(item)
+    items, failures = [], 0
+    while len(items) < 2 or failures < 2:
+        try:
+            items.append(queue.get(timeout=WAIT_S))
+        except ValueError:
+            failures += 1
+    assert items == ["first", "second"]
+    assert queue.empty(), "it is among the dead letters"
+
+
+def test_a_batch_is_unpickled_as_a_whole(make_queue: MakeQueue) -> None:
+    queue = make_queue(max_deliveries=1)
+    queue.put_nowait_batch(["first", Poison()])
+    with pytest.raises(ValueError, match="not a number"):
+        queue.receive_batch(2, timeout=WAIT_S)
+    assert queue.empty()
+
+
+def test_coroutines_that_put_together_do_not_share_what_is_poison(make_queue: MakeQueue) -> None:
+    async def scenario(queue: bradbury.Queue) -> list[Any]:
+        puts = (queue.put_async(item) for item in ("first", Poison(), "second", 3))
+        await asyncio.gather(*puts)
+        items: list[Any] = []
+        while len(items) < 4:
+            try:
+                items.append(await queue.get_async(timeout=WAIT_S))
+            except ValueError:
+                items.append("poison")
+        return items
+
+    queue = make_queue(max_deliveries=1)
+    assert asyncio.run(scenario(queue)) == ["first", "poison", "second", 3]

@@ -121,6 +121,18 @@ def test_a_process_that_comes_back_to_another_actor_goes_on() -> None:
     assert state.position(1).parts == {0: [(0, 3)], 1: [(1, 2)]}
 
 
+def test_what_is_kept_does_not_grow_with_what_was_consumed() -> None:
+    """While one process works on the first item, others consume thousands."""
+    state = new_state(ready_bytes=10_000_000)
+    for offset in range(5_000):
+        state.add(offset, 2, True, VALUE)
+    state.take(b"one", 1, 1, 0.0, exact=True)
+    for entry in state.take(b"two", 1, 10_000, 0.0):
+        state.settle(b"two", [(entry.offset, entry.first, entry.last)])
+    position = state.position(1)
+    assert (position.offset, position.records, position.parts) == (0, [(1, 5_000)], {0: [(1, 2)]})
+
+
 class Queues(RuleBasedStateMachine):
     """A queue whose actor may be replaced at any time, and a plain record of what it owes."""
 
