@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     )
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
+    from .pipelines.ray_data.committed_batches import committed_batches
     from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.ray_data.write_topic import write_topic
+    from .pipelines.serving.lag_policy import TopicLagPolicy
+    from .pipelines.serving.serve_topic import serve_topic
     from .pipelines.spark.session import spark
     from .pipelines.training.topic_dataset import TopicDataset
 
@@ -72,11 +75,14 @@ _OWNERS = {
     "RebalanceListener": ".clients.group.rebalance_listener",
     "RecordMetadata": ".clients.wire.record_metadata",
     "TopicDataset": ".pipelines.training.topic_dataset",
+    "TopicLagPolicy": ".pipelines.serving.lag_policy",
     "TopicPartition": ".clients.wire.record_metadata",
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
     "local": ".launch.local",
+    "committed_batches": ".pipelines.ray_data.committed_batches",
     "read_topic": ".pipelines.ray_data.read_topic",
+    "serve_topic": ".pipelines.serving.serve_topic",
     "spark": ".pipelines.spark.session",
     "up": ".launch.cluster",
     "write_topic": ".pipelines.ray_data.write_topic",
@@ -111,13 +117,16 @@ __all__ = [
     "ReceivedItem",
     "RecordMetadata",
     "TopicDataset",
+    "TopicLagPolicy",
     "TopicPartition",
     "Wakeup",
     "__version__",
     "classic",
+    "committed_batches",
     "connect",
     "local",
     "read_topic",
+    "serve_topic",
     "spark",
     "up",
     "write_topic",

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import secrets
 import time
 import uuid
@@ -78,6 +79,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 LEAVE_SECONDS = 5.0
 LAST_PORT_FILE = "last-port"
+PORT = re.compile("[1-9][0-9]{0,4}")
+LARGEST_PORT = 2**16 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,14 +278,24 @@ class Node:
         """
         config = self._node_config
         path = f"{self._directory.path}/{LAST_PORT_FILE}"
-        if config.port == 0 and self._file_system.exists(path):
-            text = read_file(self._file_system, path).decode().strip()
-            if text.isdecimal():
-                with contextlib.suppress(PortInUse):
-                    self.listener.bind(config.host, int(text))
-                    return
+        last = self._last_port(path) if config.port == 0 else None
+        if last is not None:
+            with contextlib.suppress(PortInUse):
+                self.listener.bind(config.host, last)
+                return
         port = self.listener.bind(config.host, config.port)
-        write_atomically(self._file_system, path, f"{port}\n".encode())
+        try:
+            write_atomically(self._file_system, path, f"{port}\n".encode())
+        except OSError as error:
+            logger.warning("the next start takes another port: %s: %s", path, error.strerror)
+
+    def _last_port(self, path: str) -> int | None:
+        """None if the file is absent or damaged: any port will do."""
+        try:
+            text = read_file(self._file_system, path).decode(errors="replace").strip()
+        except OSError:
+            return None
+        return int(text) if PORT.fullmatch(text) and int(text) <= LARGEST_PORT else None
 
     @property
     def _directory(self) -> LogDirectories | LogDirectory:
@@ -448,6 +461,7 @@ class Node:
             "metadata_offset": self.image.offset,
             "controller_epoch": self._lifecycle.controller_epoch,
             "online": host is None or not host.directories.offline_count,
+            "damaged": [] if host is None else host.damage_in_words(),
         }
 
 

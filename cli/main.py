@@ -28,6 +28,7 @@ from .cluster.voters_command import voters
 from .demo.demo_command import demo
 from .groups.groups_command import groups
 from .log.log_command import log
+from .metadata.metadata_command import metadata
 from .terminal.app import App
 from .terminal.failure import USAGE, exit_code, explain
 from .topics.consume_command import consume
@@ -105,6 +106,7 @@ app.add_typer(voters, name="voters")
 app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")
+app.add_typer(metadata, name="metadata")
 app.add_typer(bench, name="bench")
 app.command()(version)
 

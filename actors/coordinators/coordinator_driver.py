@@ -7,6 +7,7 @@ carried out: after each input all of them, in their order, before the next input
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +29,9 @@ from ...protocol.buffer import Buffer
 from ...protocol.errors import KafkaError
 from ...protocol.records.fetch_response import FileSlice
 from ...steps.replies import Refuse, Reply
+from ...storage.log.log_damage import DamagedSegment
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=CoordinatorRules)
 Request = Callable[..., None]
@@ -163,9 +167,15 @@ class CoordinatorDriver(Generic[R]):
 
     async def _read(self, read: ReadLog) -> None:
         try:
-            piece = self._replica.log.read(
-                read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
-            )
+            try:
+                piece = self._replica.log.read(
+                    read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
+                )
+            except DamagedSegment as error:
+                # What is behind it counts more than that nobody is coordinated at all.
+                logger.error("%s: read on behind damage: %s", self._replica.log.directory, error)  # noqa: TRY400
+                self.input(self._context.on_log_read, read, [], min(error.next_offset, read.up_to))
+                return
             entries, next_offset = await asyncio.to_thread(
                 read_entries, self._decode, piece, read.offset
             )

@@ -15,6 +15,7 @@ from ...groups.coordinator.group_coordinators import (
 )
 from ...groups.group_config import GroupCoordinatorConfig
 from ...groups.group_counters import GroupCounters, MemberMemory
+from ...groups.offsets.group_offsets import GroupOffsets
 from ...handlers.ports.group_port import GroupShard as GroupShardPort
 from ...handlers.ports.replica_port import LeaderReplica
 from ..loop.line_limit import LineLimit
@@ -57,6 +58,11 @@ class GroupHost:
         if deleted:
             for shard in self._host.led.values():
                 shard.on_topics_deleted(deleted)
+
+    def offsets(self) -> list[GroupOffsets]:
+        """Of every group with a committed offset, of all partitions that are loaded."""
+        active = self._runtime.active
+        return [offsets for context in active for offsets in context.coordinator.offsets]
 
     def numbers(self) -> GroupNumbers:
         return numbers_of(self._runtime, self.memory)

@@ -6,7 +6,8 @@ working; bradbury_ ones have no counterpart or, like the histograms, a better fo
 
 A scrape has two halves. On the loop plain numbers are read, PARTITIONS_AT_ONCE partitions at a
 time; then a thread makes text of them. So a node of 10,000 partitions is not held up by it.
-At most MAX_PARTITIONS partitions have their own labels; the number of others is a metric.
+At most MAX_PARTITIONS partitions have their own labels; the number of others is a metric. The lag
+of groups is asked of the partitions' leaders, by a node that coordinates any (lag_reader).
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from prometheus_client.core import (
 
 from ...groups.coordinator.group_coordinators import GroupNumbers
 from ...groups.group_counters import GroupCounters
+from ...groups.offsets.lag_look import GroupPartitionLag
 from ...handlers.ports.request_metrics import ApiMetrics, Histogram
 from ...protocol.error_code import ErrorCode
 from ...storage.cleaner.cleaner import CleaningReport
+from ..coordinators.lag_reader import read_lags
 from ..coordinators.transaction_host import TransactionNumbers
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from ..loop.node_metrics import NodeMetrics
     from ..network.listener import Listener
     from ..replication.log_cleaner import LogCleaner
+    from ..replication.log_scrubber import LogScrubber
     from ..replication.partition_host import PartitionHost
 
 PARTITIONS_AT_ONCE = 250
@@ -64,6 +68,7 @@ class Metric(NamedTuple):
 
 
 _PARTITION = ("topic", "partition")
+_GROUP_PARTITION = ("group", "topic", "partition")
 METRICS = [
     Metric("kafka_network_requestmetrics_requests_total", "counter", ("request",),
            "Requests answered (with acks=0: handled)"),
@@ -137,6 +142,16 @@ METRICS = [
     Metric("bradbury_cleaner_read_bytes_total", "counter", (), "Bytes that compaction has read"),
     Metric("bradbury_cleaner_written_bytes_total", "counter", (),
            "Bytes that compaction has written"),
+    Metric("bradbury_log_damaged_partitions", "gauge", (),
+           "Partitions of this node with records that cannot be read: a file is damaged"),
+    Metric("bradbury_log_damaged_offsets", "gauge", (),
+           "Offsets of those records; other replicas are asked for them"),
+    Metric("bradbury_log_skipped_offsets_total", "counter", (),
+           "Of those: passed over for a reader, with bradbury.damaged.segment=skip"),
+    Metric("bradbury_log_healed_segments_total", "counter", (),
+           "Damaged segments made whole again from another replica"),
+    Metric("bradbury_log_scrubbed_bytes_total", "counter", (),
+           "Bytes of segments that were read to see whether they are sound"),
     Metric("bradbury_connections", "gauge", (), "Open connections of clients"),
     Metric("bradbury_connections_accepted_total", "counter", (), "Connections accepted"),
     Metric("bradbury_connections_refused_total", "counter", ("limit",),
@@ -176,6 +191,12 @@ METRICS = [
            "Offsets that became older than offsets.retention.minutes"),
     Metric("bradbury_group_offsets_deleted_total", "counter", (),
            "Offsets deleted one by one, with their group, or with their topic"),
+    Metric("kafka_consumergroup_lag", "gauge", _GROUP_PARTITION,
+           "Records between a group's committed offset and the high watermark"),
+    Metric("kafka_consumergroup_lag_seconds", "gauge", _GROUP_PARTITION,
+           "Age of the first record that a group has not committed; 0 if there is none"),
+    Metric("bradbury_metrics_group_partitions_omitted", "gauge", (),
+           "Committed partitions of groups coordinated here whose lag is not shown"),
     Metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
            "gauge", (), "Ended transactions that wait for a leader of a partition, for its marker"),
     Metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize",
@@ -221,6 +242,7 @@ class Numbers:
     values: dict[str, float] = field(default_factory=dict)
     by_label: dict[str, dict[str, int]] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
+    lags: list[GroupPartitionLag] = field(default_factory=list)
 
 
 class MeasuredNode(Protocol):
@@ -234,6 +256,8 @@ class MeasuredNode(Protocol):
 
     def now_ms(self) -> int: ...
     @property
+    def node_id(self) -> int: ...
+    @property
     def server_config(self) -> ServerConfig: ...
     @property
     def host(self) -> PartitionHost | None: ...
@@ -246,6 +270,8 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
     started = time.perf_counter()
     metrics = node.metrics
     numbers = Numbers(list(metrics.apis.values()))
+    lags, omitted_lags = await read_lags(node)
+    numbers.lags = lags
     host = node.host
     offline = short = 0
     if host is not None:
@@ -288,6 +314,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
         "kafka_log_logmanager_offlinelogdirectorycount": offline,
         "bradbury_log_directories_short_of_space": short,
         **_of_cleaner(None if host is None else host.cleaner),
+        **_of_damage(replicas, None if host is None else host.scrubber),
         "bradbury_connections": node.listener.connection_count,
         "bradbury_connections_accepted_total": metrics.connections_accepted,
         "bradbury_request_memory_bytes": node.listener.memory.used,
@@ -310,6 +337,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
             partition.has_late_transaction for partition in numbers.partitions
         ),
         "bradbury_metadata_offset": node.image.offset,
+        "bradbury_metrics_group_partitions_omitted": omitted_lags,
     }
     numbers.by_label = {
         "bradbury_connections_refused_total": dict(metrics.connections_refused),
@@ -386,6 +414,19 @@ def _of_cleaner(cleaner: LogCleaner | None) -> dict[str, float]:
     }
 
 
+def _of_damage(replicas: list[Replica], scrubber: LogScrubber | None) -> dict[str, float]:
+    damaged = [] if scrubber is None else scrubber.damaged()
+    return {
+        "bradbury_log_damaged_partitions": len({replica for replica, _ in damaged}),
+        "bradbury_log_damaged_offsets": sum(each.end - each.start for _, each in damaged),
+        "bradbury_log_skipped_offsets_total": sum(
+            replica.log.damage.skipped_offsets for replica in replicas
+        ),
+        "bradbury_log_healed_segments_total": 0 if scrubber is None else scrubber.repairer.healed,
+        "bradbury_log_scrubbed_bytes_total": 0 if scrubber is None else scrubber.scrubbed_bytes,
+    }
+
+
 def families(numbers: Numbers) -> list[Family]:
     """All metrics of METRICS, in its order. For a thread: some 10 us per partition."""
     return [_family(metric, numbers) for metric in METRICS]
@@ -456,6 +497,11 @@ BY_PARTITION: dict[str, Callable[[PartitionNumbers], int]] = {
     "kafka_log_log_logendoffset": lambda p: p.log_end_offset,
 }
 
+BY_GROUP: dict[str, Callable[[GroupPartitionLag], float | None]] = {
+    "kafka_consumergroup_lag": lambda one: one.records,
+    "kafka_consumergroup_lag_seconds": lambda one: one.seconds,
+}
+
 
 def _samples(metric: Metric, numbers: Numbers) -> Iterable[tuple[list[str], float]]:
     name = metric.name
@@ -474,6 +520,12 @@ def _samples(metric: Metric, numbers: Numbers) -> Iterable[tuple[list[str], floa
         for partition in numbers.partitions:
             totals[partition.topic] += BY_TOPIC[name](partition)
         return [([topic], total) for topic, total in totals.items()]
+    if name in BY_GROUP:
+        return (
+            ([one.group, one.topic, str(one.partition)], lag)
+            for one in numbers.lags
+            if (lag := BY_GROUP[name](one)) is not None
+        )
     if name == "kafka_server_brokertopicmetrics_bytesout_total":
         return [([topic], value) for topic, value in numbers.bytes_out.items()]
     return [

@@ -66,7 +66,8 @@ def _problems(described: dict[str, Any]) -> list[str]:
     for actor in described["actors"]:
         if actor.get("problem"):
             problems.append(f"{actor['actor']}: {actor['problem']}")
-        elif not actor.get("online", True):
+        problems += [f"{actor['actor']}: {damage}" for damage in actor.get("damaged", ())]
+        if not actor.get("problem") and not actor.get("online", True):
             problems.append(f"{actor['actor']}: its data directory is offline; see its log")
     fenced = [node["address"] for node in described["nodes"] if node["fenced"]]
     if fenced:

@@ -1,1 +1,1 @@
-"""The main job, end to end: what `bradbury demo` runs. run.py has the five steps in order."""
+"""The main job, end to end: what `bradbury demo` runs. run.py has the six steps in order."""

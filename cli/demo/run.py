@@ -1,4 +1,4 @@
-"""The five steps of `bradbury demo`, in order, and the clearing up after them.
+"""The six steps of `bradbury demo`, in order, and the clearing up after them.
 
 What always holds:
     However it ends (done, failed, Ctrl-C), no process of it is left, and no file but what was asked
@@ -64,7 +64,7 @@ class _Demo:
 
 
 def run_demo(settings: DemoSettings) -> int:
-    """All five steps; returns the exit code.
+    """All six steps; returns the exit code.
 
     Raises:
         CommandFailed: a step failed, or a check did.
@@ -93,7 +93,7 @@ def run_demo(settings: DemoSettings) -> int:
 
 
 def _why_no_spark(settings: DemoSettings) -> str | None:
-    """None if step 4 can run. Checked first, not after five minutes."""
+    """None if step 5 can run. Checked first, not after five minutes."""
     if not settings.spark:
         return "--no-spark was given"
     from .spark_etl import why_not
@@ -145,13 +145,14 @@ def _run(demo: _Demo, no_spark: str | None) -> None:
             demo.summary["bootstrap_servers"] = cluster.bootstrap_servers
             _produce(demo, cluster, flights)
             _consume(demo, cluster, check, airlines)
+            _datasets(demo, cluster, check)
             if no_spark is None:
                 _etl(demo, cluster, check)
             else:
-                screen.say(f"4 Spark is skipped: {no_spark}")
+                screen.say(f"5 Spark is skipped: {no_spark}")
         finally:
             if settings.namespace is None:
-                with demo.step("5 stop"), screen.waiting("5 stopping"):
+                with demo.step("6 stop"), screen.waiting("6 stopping"):
                     cluster.down()
     finally:
         ray.shutdown()
@@ -235,6 +236,31 @@ def _consume(demo: _Demo, cluster: Any, check: Any, airlines: dict[str, str]) ->
     }
 
 
+def _datasets(demo: _Demo, cluster: Any, check: Any) -> None:
+    from ...pipelines.ray_data.ray_data_missing import RayDataMissing, require_ray_data
+
+    try:
+        require_ray_data()
+    except RayDataMissing as missing:
+        demo.screen.say(f"4 Datasets are skipped: {missing}")
+        return
+    from .dataset_steps import CARRIERS, add_up_carriers, compare_carriers, write_carriers
+
+    servers = cluster.bootstrap_servers
+    with cluster.admin() as admin:
+        _create(demo, admin, CARRIERS)
+    rows = check.record_count
+    with demo.step("4 Dataset to topic", rows), demo.screen.waiting("4 topic, Dataset, topic"):
+        write_carriers(servers)
+    with demo.step("4 queue"), demo.screen.waiting("4 two tasks share a queue"):
+        found = add_up_carriers(servers)
+    compare_carriers(found, check.by_carrier)
+    demo.screen.say(
+        f"4 a Dataset wrote the sums of {len(found)} carriers to topic {CARRIERS!r}; two tasks "
+        "that share a queue added them up: as the actors' table"
+    )
+
+
 def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     from ...pipelines.spark.executors import executor_work
     from . import spark_etl
@@ -246,19 +272,19 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
         for topic in (spark_etl.DELAYS, spark_etl.LATE):
             _create(demo, admin, topic)
     with ExitStack() as stack:
-        with demo.step("4 start Spark on RayDP"), demo.screen.waiting("4 starting Spark on RayDP"):
+        with demo.step("5 start Spark on RayDP"), demo.screen.waiting("5 starting Spark on RayDP"):
             opened = spark_etl.session(demo.namespace, demo.folder / "spark")
             session = stack.enter_context(opened)
         # Both at once: each leaves cores idle while it plans.
         with (
-            demo.step("4 Spark batch and stream", 2 * rows),
-            demo.screen.waiting("4 Spark batch and stream"),
+            demo.step("5 Spark batch and stream", 2 * rows),
+            demo.screen.waiting("5 Spark batch and stream"),
         ):
             checkpoint = demo.folder / "spark" / "checkpoint"
             query = spark_etl.start_stream(session, checkpoint, rows)
             batch = spark_etl.run_batch(session, parquet)
             micro_batches = spark_etl.finish_stream(query)
-        with demo.step("4 compare"), demo.screen.waiting("4 comparing"):
+        with demo.step("5 compare"), demo.screen.waiting("5 comparing"):
             spark_etl.compare(
                 batch,
                 check.by_carrier,
@@ -278,14 +304,14 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     with cluster.admin() as admin:
         leaders = spark_etl.rows_by_leader(admin, batch.partitions)
     demo.screen.say(
-        f"4 Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
+        f"5 Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
         f"Parquet and in topic {spark_etl.DELAYS!r}, {sum(batch.late.values()):,} late flights by "
         f"batch and by {micro_batches} micro-batches in topic {spark_etl.LATE!r}"
     )
     tasks = ", ".join(f"{count:,} tasks on {host}" for host, count in executors.items())
     read = ", ".join(f"{count:,} from {host}" for host, count in leaders.items())
-    demo.screen.say(f"4 executors did {tasks}; the driver was on {driver}")
-    demo.screen.say(f"4 rows read by Spark: {read}")
+    demo.screen.say(f"5 executors did {tasks}; the driver was on {driver}")
+    demo.screen.say(f"5 rows read by Spark: {read}")
     demo.summary["spark"] = {
         "groups": len(batch.delays),
         "late": sum(batch.late.values()),

@@ -13,7 +13,7 @@ from ..terminal.progress import progress_bar
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
     from ...clients.admin.group_admin import GroupDescription, GroupMember
-    from ...clients.admin.group_lag import PartitionLag
+    from ...clients.admin.group_lag import GroupLag
 
 OPTIONAL = ("member", "host", "client")
 """Left out where there is no room; `groups members` has them."""
@@ -21,23 +21,22 @@ COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "member", 
 
 
 @dataclass(frozen=True)
-class GroupLag:
+class DescribedGroup:
     """A group, where it is, and when (ms since 1970) that was asked."""
 
     description: GroupDescription
-    partitions: list[PartitionLag]
+    partitions: GroupLag
     now_ms: int
 
     @property
     def lag(self) -> int:
         """Sum of the lags of all partitions with a committed offset."""
-        return sum(one.lag or 0 for one in self.partitions)
+        return self.partitions.records
 
     @property
     def age_ms(self) -> int | None:
         """Age of the oldest record that is not read."""
-        ages = [one.age_ms(self.now_ms) for one in self.partitions]
-        return max((age for age in ages if age is not None), default=None)
+        return self.partitions.age_ms(self.now_ms)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -92,7 +91,7 @@ class GroupLag:
         ]
 
 
-def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list[GroupLag]:
+def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list[DescribedGroup]:
     """The lag of these groups, or of all, without those deleted between two requests."""
     from ...protocol.errors import GroupIdNotFound
 
@@ -102,17 +101,53 @@ def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list
         for name in wanted:
             try:
                 (description,) = admin.describe_groups([name])
-                partitions = admin.group_lag(name, times=times)
+                partitions = admin.lag(name, times=times)
             except GroupIdNotFound:
                 if names:
                     raise
             else:
-                found.append(GroupLag(description, partitions, round(time.time() * 1000)))
+                found.append(DescribedGroup(description, partitions, round(time.time() * 1000)))
             advance(1)
     return found
 
 
-def print_groups(found: Iterable[GroupLag]) -> None:
+def print_lags(found: Sequence[DescribedGroup]) -> None:
+    """One line for each group."""
+    if not found:
+        note("there are no groups yet")
+        return
+    print_table(
+        ("group", "state", "members", "partitions", "lag", "behind"),
+        [
+            (
+                one.description.group_id,
+                one.description.state,
+                len(one.description.members),
+                len(one.partitions),
+                one.lag,
+                age_text(one.age_ms),
+            )
+            for one in found
+        ],
+    )
+
+
+def lags_json(found: Sequence[DescribedGroup]) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": one.description.group_id,
+            "state": one.description.state,
+            "members": len(one.description.members),
+            "partitions": len(one.partitions),
+            "time": one.now_ms,
+            "lag": one.lag,
+            "lag_s": None if one.age_ms is None else one.age_ms / 1000,
+        }
+        for one in found
+    ]
+
+
+def print_groups(found: Iterable[DescribedGroup]) -> None:
     shown = False
     for one in found:
         shown = True

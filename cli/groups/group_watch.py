@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..terminal.moments import show_time
 from ..terminal.output import make_table, note, print_json_line
-from .group_tables import COLUMNS, OPTIONAL, GroupLag, described_groups, print_groups
+from .group_tables import COLUMNS, OPTIONAL, DescribedGroup, described_groups, print_groups
 
 if TYPE_CHECKING:
     from rich.console import Group as Picture
@@ -52,7 +52,7 @@ def watch_groups(
 
 def _looks(
     admin: Admin, names: Sequence[str], *, times: bool, every: float, count: int | None
-) -> Iterator[list[GroupLag]]:
+) -> Iterator[list[DescribedGroup]]:
     from ...protocol.errors import ConnectionFailed, RequestTimedOut
 
     look = 0
@@ -71,7 +71,7 @@ def _looks(
         look += 1
 
 
-def _draw(looks: Iterator[list[GroupLag]], every: float) -> None:
+def _draw(looks: Iterator[list[DescribedGroup]], every: float) -> None:
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
@@ -79,7 +79,7 @@ def _draw(looks: Iterator[list[GroupLag]], every: float) -> None:
             live.update(_picture(found, every, live.console.width), refresh=True)
 
 
-def _picture(found: list[GroupLag], every: float, width: int) -> Picture:
+def _picture(found: list[DescribedGroup], every: float, width: int) -> Picture:
     from rich.console import Group as Picture
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`bradbury groups`: list, describe, members, delete, and where their offsets are moved from.
+"""`bradbury groups`: list, describe, lag, members, delete, and where their offsets are moved from.
 
 How far a group is behind is shown in records and in time: the age of the first record it has not
 committed, which is fetched for that. A group that commits seldom seems to be further behind than
@@ -19,7 +19,14 @@ from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import count_text, note, print_json, print_table
 from .group_options import Group, Groups, Topics, parse_partitions
 from .group_reset_command import reset_offsets
-from .group_tables import described_groups, member_json, members_of, print_groups
+from .group_tables import (
+    described_groups,
+    lags_json,
+    member_json,
+    members_of,
+    print_groups,
+    print_lags,
+)
 from .group_transfer import export, import_
 from .group_watch import watch_groups
 
@@ -113,6 +120,26 @@ def describe(
         print_json([one.as_json() for one in found])
     else:
         print_groups(found)
+
+
+@groups.command()
+def lag(
+    group: Groups = [],  # noqa: B006 -- typer reads the default and never changes it
+    times: Annotated[
+        bool, typer.Option("--times/--no-times", help="The lag in time, too: a fetch per leader.")
+    ] = True,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Show how far groups are behind, in records and in time, a line each. All if none is named."""
+    from ...clients.admin.admin import Admin
+
+    with Admin(bootstrap_servers(bootstrap)) as admin:
+        found = described_groups(admin, group, times=times)
+    if as_json:
+        print_json(lags_json(found))
+    else:
+        print_lags(found)
 
 
 @groups.command()

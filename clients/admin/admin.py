@@ -41,7 +41,7 @@ from .group_admin import (
     list_groups,
     remove_members,
 )
-from .group_lag import PartitionLag, group_lag
+from .group_lag import GroupLag, PartitionLag, group_lag
 from .group_offsets_admin import (
     CommittedOffset,
     alter_group_offsets,
@@ -476,8 +476,8 @@ class Admin(TransactionsCalls):
             )
         )
 
-    def group_lag(self, group_id: str, *, times: bool = True) -> list[PartitionLag]:
-        """How far a group is behind, for every partition it committed or has assigned.
+    def lag(self, group_id: str, *, times: bool = True) -> GroupLag:
+        """How far a group is behind: `.records` and `.seconds` in all, and for every partition.
 
         Args:
             group_id: its name.
@@ -487,7 +487,11 @@ class Admin(TransactionsCalls):
             GroupIdNotFound: there is no such group.
         """
         steps = group_lag(self._client, [group_id], times=times, timeout_ms=self._timeout_ms)
-        return self._run(steps)[group_id]
+        return GroupLag(group_id, tuple(self._run(steps)[group_id]))
+
+    def group_lag(self, group_id: str, *, times: bool = True) -> list[PartitionLag]:
+        """The partitions of `lag`, as a list: its former name."""
+        return list(self.lag(group_id, times=times))
 
     def close(self) -> None:
         """Idempotent."""

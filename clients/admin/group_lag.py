@@ -12,7 +12,8 @@ Not here: members' own positions, which only they know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ...protocol.errors import UnknownTopicOrPartition
@@ -34,6 +35,7 @@ class PartitionLag:
     lag: records; deleted and compacted ones count, as in Kafka's tools.
     first_unread_timestamp: ms since 1970; None if there is nothing to read, or it was not asked.
     member: who reads it now.
+    looked_at_ms: when this was so, by the clock of this machine.
     """
 
     topic: str
@@ -43,6 +45,7 @@ class PartitionLag:
     log_end_offset: int | None
     first_unread_timestamp: int | None = None
     member: GroupMember | None = None
+    looked_at_ms: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -55,6 +58,49 @@ class PartitionLag:
         if self.first_unread_timestamp is not None:
             return max(0, now_ms - self.first_unread_timestamp)
         return 0 if self.lag == 0 else None
+
+    @property
+    def lag_s(self) -> float | None:
+        """How long the first unread record had been waiting, in seconds; 0 if there was none."""
+        age_ms = self.age_ms(self.looked_at_ms)
+        return None if age_ms is None else age_ms / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind: in all, and in each partition, over which it iterates."""
+
+    group_id: str
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def records(self) -> int:
+        """The sum over all partitions with a committed offset."""
+        return sum(one.lag or 0 for one in self.partitions)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the oldest unread record had been waiting; None if that is not known."""
+        age_ms = self.age_ms(max((one.looked_at_ms for one in self.partitions), default=0))
+        return None if age_ms is None else age_ms / 1000
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """The same at another time; the greatest that is known, if it is not of some partitions."""
+        ages = [one.age_ms(now_ms) for one in self.partitions]
+        oldest = max((age for age in ages if age is not None), default=None)
+        is_open = any(
+            age is None and one.lag for one, age in zip(self.partitions, ages, strict=True)
+        )
+        return None if is_open and not oldest else oldest
+
+    def __iter__(self) -> Iterator[PartitionLag]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __getitem__(self, index: int) -> PartitionLag:
+        return self.partitions[index]
 
 
 def group_lag(
@@ -93,6 +139,7 @@ def lag_of(
             starts = yield from list_offsets(
                 client, dict.fromkeys(there, EARLIEST), timeout_ms=timeout_ms
             )
+            looked_at_ms = round(time.time() * 1000)
             found = {
                 name: [
                     PartitionLag(
@@ -102,6 +149,7 @@ def lag_of(
                         starts[key].offset if key in starts else None,
                         ends[key].offset if key in ends else None,
                         member=owners[name].get(key),
+                        looked_at_ms=looked_at_ms,
                     )
                     for key in sorted({*committed[name], *owners[name]})
                 ]

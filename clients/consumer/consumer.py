@@ -31,7 +31,7 @@ from ...protocol.errors import InvalidConfig, InvalidGroupId
 from ..fetch.fetch_request import FetchConfig
 from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher
-from ..fetch.record_stream import ConsumerRecord, RecordStream, records_of
+from ..fetch.record_stream import RAISE, ConsumerRecord, RecordStream, records_of
 from ..group.assignor import Assignor
 from ..group.consumer_coordinator import ConsumerCoordinator
 from ..group.group_member import CommitCallback, ConsumerMember, GivenOffsets, Offsets
@@ -123,6 +123,7 @@ class Consumer:
         metadata_max_age_ms: int = 300_000,
         allow_auto_create_topics: bool = False,
         check_crcs: bool = True,
+        on_corrupt_record: str = RAISE,
         interceptors: Iterable[ConsumerInterceptor] = (),
         client_id: str = "bradbury-consumer",
         namespace: str | None = None,
@@ -192,7 +193,7 @@ class Consumer:
         self._steps = PollSteps(
             client,
             self._fetcher,
-            RecordStream(self._fetcher, check_crcs=check_crcs),
+            RecordStream(self._fetcher, check_crcs=check_crcs, on_corrupt_record=on_corrupt_record),
             self._member,
             self._interceptors,
             max_poll_records=max_poll_records,

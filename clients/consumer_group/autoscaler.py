@@ -16,10 +16,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from ...protocol.errors import ConnectionFailed, GroupIdNotFound, KafkaError
+from ...protocol.errors import ConnectionFailed, KafkaError
 from ..admin.admin import Admin
 from ..wire.record_metadata import TopicPartition
-from .lag_scaling import Backlog, LagScaling, ScaleEvent, ScalingConfig
+from .backlogs import read_backlogs
+from .lag_scaling import LagScaling, ScaleEvent, ScalingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,13 @@ class Autoscaler:
             admin.close()
 
     def _look(self, group: ScaledGroup, admin: Admin) -> None:
-        partitions = self._backlogs(group.group, admin)
+        partitions = read_backlogs(
+            admin,
+            group.group,
+            self._topics(admin),
+            with_times=self._with_times,
+            starts_at_end=self._starts_at_end,
+        )
         actors = group.size
         wanted = self._scaling.decide(time.monotonic(), actors, partitions)
         if wanted == actors or self._stopping.is_set():
@@ -100,24 +107,3 @@ class Autoscaler:
         self.events.append(event)
         del self.events[:-MAX_EVENTS]
         group.resize(wanted)
-
-    def _backlogs(self, group: str, admin: Admin) -> list[Backlog]:
-        """Of all partitions, those too that nobody has while the group rebalances."""
-        try:
-            found = admin.group_lag(group, times=self._with_times)
-        except GroupIdNotFound:
-            found = []  # nobody has joined yet
-        now_ms = int(time.time() * 1000)
-        known: dict[TopicPartition, Backlog] = {}
-        for one in found:
-            records, age_ms = one.lag, one.age_ms(now_ms)
-            if records is not None:
-                age_s = None if age_ms is None else age_ms / 1000
-                known[TopicPartition(one.topic, one.partition)] = Backlog(records, age_s)
-        keys = self._topics(admin)
-        rest = [] if self._starts_at_end else [key for key in keys if key not in known]
-        if rest:  # nothing is committed: it starts at the beginning
-            starts, ends = admin.list_offsets(rest, "earliest"), admin.list_offsets(rest)
-            for key in rest:
-                known[key] = Backlog(ends[key].offset - starts[key].offset, None)
-        return [known[key] for key in keys if key in known]

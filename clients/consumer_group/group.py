@@ -14,7 +14,6 @@ Not here: members (member), watching them (members), results (results).
 
 from __future__ import annotations
 
-import inspect
 import random
 import re
 import threading
@@ -30,10 +29,15 @@ import ray
 from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, InvalidConfig
 from ..admin.admin import Admin
-from ..consumer.consumer import Consumer
-from ..producer.producer import Producer
 from ..wire.record_metadata import TopicPartition
 from .autoscaler import Autoscaler
+from .group_arguments import (
+    check_consumer_options,
+    check_exactly_once,
+    check_sizes,
+    partitions_of,
+    topics_of,
+)
 from .lag_scaling import ScalingConfig
 from .members import Members, WorkerMember
 from .processing.batch import Order
@@ -42,15 +46,6 @@ from .processing.member_config import LANES_PER_WORKER, Guarantee, MemberConfig,
 from .results import Results
 from .status import GroupStatus, MemberStatus
 
-_OURS: Final = frozenset(
-    {
-        "group",
-        "group_instance_id",
-        "enable_auto_commit",
-        "auto_commit_interval_ms",
-        "max_poll_records",
-    }
-)
 _STATUS_S: Final = 5.0
 
 Offsets = dict[TopicPartition, int]
@@ -124,9 +119,9 @@ class ConsumerGroup:
         producer_options: Mapping[str, Any] | None = None,
         **consumer_options: Any,
     ) -> None:
-        _check(consumer_options, guarantee, order)
+        check_consumer_options(consumer_options, guarantee, order)
         if exactly_once:
-            _check_exactly_once(guarantee, producer_options or {})
+            check_exactly_once(guarantee, producer_options or {})
             consumer_options = {"isolation_level": "read_committed", **consumer_options}
         elif producer_options:
             raise InvalidConfig("producer_options are for exactly_once=True, which writes")
@@ -159,10 +154,10 @@ class ConsumerGroup:
             raise InvalidConfig("min_actors, target_lag and target_lag_s need max_actors")
         if actors is None:
             actors = min_actors
-        _check_sizes(actors, workers)
+        check_sizes(actors, workers)
         join_for_clients(consumer_options.get("bootstrap"), consumer_options.get("namespace"))
         self.group = group
-        self._topics = _topics(topics)
+        self._topics = topics_of(topics)
         self._actors = actors
         self._workers = workers
         self._guarantee: MemberGuarantee = "exactly_once" if exactly_once else guarantee
@@ -283,7 +278,7 @@ class ConsumerGroup:
     def _resize(self, actors: int | None, workers: int | None) -> None:
         wanted = self._actors if actors is None else actors
         workers = self._workers if workers is None else workers
-        _check_sizes(wanted, workers)
+        check_sizes(wanted, workers)
         if bool(workers) != bool(self._workers):
             raise InvalidConfig(
                 f"workers={workers}: a group that began with {self._workers} workers keeps having "
@@ -402,7 +397,7 @@ class ConsumerGroup:
                 self._scaling,
                 weak,
                 self._admin,
-                partial(_partitions_of, self._topics),
+                partial(partitions_of, self._topics),
                 starts_at_end=self._consumer_options.get("auto_offset_reset") != "earliest",
             )
         return found
@@ -436,7 +431,7 @@ class ConsumerGroup:
             UnknownTopicOrPartition: there is no such topic: better raised here than in an actor.
         """
         with self._admin() as admin:
-            keys = _partitions_of(self._topics, admin)
+            keys = partitions_of(self._topics, admin)
             if not stop_at_end:
                 return None, None
             isolation = self._consumer_options.get("isolation_level", "read_uncommitted")
@@ -525,57 +520,3 @@ def _status_of(member: WorkerMember, ref: Any) -> MemberStatus:
             return replace(found, state=state, restarts=member.restarts)
     state = "restarting" if member.state == "running" else member.state
     return MemberStatus(instance_id=member.instance_id, state=state, restarts=member.restarts)
-
-
-def _topics(topics: str | Iterable[str] | re.Pattern[str]) -> tuple[str, ...] | re.Pattern[str]:
-    if isinstance(topics, re.Pattern):
-        return topics
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    if not names:
-        raise InvalidConfig(
-            "a group needs topics: give a name, a list of names or a compiled pattern"
-        )
-    return names
-
-
-def _partitions_of(topics: tuple[str, ...] | re.Pattern[str], admin: Admin) -> list[TopicPartition]:
-    """Raises UnknownTopicOrPartition: there is no such topic."""
-    if isinstance(topics, re.Pattern):
-        names = [name for name in admin.list_topics() if topics.fullmatch(name)]
-    else:
-        names = list(topics)
-    return [
-        TopicPartition(topic.name, partition)
-        for topic in admin.describe_topics(names)
-        for partition in range(len(topic.partitions))
-    ]
-
-
-def _check_sizes(actors: int, workers: int) -> None:
-    if actors < 1:
-        raise InvalidConfig(f"actors={actors}: use at least 1")
-    if workers and workers < actors:
-        raise InvalidConfig(
-            f"workers={workers}: use at least one for each of {actors} actors, or 0"
-        )
-
-
-def _check_exactly_once(guarantee: str, options: Mapping[str, Any]) -> None:
-    if guarantee != "at_least_once":
-        raise InvalidConfig(f"exactly_once=True and guarantee={guarantee!r}: choose one")
-    ours = {"bootstrap", "namespace", "transactional_id", "acks", "enable_idempotence"}
-    known = set(inspect.signature(Producer.__init__).parameters) - {"self"} - ours
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's producers")
-
-
-def _check(options: Mapping[str, Any], guarantee: str, order: str | None) -> None:
-    if guarantee not in {"at_least_once", "at_most_once"}:
-        raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
-    if order not in {None, "key", "partition"}:
-        raise InvalidConfig(f'order={order!r}: use "key", "partition" or None')
-    known = set(inspect.signature(Consumer.__init__).parameters) - {"self", "topics"} - _OURS
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 from ...protocol.errors import (
@@ -58,14 +59,14 @@ def outputs_of(returned: object) -> Outputs:
     if isinstance(returned, Mapping):
         for topic in returned:
             if not isinstance(topic, str):
-                raise TypeError(f"with exactly_once a function returns topics, not {topic!r}")
+                raise TypeError(f"a function that writes returns topics, not {topic!r}")
         return list(returned.items())
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
         records = list(returned)
         if all(isinstance(record, ProducerRecord) for record in records):
             return records
     raise TypeError(
-        "with exactly_once a function returns {topic: table or list of values}, "
+        "a function that writes returns {topic: table or list of values}, "
         f"ProducerRecords, or None; not {type(returned).__name__}"
     )
 
@@ -122,7 +123,7 @@ class OutputWriter:
         try:
             producer.begin()
             for each in outputs:
-                _send(producer, each)
+                send_outputs(producer, each)
             producer.send_offsets(dict(offsets.items()), group)
             is_committing = True
             _commit(producer)
@@ -150,20 +151,25 @@ class OutputWriter:
             self.close()
 
 
-def _send(producer: Producer, outputs: Outputs) -> None:
+def send_outputs(producer: Producer, outputs: Outputs) -> list[Future[Any]]:
+    """What is done when all of it is acknowledged."""
+    sent: list[Future[Any]] = []
     for one in outputs:
         if isinstance(one, ProducerRecord):
-            producer.send(
-                one.topic,
-                one.value,
-                one.key,
-                partition=one.partition,
-                timestamp_ms=one.timestamp_ms,
-                headers=one.headers,
+            sent.append(
+                producer.send(
+                    one.topic,
+                    one.value,
+                    one.key,
+                    partition=one.partition,
+                    timestamp_ms=one.timestamp_ms,
+                    headers=one.headers,
+                )
             )
         else:
             topic, data = one
-            producer.send_batch(topic, data)
+            sent.append(producer.send_batch(topic, data))
+    return sent
 
 
 def _commit(producer: Producer) -> None:

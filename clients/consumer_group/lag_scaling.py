@@ -105,13 +105,28 @@ class LagScaling:
 
     def _wanted_now(self, actors: int, partitions: Sequence[Backlog]) -> int:
         config = self._config
-        lagging = [one for one in partitions if one.records > 0]
-        wanted = 0
-        if config.target_lag is not None:
-            wanted = math.ceil(sum(one.records for one in lagging) / config.target_lag)
-        if config.target_lag_s is not None:
-            oldest = max((one.age_s or 0.0 for one in lagging), default=0.0)
-            by_age = math.ceil(actors * min(oldest / config.target_lag_s, MAX_GROWTH))
-            wanted = max(wanted, by_age)
-        wanted = min(wanted, len(lagging), config.max_actors)
-        return max(wanted, config.min_actors)
+        wanted = wanted_members(
+            actors, partitions, target_lag=config.target_lag, target_lag_s=config.target_lag_s
+        )
+        return max(min(wanted, config.max_actors), config.min_actors)
+
+
+def wanted_members(
+    members: int,
+    partitions: Sequence[Backlog],
+    *,
+    target_lag: int | None,
+    target_lag_s: float | None,
+) -> int:
+    """As many as the lag needs at this moment; 0 if there is none."""
+    lagging = [one for one in partitions if one.records > 0]
+    if not lagging:
+        return 0
+    wanted = 1
+    if target_lag is not None:
+        wanted = math.ceil(sum(one.records for one in lagging) / target_lag)
+    if target_lag_s is not None:
+        oldest = max((one.age_s or 0.0 for one in lagging), default=0.0)
+        by_age = math.ceil(max(1, members) * min(oldest / target_lag_s, MAX_GROWTH))
+        wanted = max(wanted, by_age)
+    return min(wanted, len(lagging))

@@ -81,6 +81,10 @@ class MemberProcess:
         self._thread = threading.Thread(target=self._run, name="bradbury-member", daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        """In Ray's dashboard, `ray list actors` and before each line of its log."""
+        return f"{type(self).__name__}({self._config.group}, {self._config.instance_id})"
+
     # --- the handle's side -------------------------------------------------------------------
 
     @ray.method(max_task_retries=-1)

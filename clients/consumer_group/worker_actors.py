@@ -63,7 +63,12 @@ class ConsumerProcess:
     """What runs in a ConsumerActor. Arguments and methods are Consumer's, which see."""
 
     def __init__(self, *topics: str, **options: Any) -> None:
+        self._shown = ", ".join((*topics, *filter(None, [options.get("group")])))
         self._consumer = Consumer(*topics, **options)
+
+    def __repr__(self) -> str:
+        """In Ray's dashboard: what it reads, as which group."""
+        return f"{type(self).__name__}({self._shown})"
 
     # --- what to read ------------------------------------------------------------------------
 
@@ -194,12 +199,17 @@ class ProducerProcess:
     """
 
     def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
+        self._shown = options.get("transactional_id") or options.get("client_id") or ""
         self._producer = Producer(bootstrap, **options)
         self._failure: Exception | None = None
         self._is_taking_over = False
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         if restarted and options.get("transactional_id") is not None:
             self._take_over()
+
+    def __repr__(self) -> str:
+        """In Ray's dashboard: its transactional id, or its client id."""
+        return f"{type(self).__name__}({self._shown})"
 
     def send(
         self,

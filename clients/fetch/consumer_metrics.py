@@ -52,6 +52,7 @@ class FetchMetrics:
         self._consumed = _Consumed()
         self._topics: defaultdict[str, _Consumed] = defaultdict(_Consumed)
         self._distances = _Distances()
+        self.corrupt_records = 0
         self._partitions: defaultdict[TopicPartition, _Distances] = defaultdict(_Distances)
 
     def on_response(self, latency_s: float, throttle_time_ms: int, size: int, now: float) -> None:
@@ -71,6 +72,10 @@ class FetchMetrics:
             if state.log_start_offset != UNKNOWN_OFFSET:
                 one.lead.record(-max(0, next_offset - state.log_start_offset), now)
 
+    def on_corrupt(self, count: int) -> None:
+        """Records that could not be read, and were skipped (on_corrupt_record="skip")."""
+        self.corrupt_records += count
+
     def figures(
         self, now: float, states: Mapping[TopicPartition, FetchState], *, committed_only: bool
     ) -> Metrics:
@@ -80,6 +85,7 @@ class FetchMetrics:
         found = self._consumed.figures(now)
         for one in (self._fetches, self._latency, self._size, self._throttled):
             found |= one.figures(now)
+        found["records-corrupt-total"] = self.corrupt_records
         found["records-lag-max"] = self._distances.lag.highest(now)
         found["records-lead-min"] = -self._distances.lead.highest(now)
         groups = {GROUP: found}

@@ -7,6 +7,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
+from ...protocol.columns.columns_decode import AbortedProducers
 from ..wire.record_metadata import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
@@ -113,7 +114,7 @@ class FetchedRecords:
     fetch_offset: int
     next_offset: int
     records: memoryview
-    aborted: list[tuple[int, int]] | None
+    aborted: list[tuple[int, int]] | AbortedProducers | None
     last_epoch: int = UNKNOWN_EPOCH
 
     @property

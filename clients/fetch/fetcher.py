@@ -403,7 +403,8 @@ class Fetcher:
                 state.restart(self._config.reset)
             return False
         error = error_for(code)
-        if not error.retriable:
+        if not error.retriable or code == ErrorCode.CORRUPT_MESSAGE:
+            # As Kafka's consumer: the broker knows of no copy that could be read instead.
             self._raise_in_poll(error_for(code, f"{key}: {error}"), [state])
         return True
 

@@ -10,6 +10,7 @@ Not here: waiting (consumer), fetching (fetcher).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,11 +21,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.columns.columns import decode_batches, kernels_ready
-from ...protocol.errors import KafkaError
+from ...protocol.columns.columns_decode import AbortedProducers
+from ...protocol.errors import (
+    CorruptMessage,
+    InvalidConfig,
+    InvalidRecord,
+    KafkaError,
+    UnsupportedCompressionType,
+)
 from ...protocol.records.record_batch import walk_batches
 from ..wire.kernels import on_records
 from .fetch_state import UNKNOWN_EPOCH, FetchedRecords, FetchState
 from .fetcher import Fetcher
+
+logger = logging.getLogger(__name__)
+
+RAISE: Final = "raise"
+SKIP: Final = "skip"
+CORRUPT: Final = (CorruptMessage, InvalidRecord, UnsupportedCompressionType)
 
 PLAIN_BYTES: Final = 256 * 1024
 """Decoded at a time while the kernels are not loaded: 12 ms of records of 100 bytes."""
@@ -79,7 +93,15 @@ class Chunk(NamedTuple):
 class RecordStream:
     """Used by the consumer's thread only."""
 
-    def __init__(self, fetcher: Fetcher, *, check_crcs: bool) -> None:
+    def __init__(
+        self, fetcher: Fetcher, *, check_crcs: bool, on_corrupt_record: str = RAISE
+    ) -> None:
+        """Raises InvalidConfig: `on_corrupt_record` is neither RAISE nor SKIP."""
+        if on_corrupt_record not in (RAISE, SKIP):
+            raise InvalidConfig(
+                f"on_corrupt_record is {RAISE!r} or {SKIP!r}, got {on_corrupt_record!r}"
+            )
+        self._skips = on_corrupt_record == SKIP
         self._fetcher = fetcher
         self._check_crcs = check_crcs
         self._chunks: list[Chunk] = []
@@ -89,7 +111,8 @@ class RecordStream:
         """What is there now, at most `max_records` rows of it.
 
         Raises:
-            KafkaError: a batch is damaged. The position stays in front of it.
+            KafkaError: a batch is damaged. The position stays in front of it; with
+                on_corrupt_record="skip" it is counted, logged, and left out instead.
         """
         taken: list[Chunk] = []
         room = max_records
@@ -119,10 +142,18 @@ class RecordStream:
                     answers += 1
             try:
                 chunk = self._decode(fetched)
-            except KafkaError:
+            except KafkaError as error:
                 if taken:
                     self._undecoded.insert(0, fetched)  # these records first, then the error
                     break
+                pieces = _batch_by_batch(fetched) if isinstance(error, CORRUPT) else []
+                if len(pieces) > 1:  # the others are good
+                    self._undecoded[0:0] = pieces
+                    answers += len(pieces)
+                    continue
+                if pieces and self._skips:
+                    self._skip(pieces[0], error)
+                    continue
                 self._fetcher.seek(fetched.state.topic_partition, fetched.fetch_offset)
                 raise
             if chunk.table.num_rows:
@@ -130,6 +161,18 @@ class RecordStream:
             else:
                 chunk.hand_out()  # markers, or records of aborted ones
         return taken
+
+    def _skip(self, fetched: FetchedRecords, error: KafkaError) -> None:
+        state, count = fetched.state, fetched.next_offset - fetched.fetch_offset
+        logger.warning(
+            "%s: offsets %d to %d are skipped: %s",
+            state.topic_partition,
+            fetched.fetch_offset,
+            fetched.next_offset - 1,
+            error,
+        )
+        self._fetcher.metrics.on_corrupt(count)
+        state.position, state.position_epoch = fetched.next_offset, UNKNOWN_EPOCH
 
     def is_ready(self) -> bool:
         return any(one.is_current and not one.state.paused for one in self._undecoded) or any(
@@ -187,6 +230,29 @@ class RecordStream:
             state, decoded.table.num_rows, len(fetched.records), decoded.next_offset
         )
         return Chunk(state, state.generation, decoded.table, decoded.next_offset, last_epoch)
+
+
+def _batch_by_batch(fetched: FetchedRecords) -> list[FetchedRecords]:
+    """One piece for each batch; none if there is no whole batch."""
+    records, pieces = fetched.records, []
+    aborted = fetched.aborted
+    if aborted is not None and not isinstance(aborted, AbortedProducers):
+        aborted = AbortedProducers(aborted)
+    offset = fetched.fetch_offset
+    for position, header in walk_batches(records):
+        following = max(offset, header.next_offset)
+        pieces.append(
+            replace(
+                fetched,
+                records=records[position : position + header.size],
+                fetch_offset=offset,
+                next_offset=following,
+                last_epoch=header.leader_epoch,
+                aborted=aborted,
+            )
+        )
+        offset = following
+    return pieces
 
 
 def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, FetchedRecords | None]:

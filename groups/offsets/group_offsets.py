@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ...protocol.topic_partition import TopicPartition
 from ..group_records import NO_TIMESTAMP, OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from .lag_look import GroupPosition
 from .pending_offsets import PendingOffsets
 
 
@@ -65,6 +66,14 @@ class GroupOffsets:
         """Every topic with its partitions, both in order."""
         for topic, partitions in sorted(self._committed.items()):
             yield topic, sorted(partitions)
+
+    def positions(self) -> list[GroupPosition]:
+        """Every committed offset, as it is now."""
+        return [
+            GroupPosition(self.group_id, topic, partition, value.offset)
+            for topic, partitions in self._committed.items()
+            for partition, value in partitions.items()
+        ]
 
     # --- what the log says -----------------------------------------------------------------------
 

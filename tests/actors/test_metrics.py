@@ -96,6 +96,7 @@ def fake_node(partitions: int) -> Any:
             batches_in=3,
             log=SimpleNamespace(
                 segments=TwoSegments((1, 2)),
+                damage=SimpleNamespace(skipped_offsets=0),
                 log_start_offset=5,
                 log_end_offset=6,
                 local=SimpleNamespace(producers=ProducerState()),
@@ -108,6 +109,7 @@ def fake_node(partitions: int) -> Any:
         directories=SimpleNamespace(offline_count=1, short_count=0),
         fsyncs=Histogram(),
         cleaner=None,
+        scrubber=None,
     )
     return SimpleNamespace(
         metrics=NodeMetrics(),

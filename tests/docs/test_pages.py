@@ -48,8 +48,11 @@ def environment() -> Iterator[dict[str, str]]:
     }
     subprocess.run(["bradbury", "up", "--detach"], env=variables, check=True, capture_output=True)
     yield variables
-    subprocess.run(["bradbury", "down"], env=variables, check=False, capture_output=True)
+    ended = subprocess.run(
+        ["bradbury", "down"], env=variables, check=False, capture_output=True, text=True
+    )
     shutil.rmtree(folder, ignore_errors=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("page", PAGES)

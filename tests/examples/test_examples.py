@@ -201,3 +201,13 @@ def test_from_topic_to_topic_everything_is_there_once(environment: dict[str, str
     assert "actors killed: 4" in output
     assert "missing: 0, twice: 0" in output
     assert "alarms: 1,000" in output
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_model_answers_each_flight_once(environment: dict[str, str]) -> None:
+    output = output_of("serve_model.py", environment)
+    assert "5,000 flights, 5,000 predictions" in output
+    found = re.search(r"wrong by (\d+) minutes on average; always saying the mean: (\d+)", output)
+    assert found, output
+    assert int(found[1]) <= int(found[2]) / 2

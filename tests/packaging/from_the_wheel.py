@@ -65,6 +65,7 @@ IMPORTS = {
 }
 EXTRA_IMPORTS = {
     "data": "import ray.data",
+    "serve": "import ray.serve",
     "dashboard": "import ray.dashboard.dashboard",
     "spark": "import pyspark.sql, raydp",
     "demo": "import pandas, matplotlib.figure",

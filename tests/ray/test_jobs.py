@@ -1,5 +1,6 @@
 """Programs that come from elsewhere: `ray job submit`, with Bradbury there or brought along; Ray Client."""
 
+import json
 import os
 import shutil
 import socket
@@ -55,6 +56,43 @@ with bradbury.Consumer(
     while len(found) < 2 * {RECORDS}:
         found += consumer.poll(1000).column("value").to_pylist()
 print("read", len(set(found)))
+cluster.down()
+"""
+ACTORS_JOB = """
+import json, sys, urllib.request
+import bradbury, ray
+from ray.util.state import list_actors
+
+cluster = bradbury.up(sys.argv[1], port=0, namespace="bradbury")
+with cluster.admin() as admin:
+    admin.create_topic("flights", 2)
+with bradbury.Producer() as producer:
+    producer.send("flights", b"x").result(60)
+group = bradbury.ConsumerGroup("flights", "delays", workers=1)
+run = group.for_each(len)
+queue = bradbury.Queue(name="images")
+consumer = bradbury.ConsumerActor.remote("flights", group="readers")
+producer = bradbury.ProducerActor.remote(client_id="feeder")
+ray.get([consumer.subscription.remote(), producer.flush.remote()])
+queue.put(1)
+while not group.status().members[0].pid:
+    pass
+while True:
+    found = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=100)
+    shown = sorted({one.repr_name or f"{one.class_name} {one.name}" for one in found})
+    if any(name.startswith("WorkerProcess") for name in shown):
+        break
+print("shown", json.dumps(shown))
+(node,) = [node for node in ray.nodes() if node["Alive"]]
+url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+while True:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        text = answer.read().decode()
+    if all(f"ray_bradbury_{name}" in text for name in ("requests", "bytes_in", "partitions")):
+        break
+print("exported", url)
+queue.delete()
+group.stop()
 cluster.down()
 """
 CLIENT = """
@@ -165,6 +203,26 @@ def test_a_job_brings_bradbury_along_as_a_wheel(jobs: Submitted) -> None:
     again = jobs.submit(READ_JOB, "brought", modules=[wheel])
     assert again.returncode == 0, again.stdout
     assert f"read {2 * RECORDS}" in again.stdout
+
+
+@pytest.mark.deep
+def test_actors_and_metrics_are_where_users_of_ray_look(jobs: Submitted) -> None:
+    """The State API, as `ray list actors` and the dashboard have it, and the port for Prometheus."""
+    done = jobs.submit(ACTORS_JOB, str(jobs.folder / "shown"))
+    assert done.returncode == 0, done.stdout
+    line = next(line for line in done.stdout.splitlines() if line.startswith("shown "))
+    shown = json.loads(line.removeprefix("shown "))
+    assert "ControllerActor controller" in shown
+    for begin in ("BrokerActor(", "GroupCoordinatorActor(", "PartitionActor("):
+        assert any(name.startswith(begin) for name in shown), shown
+    assert {
+        "MemberProcess(delays, delays-0)",
+        "WorkerProcess(len)",
+        "QueueProcess(images)",
+        "ConsumerProcess(flights, readers)",
+        "ProducerProcess(feeder)",
+    } <= set(shown)
+    assert "exported http" in done.stdout
 
 
 def test_ray_client_is_refused_what_it_cannot_do_and_its_producers_work(jobs: Submitted) -> None:

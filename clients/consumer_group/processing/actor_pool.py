@@ -51,6 +51,11 @@ class WorkerProcess:
         self._built: Callable[[pa.Table], Any] | None = None
         self._life = uuid4().hex
 
+    def __repr__(self) -> str:
+        """In Ray's dashboard: whose function it runs."""
+        fn = self._function.fn
+        return f"{type(self).__name__}({getattr(fn, '__name__', type(fn).__name__)})"
+
     @ray.method(max_task_retries=-1)
     def ready(self) -> str:
         """The name of this life of the process."""

@@ -92,6 +92,20 @@ def test_a_description_has_the_lag_in_records_and_in_time(
     assert quick[0]["partitions"][0]["lag_ms"] is None
 
 
+def test_lag_is_a_line_for_each_group_in_records_and_in_seconds(
+    command: Command, group: str
+) -> None:
+    (found,) = json.loads(command("groups", "lag", group, "--json").out)
+    assert (found["group"], found["state"], found["partitions"]) == (group, "Empty", 2)
+    assert found["lag"] == 2
+    assert found["lag_s"] == (found["time"] - 2_000) / 1000
+    shown = command("groups", "lag").out
+    assert any(line.split()[:5] == [group, "Empty", "0", "2", "2"] for line in shown.splitlines())
+    (quick,) = json.loads(command("groups", "lag", group, "--no-times", "--json").out)
+    assert (quick["lag"], quick["lag_s"]) == (2, None)
+    assert "absent" in command("groups", "lag", "absent").error
+
+
 def test_without_a_name_all_groups_are_described(command: Command, group: str) -> None:
     found = json.loads(command("groups", "describe", "--json").out)
     assert group in {one["group"] for one in found}

@@ -119,7 +119,7 @@ def test_a_group_that_is_not_there_is_an_error_that_says_so(
     for ask in (
         lambda: admin.describe_groups([group]),
         lambda: admin.delete_groups([group]),
-        lambda: admin.group_lag(group),
+        lambda: admin.lag(group),
         lambda: admin.delete_group_offsets(group, [("any", 0)]),
         lambda: admin.remove_members(group),
     ):
@@ -215,7 +215,7 @@ def test_lag_is_in_records_and_by_the_time_of_the_first_unread_one(
     topic = new_topic(4)
     fill(bootstrap, topic, {0: [1_000, 2_000, 3_000], 1: [5_000], 2: [7_000, 8_000]})
     admin.alter_group_offsets(group, {(topic, 0): 1, (topic, 1): 1, (topic, 2): 0, (topic, 3): 0})
-    found = admin.group_lag(group)
+    found = admin.lag(group)
     assert [(one.partition, one.lag, one.first_unread_timestamp) for one in found] == [
         (0, 2, 2_000),
         (1, 0, None),
@@ -223,7 +223,11 @@ def test_lag_is_in_records_and_by_the_time_of_the_first_unread_one(
         (3, 0, None),
     ]
     assert [one.age_ms(10_000) for one in found] == [8_000, 0, 3_000, 0]
-    assert [one.age_ms(10_000) for one in admin.group_lag(group, times=False)] == [None, 0, None, 0]
+    assert (found.records, len(found), found[1].lag_s) == (4, 4, 0)
+    assert found.seconds == found[0].lag_s == (found[0].looked_at_ms - 2_000) / 1000
+    assert admin.lag(group, times=False).seconds is None
+    assert [one.lag for one in admin.group_lag(group)] == [one.lag for one in found]
+    assert [one.age_ms(10_000) for one in admin.lag(group, times=False)] == [None, 0, None, 0]
 
 
 def test_the_first_unread_record_may_lie_inside_a_large_compressed_batch(
@@ -236,7 +240,7 @@ def test_the_first_unread_record_may_lie_inside_a_large_compressed_batch(
             for partition in range(3):
                 producer.send(topic, value, partition=partition, timestamp_ms=1_000 + number)
     admin.alter_group_offsets(group, {(topic, number): 7 for number in range(3)})
-    found = admin.group_lag(group)
+    found = admin.lag(group)
     assert [one.first_unread_timestamp for one in found] == [1_007] * 3
 
 
@@ -248,7 +252,7 @@ def test_batches_larger_than_the_request_are_fetched_one_after_the_other(
         for partition in range(4):
             producer.send(topic, b"x" * 100_000, partition=partition, timestamp_ms=5_000)
     admin.alter_group_offsets(group, {(topic, number): 0 for number in range(4)})
-    assert [one.first_unread_timestamp for one in admin.group_lag(group)] == [5_000] * 4
+    assert [one.first_unread_timestamp for one in admin.lag(group)] == [5_000] * 4
 
 
 def test_lag_of_deleted_records_and_of_topics_that_are_gone(
@@ -259,7 +263,7 @@ def test_lag_of_deleted_records_and_of_topics_that_are_gone(
     admin.alter_group_offsets(group, {(topic, 0): 0, (gone, 0): 0})
     admin.delete_records({(topic, 0): 2})
     admin.delete_topic(gone)
-    found = {one.topic: one for one in admin.group_lag(group)}
+    found = {one.topic: one for one in admin.lag(group)}
     assert (found[topic].lag, found[topic].first_unread_timestamp) == (3, 3_000)
     assert found[topic].log_start_offset == 2
     if gone in found:  # the coordinator may have forgotten it with its topic
@@ -276,7 +280,7 @@ def test_a_topic_that_this_client_still_knows_may_be_gone(
         admin.list_offsets([(topic, 0), (gone, 0)])  # so it knows where they are led
         with bradbury.Admin(bootstrap) as other:
             other.delete_topic(gone)
-        (found,) = admin.group_lag(group)  # the member goes on having it assigned, for a while
+        (found,) = admin.lag(group)  # the member goes on having it assigned, for a while
         assert (found.topic, found.log_end_offset) == (gone, None)
         with pytest.raises(UnknownTopicOrPartition, match=gone):
             admin.list_offsets([(topic, 0), (gone, 0)])
@@ -287,7 +291,7 @@ def test_a_member_shows_beside_what_it_reads(
 ) -> None:
     topic = new_topic()
     with member(bootstrap, group, topic, **{"client.id": "reader"}):
-        (found,) = admin.group_lag(group)
+        (found,) = admin.lag(group)
     assert found.member is not None
     assert found.member.client_id == "reader"
     assert (found.committed, found.lag, found.age_ms(0)) == (None, None, None)

@@ -22,7 +22,8 @@ def dispatcher(*workers: str, max_in_flight: int = 2, batch_records: int = 1) ->
         lanes=LANES,
         max_in_flight=max_in_flight,
         batch_records=batch_records,
-        merge=BatchMaker("key", LANES, iter(range(1000, 2**62))).merge,  # unlike `batch` numbers
+        # Other numbers than those of `batch`.
+        merge=BatchMaker("key", LANES, _numbers=iter(range(1000, 2**62))).merge,
     )
     for worker in workers:
         made.add_worker(worker)

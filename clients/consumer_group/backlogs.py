@@ -1,0 +1,45 @@
+"""What is unread in each partition of the topics of a group: what its size is decided by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import GroupIdNotFound
+from ..wire.record_metadata import TopicPartition
+from .lag_scaling import Backlog
+
+if TYPE_CHECKING:
+    from ..admin.admin import Admin
+    from ..admin.group_lag import PartitionLag
+
+
+def read_backlogs(
+    admin: Admin,
+    group: str,
+    keys: list[TopicPartition],
+    *,
+    with_times: bool,
+    starts_at_end: bool,
+) -> list[Backlog]:
+    """Of all `keys`, those too that nobody has while the group rebalances.
+
+    Args:
+        with_times: how old the first unread records are, too, for a fetch per leader.
+        starts_at_end: where nothing is committed, nothing is unread.
+    """
+    try:
+        found: Iterable[PartitionLag] = admin.lag(group, times=with_times)
+    except GroupIdNotFound:
+        found = ()  # nobody has joined yet
+    known = {
+        TopicPartition(one.topic, one.partition): Backlog(one.lag, one.lag_s)
+        for one in found
+        if one.lag is not None
+    }
+    rest = [] if starts_at_end else [key for key in keys if key not in known]
+    if rest:  # nothing is committed: it starts at the beginning
+        starts, ends = admin.list_offsets(rest, "earliest"), admin.list_offsets(rest)
+        for key in rest:
+            known[key] = Backlog(ends[key].offset - starts[key].offset, None)
+    return [known[key] for key in keys if key in known]

@@ -1,0 +1,78 @@
+"""What a group of actors, or of Ray Serve's replicas, is told: checked before anything starts."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ...protocol.errors import InvalidConfig
+from ..admin.admin import Admin
+from ..consumer.consumer import Consumer
+from ..producer.producer import Producer
+from ..wire.record_metadata import TopicPartition
+
+_OURS: Final = frozenset(
+    {
+        "group",
+        "group_instance_id",
+        "enable_auto_commit",
+        "auto_commit_interval_ms",
+        "max_poll_records",
+    }
+)
+
+
+def topics_of(topics: str | Iterable[str] | re.Pattern[str]) -> tuple[str, ...] | re.Pattern[str]:
+    if isinstance(topics, re.Pattern):
+        return topics
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names:
+        raise InvalidConfig(
+            "a group needs topics: give a name, a list of names or a compiled pattern"
+        )
+    return names
+
+
+def partitions_of(topics: tuple[str, ...] | re.Pattern[str], admin: Admin) -> list[TopicPartition]:
+    """Raises UnknownTopicOrPartition: there is no such topic."""
+    if isinstance(topics, re.Pattern):
+        names = [name for name in admin.list_topics() if topics.fullmatch(name)]
+    else:
+        names = list(topics)
+    return [
+        TopicPartition(topic.name, partition)
+        for topic in admin.describe_topics(names)
+        for partition in range(len(topic.partitions))
+    ]
+
+
+def check_sizes(actors: int, workers: int) -> None:
+    if actors < 1:
+        raise InvalidConfig(f"actors={actors}: use at least 1")
+    if workers and workers < actors:
+        raise InvalidConfig(
+            f"workers={workers}: use at least one for each of {actors} actors, or 0"
+        )
+
+
+def check_exactly_once(guarantee: str, options: Mapping[str, Any]) -> None:
+    if guarantee != "at_least_once":
+        raise InvalidConfig(f"exactly_once=True and guarantee={guarantee!r}: choose one")
+    ours = {"bootstrap", "namespace", "transactional_id", "acks", "enable_idempotence"}
+    known = set(inspect.signature(Producer.__init__).parameters) - {"self"} - ours
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's producers")
+
+
+def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: str | None) -> None:
+    if guarantee not in {"at_least_once", "at_most_once"}:
+        raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
+    if order not in {None, "key", "partition"}:
+        raise InvalidConfig(f'order={order!r}: use "key", "partition" or None')
+    known = set(inspect.signature(Consumer.__init__).parameters) - {"self", "topics"} - _OURS
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")

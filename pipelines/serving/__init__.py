@@ -1,0 +1,6 @@
+"""Ray Serve on topics: replicas as members of a group, scaled by its lag.
+
+serve_topic       a deployment that consumes a topic
+topic_replica     one of its replicas
+lag_policy        an AutoscalingPolicy by lag, for any deployment
+"""

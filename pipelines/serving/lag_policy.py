@@ -1,0 +1,132 @@
+"""How many replicas a Ray Serve deployment should have, by how far a consumer group is behind.
+
+    AutoscalingConfig(
+        min_replicas=1, max_replicas=8,
+        policy=AutoscalingPolicy(
+            policy_function="bradbury.pipelines.serving.lag_policy:TopicLagPolicy",
+            policy_kwargs={"topics": "flights", "group": "scorers", "target_lag": 1000},
+        ),
+    )
+
+Serve's controller asks ten times a second, on its event loop: the policy answers from what a thread
+of it saw last, which looks once a second. Delays, factors and bounds are Serve's own
+(upscale_delay_s, ...), as with every policy.
+
+What always holds:
+    It never waits. As long as nothing is known (the first second, brokers that do not answer) the
+    number of replicas stays.
+    The thread ends when nobody has asked for IDLE_S: Serve drops policies without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...clients.admin.admin import Admin
+from ...clients.consumer_group.backlogs import read_backlogs
+from ...clients.consumer_group.group_arguments import partitions_of, topics_of
+from ...clients.consumer_group.lag_scaling import Backlog, wanted_members
+from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    from ray.serve.config import AutoscalingContext
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+IDLE_S: Final = 30.0
+STALE_S: Final = 30.0
+"""What was seen so long ago decides nothing any more."""
+
+
+class TopicLagPolicy:
+    """Given to Serve by its path, with these arguments as `policy_kwargs`.
+
+    Args:
+        topics: a name or names.
+        group: the consumer group of the replicas.
+        target_lag: unread records for each replica; target_lag_s: how old the oldest may be. One
+            of them, or both: then the greater number counts.
+        auto_offset_reset: of the group's consumers: where it begins in a partition without a
+            commit, and so what is unread there.
+        bootstrap, namespace: of the brokers, where they are not this Ray cluster's.
+
+    Raises:
+        InvalidConfig: no target, or one that is not above 0.
+    """
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        group: str,
+        target_lag: int | None = None,
+        target_lag_s: float | None = None,
+        auto_offset_reset: str = "latest",
+        bootstrap: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        if target_lag is None and target_lag_s is None:
+            raise InvalidConfig(
+                "scaling by lag needs target_lag (records for each replica) or target_lag_s "
+                "(seconds)"
+            )
+        for name, value in (("target_lag", target_lag), ("target_lag_s", target_lag_s)):
+            if value is not None and value <= 0:
+                raise InvalidConfig(f"{name}={value}: use more than 0")
+        self._topics = topics_of(topics)
+        self._group = group
+        self._target_lag = target_lag
+        self._target_lag_s = target_lag_s
+        self._starts_at_end = auto_offset_reset != "earliest"
+        self._bootstrap = bootstrap
+        self._namespace = namespace
+        self._seen: tuple[float, list[Backlog]] | None = None
+        self._asked_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+        """What Serve asks for: the number, and the state that it keeps (none)."""
+        now = self._asked_at = time.monotonic()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="bradbury-lag", daemon=True)
+            self._thread.start()
+        seen = self._seen
+        if seen is None or now - seen[0] > STALE_S:
+            return context.target_num_replicas, {}
+        wanted = wanted_members(
+            context.current_num_replicas,
+            seen[1],
+            target_lag=self._target_lag,
+            target_lag_s=self._target_lag_s,
+        )
+        lowest = context.capacity_adjusted_min_replicas
+        return max(lowest, min(wanted, context.capacity_adjusted_max_replicas)), {}
+
+    def _run(self) -> None:
+        admin: Admin | None = None
+        said = ""
+        while time.monotonic() - self._asked_at < IDLE_S:
+            try:
+                admin = admin or Admin(self._bootstrap, namespace=self._namespace)
+                found = read_backlogs(
+                    admin,
+                    self._group,
+                    partitions_of(self._topics, admin),
+                    with_times=self._target_lag_s is not None,
+                    starts_at_end=self._starts_at_end,
+                )
+                self._seen = (time.monotonic(), found)
+                said = ""
+            except (KafkaError, ConnectionFailed) as error:
+                if said != type(error).__name__:  # once, and not every second
+                    logger.warning("group %s: its lag cannot be read: %s", self._group, error)
+                said = type(error).__name__
+            except Exception:
+                logger.exception("group %s: its lag cannot be read", self._group)
+            time.sleep(LOOK_S)
+        if admin is not None:
+            admin.close()

@@ -1,0 +1,18 @@
+"""What serve_topic fails with where Ray Serve is not installed."""
+
+from __future__ import annotations
+
+from ...discovery.extras import install_command, missing_modules
+
+
+class RayServeMissing(ImportError):
+    """The extra [serve] is not installed. The text is one line: the cause and the remedy."""
+
+
+def require_ray_serve() -> None:
+    """Raises RayServeMissing."""
+    missing = missing_modules("serve")
+    if missing:
+        raise RayServeMissing(
+            f"Ray Serve needs {', '.join(missing)}; install the extra: {install_command('serve')}"
+        )
