@@ -195,5 +195,6 @@ def on_a_terminal(environment: dict[str, str], arguments: tuple[str, ...], answe
             if b"[y/N]" in part or (b"[y/N]" in printed and answer):
                 os.write(terminal, answer.encode() + b"\n")
                 answer = ""
-    os.waitpid(pid, 0)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, printed.decode(errors="replace")
     return printed.decode(errors="replace")

@@ -260,6 +260,7 @@ def test_each_topic_has_streams_of_its_own(
     fill(bootstrap, second, range(10))
     streams = connect(consumer_timeout_ms=100).create_message_streams({first: 2, second: 1})
     assert {topic: len(of_topic) for topic, of_topic in streams.items()} == {first: 2, second: 1}
+    until(lambda: all(stream.assignment() for stream in (*streams[first], *streams[second])))
     found = read_all([*streams[first], *streams[second]], 30)
     assert [{one.topic for one in handed_out} for handed_out in found] == [
         {first},

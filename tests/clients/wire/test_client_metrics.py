@@ -79,6 +79,7 @@ FETCHES = {
     "fetch-total",
     "records-consumed-rate",
     "records-consumed-total",
+    "records-corrupt-total",
     "records-lag-max",
     "records-lead-min",
 }
@@ -256,7 +257,7 @@ def test_a_consumer_counts_records_bytes_fetches_and_lag(
     topic = new_topic(2)
     fill(bootstrap, topic, 100)
     with bradbury.Consumer(topic, bootstrap=bootstrap, auto_offset_reset="earliest") as consumer:
-        assert consumer.poll(max_records=30).num_rows == 30
+        assert consumer.poll(60_000, max_records=30).num_rows == 30
         metrics = consumer.metrics()
         group = "consumer-fetch-manager-metrics"
         assert set(metrics) == {

@@ -23,7 +23,7 @@ T0 = ("t", 0)
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[ThreeNodes]:
     with ThreeNodes(tmp_path) as nodes:
-        nodes.create("t", unclean_leader_election_enable="true")
+        nodes.create("t")
         yield nodes
 
 
@@ -42,6 +42,9 @@ class Trouble:
 
     def begin(self) -> None:
         nodes = self.nodes
+        # Not before: a machine that stands still for a session would elect uncleanly by itself.
+        with bradbury.Admin(nodes.servers) as admin:
+            admin.alter_configs("t", {"unclean.leader.election.enable": "true"})
         nodes.kill(self.leader)
         until(lambda: nodes.leader("t") != self.leader)
         for node in self.others:
