@@ -225,7 +225,11 @@ class LogDamage:
         if (known := self._at(offset)) is not None:
             return self._beyond(known)
         reader = SegmentReader(
-            segment.file, segment.size, end_offset=segment.next_offset, has_gaps=True
+            segment.file,
+            segment.size,
+            end_offset=segment.next_offset,
+            has_gaps=True,
+            chunk_bytes=0,  # on the log's loop: not a byte more than this batch
         )
         found = reader.batch_at(position, segment.base_offset, has_gap=True)
         if found is not None and (found[0].base_offset <= offset or self.has_gaps):

@@ -49,13 +49,17 @@ class SegmentReader:
         *,
         end_offset: int,
         has_gaps: bool,
+        chunk_bytes: int = CHUNK_BYTES,
         progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """`end_offset`: what follows begins there. `progress`: called with the bytes read."""
+        """`end_offset`: what follows begins there. `chunk_bytes`: what is read at once, if not more
+        is needed. `progress`: called with the bytes read.
+        """
         self._file = file
         self._size = min(size, file.size())
         self._end_offset = end_offset
         self._has_gaps = has_gaps
+        self._chunk_bytes = chunk_bytes
         self._progress = progress
         self._chunk = b""
         self._chunk_start = 0
@@ -119,7 +123,7 @@ class SegmentReader:
     def _read(self, position: int, size: int) -> bytes:
         start = position - self._chunk_start
         if start < 0 or start + size > len(self._chunk):
-            wanted = max(size, min(CHUNK_BYTES, self._size - position))
+            wanted = max(size, min(self._chunk_bytes, self._size - position))
             self._chunk = self._read_at(wanted, position)
             self._chunk_start = position
             self._progress(len(self._chunk))

@@ -97,9 +97,22 @@ class Progress:
 
     def is_current(self, spans: Iterable[Span]) -> bool:
         """Whether any of these is still this member's to do."""
+        return bool(self.current(spans))
+
+    def current(self, spans: Iterable[Span]) -> tuple[Span, ...]:
+        """Those that are still this member's to do."""
+        return tuple(
+            span
+            for span in spans
+            if span.topic_partition in self._partitions
+            and span.number in self._partitions[span.topic_partition].unfinished
+        )
+
+    def is_suspended(self, spans: Iterable[Span]) -> bool:
+        """Whether any is of a partition of which it is not decided yet who gets it."""
         return any(
             span.topic_partition in self._partitions
-            and span.number in self._partitions[span.topic_partition].unfinished
+            and self._partitions[span.topic_partition].suspended
             for span in spans
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...wire.record_metadata import TopicPartition
 from .batch import Batch, Span
@@ -80,11 +81,22 @@ class Figures:
             self.recent.popleft()
 
 
+def _without_lost(entry: Entry, spans: tuple[Span, ...]) -> Entry:
+    """Another member reads the rest again."""
+    table: pa.Table = entry.result
+    kept = pa.concat_tables(
+        table.filter((pc.field("topic") == key.topic) & (pc.field("partition") == key.partition))
+        for key in dict.fromkeys(span.topic_partition for span in spans)
+    )
+    return entry._replace(spans=spans, rows=kept.num_rows, result=kept)
+
+
 class ProcessedBatches:
     """Results in the order in which they came, and whether the member goes on.
 
     changed: the condition of the member's work, which guards all of this.
     open_elsewhere: batches that were polled and are not processed yet.
+    commits_first: what is here is committed, and nobody else's any more.
     on_change: called when there may be something to commit, or room to poll.
     """
 
@@ -94,6 +106,7 @@ class ProcessedBatches:
         changed: threading.Condition,
         progress: Progress,
         *,
+        commits_first: bool,
         open_elsewhere: Callable[[], int],
         on_change: Callable[[], None],
     ) -> None:
@@ -103,6 +116,7 @@ class ProcessedBatches:
         self._life = life
         self._changed = changed
         self._progress = progress
+        self._commits_first = commits_first
         self._open_elsewhere = open_elsewhere
         self._on_change = on_change
         self._results: deque[Entry] = deque()
@@ -143,16 +157,32 @@ class ProcessedBatches:
             )
 
     def take_one(self, timeout_s: float) -> Entry | None:
-        """The next result, or None after `timeout_s`. Raises why the member cannot go on."""
+        """The next polled table, or None after `timeout_s`: the rows of partitions that the member
+        still has. As long as a rebalance has not decided that, it is not handed out.
+
+        Raises why the member cannot go on.
+        """
+
+        def place() -> int | None:
+            for number, each in enumerate(self._results):
+                if self._commits_first or not self._progress.is_suspended(each.spans):
+                    return number
+            return None
+
         with self._changed:
             self._changed.wait_for(
-                lambda: self._results or self.ended or self.failure is not None, timeout_s
+                lambda: place() is not None or self.ended or self.failure is not None, timeout_s
             )
             if self.failure is not None:
                 raise self.failure
-            if not self._results:
+            found = place()
+            if found is None:
                 return None
-            entry = self._results.popleft()
+            entry = self._results[found]
+            del self._results[found]
+            spans = entry.spans if self._commits_first else self._progress.current(entry.spans)
+            if len(spans) < len(entry.spans):
+                entry = _without_lost(entry, spans)
             self._handed[entry.number] = entry._replace(result=None)
             self.notify()
             return entry

@@ -52,6 +52,7 @@ class MemberWork:
             life,
             self.changed,
             self._progress,
+            commits_first=config.commits_first,
             open_elsewhere=self._unprocessed_count,
             on_change=on_change,
         )
