@@ -23,8 +23,8 @@ demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
 	@echo "To go on: . $(BIN)/activate; then bradbury up --detach (README.md)"
 
-# One process more than there are cores: the tests wait more than they work. JOBS=0 runs them in one.
-JOBS ?= $(shell cores=$$(nproc); [ $$cores -gt 7 ] && echo 8 || echo $$((cores + 1)))
+# A process for each core: a test that brings up a cluster keeps several busy. JOBS=0 runs them in one.
+JOBS ?= $(shell cores=$$(nproc); [ $$cores -gt 8 ] && echo 8 || echo $$cores)
 test: $(VENV)/.test java check
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 

@@ -51,6 +51,7 @@ EMBEDDED_ENVIRONMENT = {
 NO_RAY_HERE = (
     "no Ray cluster runs on this machine; start one with `ray start --head`, or omit the address"
 )
+RAY_TOO_SLOW = "Ray has not started within its 30 s: this machine is busy; run it again"
 RAY_CLIENT = "ray://"
 NO_RAY_CLIENT = (
     "Ray Client (ray://) cannot start or manage a cluster: its driver is on another machine; run "
@@ -346,6 +347,10 @@ def _init_ray(address: str, namespace: str) -> None:
                 f"this environment's Ray {ray.__version__} is not the cluster's: {said}; "
                 "install the cluster's Ray and Python versions here"
             ) from None
+        raise
+    except Exception as error:
+        if "timed out during startup" in str(error):  # Ray's own, and no kind of its own
+            raise UpError(RAY_TOO_SLOW) from None
         raise
     if users_mode is None and AUTH_MODE in os.environ:  # Ray's default for its own cluster
         _own_mode[:] = [os.environ[AUTH_MODE]]

@@ -26,7 +26,7 @@ from ..actors.ray.ray_actors import (
 )
 from ..discovery.ray_connection import UpError
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 # A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
 PATIENCE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0

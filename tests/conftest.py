@@ -1,6 +1,6 @@
 """One Ray cluster per test run, and its hygiene: nothing of ours meets another Ray on the machine.
 
-`make test` runs three processes: what shares the Ray cluster stays together in one, so that there is
+`make test` runs a process for each core: what shares the Ray cluster stays together in one, so that there is
 one; of the rest a file stays together, and goes to whichever has time, the longest first.
 
 own home                  nothing of the user's is read or written: Ray's token, state files, data

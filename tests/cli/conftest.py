@@ -12,7 +12,8 @@ import pytest
 
 import bradbury
 from bradbury.cli.main import run
-from bradbury.tests.support.command_line import Command, Outcome
+from bradbury.discovery.ray_connection import RAY_TOO_SLOW
+from bradbury.tests.support.command_line import UP_TRIES, Command, Outcome
 
 HOME_OF_THE_RUN = os.environ["HOME"]
 ROOT = Path(bradbury.__file__).resolve().parent
@@ -76,18 +77,22 @@ def joined_ray(ray_cluster: str, home: Path) -> str:
 
 @pytest.fixture
 def process(environment: dict[str, str]) -> Command:
-    """Run a command line as a process of its own, to its end."""
+    """Run a command line as a process of its own, to its end. Where it says so, again."""
 
-    def call(*arguments: str, stdin: bytes = b"", timeout: float = 120) -> Outcome:
-        done = subprocess.run(
-            [sys.executable, "-m", "bradbury.cli", *arguments],
-            cwd=environment["HOME"],
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+    def call(*arguments: str, stdin: bytes = b"", timeout: float = 300) -> Outcome:
+        for _ in range(UP_TRIES):
+            done = subprocess.run(
+                [sys.executable, "-m", "bradbury.cli", *arguments],
+                cwd=environment["HOME"],
+                env=environment,
+                input=stdin,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
+            outcome = Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+            if RAY_TOO_SLOW not in outcome.err:
+                break
+        return outcome
 
     return call

@@ -19,11 +19,15 @@ from bradbury.tests.docs.page_runner import blocks, run_page
 pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(bradbury.__file__).resolve().parent
+DEEP = {
+    "docs/serve.md": "a minute of Ray Serve's own start; tests/ray/test_serve_topic.py tries it"
+}
 PAGES = (
     "README.md",
     "docs/quickstart.md",
     "docs/clients.md",
     "docs/ray.md",
+    "docs/serve.md",
     "docs/consumer-groups.md",
     "docs/delivery-guarantees.md",
     "docs/exactly-once.md",
@@ -55,7 +59,9 @@ def environment() -> Iterator[dict[str, str]]:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(one, marks=pytest.mark.deep) if one in DEEP else one for one in PAGES]
+)
 def test_a_page_works_as_printed(page: str, environment: dict[str, str]) -> None:
     folder = Path(environment["HOME"])
     assert run_page(ROOT / page, environment, folder) > 0

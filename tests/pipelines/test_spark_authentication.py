@@ -85,6 +85,7 @@ def test_in_a_ray_of_its_own_in_a_home_that_never_had_a_token(environment: dict[
     assert "read in mode token" in said
 
 
+@pytest.mark.deep  # docs/deploy's test joins one, too
 def test_in_a_ray_that_is_joined_by_its_address_and_wants_the_token_of_the_home(
     environment: dict[str, str],
 ) -> None:

@@ -131,6 +131,7 @@ def create(servers: str, partitions: int, replicas: int) -> None:
     admin.create_topics([NewTopic(TOPIC, partitions, replicas, config=config)])[TOPIC].result(60)
 
 
+@pytest.mark.deep
 def test_one_node_becomes_two_and_the_first_one_goes(join: Join, tmp_path: Path) -> None:
     """With one replica: what is lost with a node that goes would be lost for ever."""
     first = join(1)

@@ -99,6 +99,7 @@ def test_a_stopped_partition_actor_is_fenced_and_comes_back(cluster: bradbury.Cl
     assert errors == [None]
 
 
+@pytest.mark.deep
 def test_topics_are_made_while_a_node_with_the_metadata_is_away_and_it_catches_up(
     two_nodes: list[RayNode], ray_cluster: str, tmp_path: Path
 ) -> None:

@@ -29,3 +29,6 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+
+UP_TRIES = 3
+"""A busy machine may need more than the 30 s that Ray gives its own start."""

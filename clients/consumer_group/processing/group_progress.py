@@ -108,14 +108,6 @@ class Progress:
             and span.number in self._partitions[span.topic_partition].unfinished
         )
 
-    def is_suspended(self, spans: Iterable[Span]) -> bool:
-        """Whether any is of a partition of which it is not decided yet who gets it."""
-        return any(
-            span.topic_partition in self._partitions
-            and self._partitions[span.topic_partition].suspended
-            for span in spans
-        )
-
     # --- commits -----------------------------------------------------------------------------
 
     def to_commit(self) -> dict[TopicPartition, int]:
@@ -153,9 +145,6 @@ class Progress:
             for key, one in self._partitions.items()
             if one.committed is not None and not one.suspended
         }
-
-    def partitions(self) -> list[TopicPartition]:
-        return sorted(key for key, one in self._partitions.items() if not one.suspended)
 
     def offsets(self) -> dict[TopicPartition, tuple[int, int | None]]:
         """Position and committed offset of each partition held."""

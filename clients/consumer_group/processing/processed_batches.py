@@ -164,8 +164,10 @@ class ProcessedBatches:
         """
 
         def place() -> int | None:
+            progress = self._progress
             for number, each in enumerate(self._results):
-                if self._commits_first or not self._progress.is_suspended(each.spans):
+                current = progress.current(each.spans)
+                if self._commits_first or all(progress.is_held(one[0]) for one in current):
                     return number
             return None
 

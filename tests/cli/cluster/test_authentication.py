@@ -56,9 +56,8 @@ def with_tokens_switched_off(environment: dict[str, str]) -> None:
     environment["RAY_AUTH_MODE"] = "disabled"
 
 
-DEEP = (with_a_token_of_the_environment, with_tokens_switched_off)
+DEEP = (before_there_was_a_token, with_a_token_of_the_environment, with_tokens_switched_off)
 WAYS = [
-    before_there_was_a_token,
     with_the_token_of_the_home,
     *(pytest.param(way, marks=pytest.mark.deep) for way in DEEP),
 ]

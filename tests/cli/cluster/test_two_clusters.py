@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from bradbury.discovery.ray_connection import RAY_TOO_SLOW
 from bradbury.discovery.state_file import read_state, state_path
-from bradbury.tests.support.command_line import Command, Outcome
+from bradbury.tests.support.command_line import UP_TRIES, Command, Outcome
 from bradbury.tests.support.ray.hand_started_ray import hand_started_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -84,6 +85,7 @@ def topics(command: Command) -> list[str]:
     return [topic["topic"] for topic in json.loads(command("topics", "list", "--json").out)]
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("down_in_the_end")
 def test_two_users_and_two_names_are_three_clusters(
     process: Command, another_user: Command, environment: dict[str, str], home: Path
@@ -177,13 +179,21 @@ def test_a_ray_that_happens_to_run_is_left_alone_unless_the_user_says_yes_on_a_t
         assert "(embedded;" in begun.out
         assert not joins()
         for answer, expected in (("y", True), ("n", False)):
-            printed = on_a_terminal(environment, ("up", "--detach", "--port", "0"), answer)
+            for _ in range(UP_TRIES):
+                code, printed = on_a_terminal(
+                    environment, ("up", "--detach", "--port", "0"), answer
+                )
+                if RAY_TOO_SLOW not in " ".join(printed.split()):
+                    break
+            assert code == 0, printed
             assert "Join it?" in printed
             assert joins() == expected
 
 
-def on_a_terminal(environment: dict[str, str], arguments: tuple[str, ...], answer: str) -> str:
-    """What a command printed to whoever typed `answer`."""
+def on_a_terminal(
+    environment: dict[str, str], arguments: tuple[str, ...], answer: str
+) -> tuple[int, str]:
+    """The exit code of a command, and what it printed to whoever typed `answer`."""
     pid, terminal = pty.fork()
     if pid == 0:
         command = [sys.executable, "-m", "bradbury.cli", *arguments]
@@ -196,5 +206,4 @@ def on_a_terminal(environment: dict[str, str], arguments: tuple[str, ...], answe
                 os.write(terminal, answer.encode() + b"\n")
                 answer = ""
     _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, printed.decode(errors="replace")
-    return printed.decode(errors="replace")
+    return os.waitstatus_to_exitcode(status), printed.decode(errors="replace")

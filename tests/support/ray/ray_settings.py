@@ -10,10 +10,11 @@ RAY_ENVIRONMENT = {
 }
 # For those who kill: Ray need not tell of each death.
 QUIET_DEATHS = {"RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|has been marked dead"}
-# A killed or stopped node is noticed after some 5 s instead of 14 and 65.
+# A killed or stopped node is noticed after some 10 s instead of 14 and 65: a busy machine can stand
+# still for longer than 5.
 QUICK_DEATHS = {
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 5,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 10,
 }
