@@ -69,6 +69,32 @@ def test_a_timestamp_goes_before_timestamps_by_partition_and_those_before_offset
     ).ending == AtTimestamps({TopicPartition("t", 0): 7})
 
 
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("2026-07-01T12:00:00Z", 1_782_907_200_000),
+        ("2026-07-01 12:00:00", 1_782_907_200_000),
+        ("2026-07-01T14:00:00.250+02:00", 1_782_907_200_250),
+        ("2026-07-01", 1_782_864_000_000),
+        ("-10 minutes", 1_800_000_000_000 - 600_000),
+        ("-1h", 1_800_000_000_000 - 3_600_000),
+        ("-2 days", 1_800_000_000_000 - 172_800_000),
+        ("-9999 weeks", 0),
+    ],
+)
+def test_a_time_is_a_number_or_as_people_write_it(text: str, time_ms: int) -> None:
+    options = {"subscribe": "t", "startingTimestamp": text, "endingTimestamp": text}
+    found = ReadOptions.parse(options, streaming=False, now_ms=1_800_000_000_000)
+    assert found.starting == found.ending == AtTimestamp(time_ms)
+
+
+def test_offsets_are_committed_to_a_group_where_a_stream_asks_for_it() -> None:
+    assert read(True, commitOffsets="true", kafka_group_id="g").commit_group == "g"
+    assert read(True, commitOffsets="false", kafka_group_id="g").commit_group is None
+    assert read(True, kafka_group_id="g").commit_group is None
+
+
 def test_numbers_flags_and_durations_are_converted() -> None:
     options = read(
         failOnDataLoss="False",
@@ -165,7 +191,10 @@ REFUSED_IN_ANY_READ = [
     ({"kafka_sasl_mechanism": "PLAIN"}, "PLAINTEXT only"),
     ({"kafka_isolation_level": "serializable"}, "read_committed"),
     ({"kafka_bootstrap_servers": " "}, "host:port"),
-    ({"commitOffsets": "true"}, "in the checkpoint"),
+    ({"commitOffsets": "true"}, "needs 'kafka.group.id'"),
+    ({"commitOffsets": "yes"}, "'true' or 'false'"),
+    ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, a time such as"),
+    ({"startingTimestamp": "-10 parsecs"}, "or one such as '-10 minutes', not '-10 parsecs'"),
     ({"minPartitions": "0"}, "at least 1"),
     ({"minPartitions": "many"}, "whole number"),
     ({"maxRecordsPerPartition": "0"}, "at least 1"),
@@ -197,6 +226,7 @@ def test_refused_in_any_read(options: dict[str, Any], said: str, streaming: bool
         ({"startingOffsets": "latest"}, "can't be latest for batch"),
         ({"startingOffsets": '{"t":{"0":-1}}'}, "t-0 can't be latest for batch"),
         ({"endingOffsets": "earliest"}, "can't be earliest for batch"),
+        ({"commitOffsets": "true", "kafka_group_id": "g"}, "is for streams"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "t-0 can't be earliest for batch"),
         (
             {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":2,"1":2}}'},
@@ -267,7 +297,7 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"batchId": "1"}, "needs a sinkId"),
         ({"sinkId": "a", "batchId": "-1"}, "at least 0"),
         ({"kafka_transaction_timeout_ms": "1000"}, "needs deliveryGuarantee=exactly-once"),
-        ({"commitOffsets": "true"}, "in the checkpoint"),
+        ({"commitOffsets": "true"}, "one of streams that read"),
     ],
 )
 def test_refused_in_a_write(options: dict[str, Any], said: str) -> None:

@@ -13,6 +13,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -90,6 +91,11 @@ _DURATION_MS: Final = {
     "min": 60_000,
     "h": 3_600_000,
     "d": 86_400_000,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
 }
 
 
@@ -124,13 +130,30 @@ def kafka_settings(
     return taken
 
 
-def refuse_commits(options: Mapping[str, str]) -> None:
-    """Raise ValueError for commits of what is read, which the source does not make."""
-    if options.get(COMMIT_OFFSETS, "false").lower() != "false":
+def commit_group(options: Mapping[str, str], *, streaming: bool) -> str | None:
+    """The group in which a stream's offsets are shown; None: in none.
+
+    Raises:
+        ValueError: commitOffsets without a group, or in a batch.
+    """
+    if not flag(options, COMMIT_OFFSETS, "commitOffsets", default=False):
+        return None
+    group = options.get(GROUP_ID, "").strip()
+    if not group:
         raise ValueError(
-            "option 'commitOffsets' is not supported: the source keeps its offsets in the "
-            "checkpoint and commits none to a group."
+            "option 'commitOffsets' needs 'kafka.group.id': the group in which offsets are shown"
         )
+    if not streaming:
+        raise ValueError(
+            "option 'commitOffsets' is for streams: who reads a batch is not told when it is done"
+        )
+    return group
+
+
+def refuse_commits(options: Mapping[str, str]) -> None:
+    """Raise ValueError for commits of what is read, where nothing is."""
+    if flag(options, COMMIT_OFFSETS, "commitOffsets", default=False):
+        raise ValueError("option 'commitOffsets' is one of streams that read; a write has none.")
 
 
 def refuse_sink_options(options: Mapping[str, str]) -> None:
@@ -164,10 +187,12 @@ def warn_unknown(
 
 def warn_group(options: Mapping[str, str]) -> None:
     """Accept them with a warning, as Spark's connector does: neither changes what is read."""
+    if GROUP_ID in options and COMMIT_OFFSETS in options:
+        return
     if GROUP_ID in options:
         logger.warning(
             "option 'kafka.group.id' is not recommended: a query reads by its own offsets, "
-            "takes no part in the group and commits nothing to it"
+            "takes no part in the group and commits nothing to it without commitOffsets"
         )
         if GROUP_ID_PREFIX in options:
             logger.warning("option 'groupIdPrefix' is ignored, as 'kafka.group.id' has been set")
@@ -199,12 +224,46 @@ def flag(options: Mapping[str, str], name: str, shown: str, *, default: bool) ->
 
 
 def duration_ms(text: str, shown: str) -> int:
-    """Milliseconds of "15m", "30s", "250ms", "2h", "1d"; a bare number is milliseconds."""
-    match = DURATION.fullmatch(text.lower())
-    unit = None if match is None else _DURATION_MS.get(match[2] or "ms")
-    if match is None or unit is None:
+    """Milliseconds of "15m", "30 seconds", "250ms", "1 day"; a bare number is milliseconds."""
+    duration = _duration_ms(text, "ms")
+    if duration is None:
         raise ValueError(f"option '{shown}' must be a duration such as '15m', not {text!r}")
-    return int(match[1]) * unit
+    return duration
+
+
+def _duration_ms(text: str, bare_unit: str) -> int | None:
+    match = DURATION.fullmatch(text.lower())
+    if match is None:
+        return None
+    name = match[2] or bare_unit
+    unit = _DURATION_MS.get(name) or _DURATION_MS.get(name.removesuffix("s"))
+    return None if unit is None else int(match[1]) * unit
+
+
+def time_ms(text: str, shown: str, now_ms: int) -> int:
+    """Milliseconds since 1970, of the same; of an ISO 8601 time, in UTC if it says no zone; or of
+    what is so long ago, "-10 minutes".
+
+    Raises:
+        ValueError: it is none of them, or before 1970.
+    """
+    ago_ms = _duration_ms(text, "")
+    if text.strip().startswith("-") and ago_ms is not None:
+        return max(0, now_ms + ago_ms)
+    try:
+        if text.strip().lstrip("-").isdecimal():
+            time_is_ms = int(text)
+        else:
+            time = datetime.fromisoformat(text.strip())
+            time_is_ms = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    except ValueError:
+        raise ValueError(
+            f"option '{shown}' must be milliseconds since 1970, a time such as "
+            f"'2026-07-01T12:00:00Z', or one such as '-10 minutes', not {text!r}"
+        ) from None
+    if time_is_ms < 0:
+        raise ValueError(f"option '{shown}' must be at least 0, not {text.strip()}")
+    return time_is_ms
 
 
 def parsed(value: str, convert: Callable[[str], T], shown: str, wanted: str) -> T:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -109,6 +110,7 @@ class ReadOptions:
     bootstrap: "host:port,...", or None: found as all clients find it.
     ending: None in a stream, which has no end.
     max_trigger_delay_ms: how long min_offsets_per_trigger may hold a batch back.
+    commit_group: the group in which a stream's offsets are shown.
     batch_rows: most rows of one Arrow batch.
     """
 
@@ -123,6 +125,7 @@ class ReadOptions:
     max_trigger_delay_ms: int = 900_000
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    commit_group: str | None = None
     include_headers: bool = False
     poll_timeout_ms: int = NETWORK_TIMEOUT_MS
     retry_count: int = 3
@@ -141,9 +144,17 @@ class ReadOptions:
         )
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool, check_mode: bool = True) -> Self:
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        *,
+        streaming: bool,
+        check_mode: bool = True,
+        now_ms: int | None = None,
+    ) -> Self:
         """Check and convert.
 
+        now_ms: milliseconds since 1970, for times such as "-10 minutes"; None: the clock's.
         check_mode: False when it is not known yet whether this is a stream or a batch: what only
             one of them has is left for later, and so are warnings.
 
@@ -153,8 +164,9 @@ class ReadOptions:
         given = table.lowered(options)
         if not check_mode:
             given = {name: value for name, value in given.items() if name not in _MODE_NAMES}
-        table.refuse_commits(given)
+        group = table.commit_group(given, streaming=streaming or not check_mode)
         table.refuse_sink_options(given)
+        now = int(time.time() * 1000) if now_ms is None else now_ms
         most = number(given, "maxoffsetspertrigger", "maxOffsetsPerTrigger", 1)
         least = number(given, "minoffsetspertrigger", "minOffsetsPerTrigger", 1)
         if most is not None and least is not None and least > most:
@@ -169,8 +181,8 @@ class ReadOptions:
                 f"not {strategy!r}"
             )
         subscription = _subscription(given)
-        ending = _ending(given, streaming=streaming)
-        starting = _starting(given, streaming=streaming)
+        ending = _ending(given, now, streaming=streaming)
+        starting = _starting(given, now, streaming=streaming)
         _check_same_partitions(starting, ending)
         fetch = _fetch_options(given)
         if check_mode:
@@ -191,6 +203,7 @@ class ReadOptions:
             max_records_per_partition=number(
                 given, "maxrecordsperpartition", "maxRecordsPerPartition", 1
             ),
+            commit_group=group,
             include_headers=flag(given, "includeheaders", "includeHeaders", default=False),
             poll_timeout_ms=number(
                 given, "kafkaconsumer.polltimeoutms", "kafkaConsumer.pollTimeoutMs", 1
@@ -437,9 +450,9 @@ def _parse_assign(value: str) -> tuple[TopicPartition, ...]:
     )
 
 
-def _starting(given: Mapping[str, str], *, streaming: bool) -> Position:
+def _starting(given: Mapping[str, str], now_ms: int, *, streaming: bool) -> Position:
     position = _position(
-        given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
+        given, now_ms, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
     )
     if position is None:
         return AtEdge(LATEST if streaming else EARLIEST)
@@ -451,7 +464,7 @@ def _starting(given: Mapping[str, str], *, streaming: bool) -> Position:
     return position
 
 
-def _ending(given: Mapping[str, str], *, streaming: bool) -> Position | None:
+def _ending(given: Mapping[str, str], now_ms: int, *, streaming: bool) -> Position | None:
     names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
     if streaming:
         for name in names:
@@ -462,7 +475,7 @@ def _ending(given: Mapping[str, str], *, streaming: bool) -> Position | None:
                     "batch with spark.read"
                 )
         return None
-    position = _position(given, *names)
+    position = _position(given, now_ms, *names)
     if position is None:
         return AtEdge(LATEST)
     if position == AtEdge(EARLIEST):
@@ -473,11 +486,11 @@ def _ending(given: Mapping[str, str], *, streaming: bool) -> Position | None:
 
 
 def _position(
-    given: Mapping[str, str], timestamp: str, by_timestamp: str, offsets: str
+    given: Mapping[str, str], now_ms: int, timestamp: str, by_timestamp: str, offsets: str
 ) -> Position | None:
-    at = number(given, timestamp.lower(), timestamp, 0)
+    at = given.get(timestamp.lower())
     if at is not None:
-        return AtTimestamp(at)
+        return AtTimestamp(table.time_ms(at, timestamp, now_ms))
     if by_timestamp.lower() in given:
         return AtTimestamps(_parse_offsets(given[by_timestamp.lower()], by_timestamp, lowest=0))
     text = given.get(offsets.lower())

@@ -10,7 +10,7 @@ What always holds:
     When nothing is new `latestOffset` returns `start` itself, after waiting a moment on the broker:
     Spark asks a hundred times a second, the broker answers five.
 
-Not here: committing offsets to a group.
+Not here: offsets that are shown as a group's (group_commits).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ...ranges.reading_client import reading_client
 from ..options.spark_options import ReadOptions
 from ..tasks.spark_failure import errors_in_one_line
 from .batch_query import plan, read_ranges
+from .group_commits import GroupCommits
 from .offset_reader import OffsetReader
 from .offsets import (
     Offsets,
@@ -62,6 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets = {}
         self._was_idle = False
         self._triggered_at: float | None = None
+        self._commits: GroupCommits | None = None
 
     @errors_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's
@@ -89,6 +91,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begun = from_json(start)
         is_first = start == self._initial
+        if not is_first:
+            self._commit(begun)  # the batch before is done, and Spark says so later, or never
         end = self._available(begun, may_wait=not is_first)
         self._latest = end
         count = backlog(begun, end)
@@ -120,13 +124,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_ranges(self._schema, self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the checkpoint has the offsets."""
+        """The checkpoint has the offsets; a group has them, too, with commitOffsets."""
+        self._commit(from_json(end))
 
     def stop(self) -> None:
         """The process ends with the query; its client is a daemon thread."""
+        if self._commits is not None:
+            self._commits.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_offset_reader": None}
+        return {**self.__dict__, "_offset_reader": None, "_commits": None}
+
+    def _commit(self, offsets: Offsets) -> None:
+        group = self._options.commit_group
+        if group is not None:
+            if self._commits is None:
+                client = reading_client(self._options.bootstrap, self._options.fetch)
+                self._commits = GroupCommits(client, group)
+            self._commits.commit(offsets)
 
     def _reader(self) -> OffsetReader:
         if self._offset_reader is None:
