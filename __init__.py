@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
+    from .pipelines.loads.load import load
     from .pipelines.ray_data.committed_batches import committed_batches
     from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.ray_data.write_topic import write_topic
@@ -81,6 +82,7 @@ _OWNERS = {
     "connect": ".launch.cluster",
     "local": ".launch.local",
     "committed_batches": ".pipelines.ray_data.committed_batches",
+    "load": ".pipelines.loads.load",
     "read_topic": ".pipelines.ray_data.read_topic",
     "serve_topic": ".pipelines.serving.serve_topic",
     "spark": ".pipelines.spark.session",
@@ -124,6 +126,7 @@ __all__ = [
     "classic",
     "committed_batches",
     "connect",
+    "load",
     "local",
     "read_topic",
     "serve_topic",

