@@ -78,6 +78,10 @@ def load(
         bool,
         typer.Option("--read-uncommitted", help="Load records of open and aborted transactions."),
     ] = False,
+    local_files: Annotated[
+        bool,
+        typer.Option("--local-files", help="Read files of brokers on this machine, if allowed."),
+    ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -98,6 +102,7 @@ def load(
             bootstrap_servers=bootstrap_servers(bootstrap),
             isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
             fail_on_data_loss=not allow_data_loss,
+            local_files=local_files,
             commit_records=commit_records,
             commit_interval_s=commit_interval,
             continuous=continuous,

@@ -65,6 +65,7 @@ def load(
     isolation_level: str = "read_committed",
     fail_on_data_loss: bool = True,
     poll_timeout_ms: int = 120_000,
+    local_files: bool = False,
     commit_records: int = 5_000_000,
     continuous: bool = False,
     commit_interval_s: float = 60.0,
@@ -85,6 +86,8 @@ def load(
         isolation_level: "read_committed", or "read_uncommitted".
         fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
             a topic that was made again is loaded from its beginning.
+        local_files: where a partition's leader is on this machine and its files may be read, read
+            those instead of asking the broker.
         commit_records: most records of a commit, about: what an interrupted load does again.
         continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
             at the latest if there is something new.
@@ -109,6 +112,7 @@ def load(
         "bradbury-load",
         poll_timeout_ms=poll_timeout_ms,
         fail_on_data_loss=fail_on_data_loss,
+        local_files=local_files,
     )
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
     one = _Load(client, topic_names(topics), limits, rows, start_offset, commit_records)

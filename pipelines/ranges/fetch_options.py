@@ -21,3 +21,5 @@ class FetchOptions:
     retry_backoff_ms: int = 100
     metadata_max_age_ms: int = 5_000
     client_id: str = "bradbury"
+    local_files: bool = False
+    """Ours: read the files of brokers on this machine, where that is allowed (local_segments)."""

@@ -12,7 +12,8 @@ What always holds:
 The offset to ask next is read from the headers of an answer, so that the next request leaves before
 anything is decoded.
 
-Not here: which ranges, and what becomes of the columns.
+Not here: which ranges, and what becomes of the columns; files of brokers on this machine
+(local_segments).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import queue
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from itertools import groupby
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -40,6 +42,7 @@ from ...protocol.errors import (
 )
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import walk_batches
+from .local_segments import local_directories, read_segments
 from .partition_range import DataLoss, PartitionRange, ReadLimits
 
 logger = logging.getLogger(__name__)
@@ -88,7 +91,30 @@ class RangeReader:
             RequestTimedOut: no progress for `poll_timeout_ms`.
             KafkaError: a broker refuses, or a batch is corrupt.
         """
-        done = self._client.io.spawn(self._fetch_all(tuple(ranges)))
+        wanted = tuple(ranges)
+        if not self._limits.fetch.local_files:
+            yield from self._read_from_brokers(wanted)
+            return
+        directories = local_directories(self._client, wanted)
+        for is_here, part in groupby(wanted, lambda one: one.topic_partition in directories):
+            if not is_here:
+                yield from self._read_from_brokers(tuple(part))
+                continue
+            for one in part:
+                position = one.start
+                for decoded in read_segments(
+                    directories[one.topic_partition],
+                    one,
+                    read_committed=bool(self._limits.fetch.isolation_level),
+                    check_crcs=self._limits.fetch.check_crcs,
+                ):
+                    position = max(position, decoded.next_offset)
+                    yield decoded
+                if position < one.end:
+                    yield from self._read_from_brokers((one._replace(start=position),))
+
+    def _read_from_brokers(self, ranges: tuple[PartitionRange, ...]) -> Iterator[DecodedBatches]:
+        done = self._client.io.spawn(self._fetch_all(ranges))
         done.add_done_callback(self._on_done)
         while True:
             answer = self._answers.get()

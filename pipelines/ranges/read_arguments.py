@@ -29,7 +29,12 @@ def servers_of(bootstrap_servers: str | Sequence[str] | None) -> str:
 
 
 def read_limits(
-    isolation_level: str, client_id: str, *, poll_timeout_ms: int, fail_on_data_loss: bool
+    isolation_level: str,
+    client_id: str,
+    *,
+    poll_timeout_ms: int,
+    fail_on_data_loss: bool,
+    local_files: bool = False,
 ) -> ReadLimits:
     """Raises ValueError for an isolation level that there is not."""
     if isolation_level not in _ISOLATION_LEVELS:
@@ -37,7 +42,11 @@ def read_limits(
             f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"
         )
     return ReadLimits(
-        fetch=FetchOptions(isolation_level=_ISOLATION_LEVELS[isolation_level], client_id=client_id),
+        fetch=FetchOptions(
+            isolation_level=_ISOLATION_LEVELS[isolation_level],
+            client_id=client_id,
+            local_files=local_files,
+        ),
         poll_timeout_ms=poll_timeout_ms,
         poll_timeout_name="poll_timeout_ms",
         fail_on_data_loss=fail_on_data_loss,

@@ -13,7 +13,10 @@ from ray.data._internal.datasource.kafka_datasource import KAFKA_MSG_SCHEMA
 from ray.data.expressions import col
 
 import bradbury
-from bradbury.pipelines.ranges.partition_range import DataLoss
+from bradbury.pipelines.ranges.local_segments import local_directories
+from bradbury.pipelines.ranges.partition_range import DataLoss, PartitionRange
+from bradbury.pipelines.ranges.read_arguments import read_limits
+from bradbury.pipelines.ranges.reading_client import reading_client
 from bradbury.protocol.errors import UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -119,6 +122,17 @@ def test_it_reads_between_two_offsets(
         filled, start_offset=given[0], end_offset=given[1], columns=["partition", "offset"]
     )
     assert [(row["partition"], row["offset"]) for row in rows(dataset)] == expected
+
+
+def test_from_files_it_reads_the_same(filled: str, cluster: bradbury.Cluster) -> None:
+    """What the files alone show is tried by tests/pipelines/test_local_segments.py."""
+    assert rows(bradbury.read_topic(filled, local_files=True)) == rows(bradbury.read_topic(filled))
+    limits = read_limits(
+        "read_committed", "files", poll_timeout_ms=1_000, fail_on_data_loss=True, local_files=True
+    )
+    client = reading_client(cluster.bootstrap_servers, limits.fetch)
+    ranges = [PartitionRange(filled, partition, 0, ROWS) for partition in range(PARTITIONS)]
+    assert len(local_directories(client, ranges)) == PARTITIONS
 
 
 def test_executed_again_it_has_the_same_records(filled: str) -> None:

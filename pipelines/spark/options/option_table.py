@@ -53,6 +53,7 @@ READ_NAMES: Final = {
     "fetchoffset.numretries",
     "fetchoffset.retryintervalms",
     "batchrows",
+    "localfiles",
 }
 WRITE_NAMES: Final = {"topic", "includeheaders"}
 SPARK_NAMES: Final = {"path", "checkpointlocation", "queryname", "recursivefilelookup"}

@@ -184,7 +184,8 @@ class ReadOptions:
         ending = _ending(given, now, streaming=streaming)
         starting = _starting(given, now, streaming=streaming)
         _check_same_partitions(starting, ending)
-        fetch = _fetch_options(given)
+        is_local = flag(given, "localfiles", "localFiles", default=False)
+        fetch = replace(_fetch_options(given), local_files=is_local)
         if check_mode:
             _warn_reading(given, streaming=streaming)
         return cls(
