@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-DAY = datetime.timedelta(days=1)
+DAY = dt.timedelta(days=1)
 
 
 class CertificateAuthority:
@@ -21,7 +21,7 @@ class CertificateAuthority:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.now(datetime.UTC)
+        now = dt.datetime.now(dt.UTC)
         certificate = (
             x509.CertificateBuilder()
             .subject_name(self._name)
@@ -42,7 +42,7 @@ class CertificateAuthority:
     def sign(self, name: str, *, password: bytes | None = None, expired: bool = False) -> str:
         """The path of a PEM file with a new key and its certificate, for localhost."""
         key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.datetime.now(datetime.UTC) - (60 * DAY if expired else 0 * DAY)
+        now = dt.datetime.now(dt.UTC) - (60 * DAY if expired else 0 * DAY)
         addresses = [
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
