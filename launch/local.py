@@ -88,7 +88,11 @@ class LocalCluster:
         return ",".join(node.address for node in self.nodes if node.is_open)
 
     def admin(self) -> Admin:
-        """An Admin client of this cluster."""
+        """An Admin client of this cluster. Raises InvalidConfig: the cluster speaks TLS."""
+        if self._server.broker.is_tls:
+            raise InvalidConfig(
+                "bradbury.Admin does not speak TLS yet; use one of confluent-kafka or kafka-python"
+            )
         from ..clients.admin.admin import Admin
 
         return Admin(bootstrap=self.bootstrap_servers)

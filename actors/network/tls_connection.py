@@ -22,7 +22,7 @@ HANDSHAKE_SECONDS = 30.0
 
 
 class TlsConnection(ClientConnection):
-    """See ClientConnection. Without `open` being answered nothing is decoded or answered."""
+    """See ClientConnection. `principal` is nobody until the handshake is over."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class TlsConnection(ClientConnection):
         context: ssl.SSLContext,
     ) -> None:
         self._tls = TlsSocket(sock, context)
-        super().__init__(cast(socket.socket, self._tls), address, peer, shared)
+        super().__init__(cast("socket.socket", self._tls), address, peer, shared)
         self._is_secured = False
         self._is_reading_on = False
         self._patience: asyncio.TimerHandle | None = None

@@ -232,3 +232,8 @@ def test_a_key_with_a_password_is_refused(authority: CertificateAuthority) -> No
 def test_several_nodes_are_refused(authority: CertificateAuthority) -> None:
     with pytest.raises(InvalidConfig, match="is for one node"):
         bradbury.local(nodes=2, config=tls(authority)).close()
+
+
+def test_our_own_admin_says_that_it_does_not_speak_tls(cluster: Any) -> None:
+    with pytest.raises(InvalidConfig, match="does not speak TLS"):
+        cluster.admin()
