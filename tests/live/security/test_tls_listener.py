@@ -136,7 +136,11 @@ def test_who_does_not_trust_the_authority_does_not_connect(cluster: Any, tmp_pat
         trusting(other).wrap_socket(sock, server_hostname="localhost")
 
 
-@pytest.mark.parametrize("said", [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)])
+@pytest.mark.parametrize(
+    "said",
+    [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 4096],
+    ids=["kafka", "http", "noise"],
+)
 def test_what_is_not_tls_costs_its_connection(cluster: Any, said: bytes) -> None:
     with connect(cluster) as sock:
         try:
