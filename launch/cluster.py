@@ -57,7 +57,7 @@ from ..discovery.state_file import (
     write_state,
 )
 from ..handlers.ports.server_config import ServerConfig
-from ..protocol.errors import KafkaError
+from ..protocol.errors import InvalidConfig, KafkaError
 from .actors import (
     READY_SECONDS,
     ask,
@@ -325,6 +325,11 @@ def start(
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
     server = ServerConfig.from_kafka(settings["config"])
+    if server.broker.is_tls:
+        raise InvalidConfig(
+            "listeners=SSL://:0 is for bradbury.local() with one node: the actors of a cluster on "
+            "Ray do not speak TLS among each other yet"
+        )
     running = describe_running(namespace)
     existing = None if running is None else running["settings"]
     if existing is not None and data_dir is None:

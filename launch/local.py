@@ -28,6 +28,7 @@ from ..actors.controller.controller import Controller
 from ..actors.node import Node, NodeConfig
 from ..controller.metadata_leader import Superseded
 from ..handlers.ports.server_config import ServerConfig
+from ..protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
@@ -55,6 +56,10 @@ class LocalCluster:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
         self._server = ServerConfig.from_kafka(DEFAULTS | dict(config or {}))
+        if self._server.broker.is_tls and nodes > 1:
+            raise InvalidConfig(
+                "listeners=SSL://:0 is for one node: nodes do not speak TLS among each other yet"
+            )
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
         given = data_dir or self._temporary or ""
         self._data_dirs = (given,) if isinstance(given, str) else tuple(given)
@@ -83,7 +88,11 @@ class LocalCluster:
         return ",".join(node.address for node in self.nodes if node.is_open)
 
     def admin(self) -> Admin:
-        """An Admin client of this cluster."""
+        """An Admin client of this cluster. Raises InvalidConfig: the cluster speaks TLS."""
+        if self._server.broker.is_tls:
+            raise InvalidConfig(
+                "bradbury.Admin does not speak TLS yet; use one of confluent-kafka or kafka-python"
+            )
         from ..clients.admin.admin import Admin
 
         return Admin(bootstrap=self.bootstrap_servers)

@@ -32,6 +32,7 @@ from typing import Final
 from ...handlers.ports.context import Node
 from ...handlers.ports.request_metrics import RequestTrace
 from ...handlers.server.dispatch import Chunks, NotServed, PeerError, check_header, dispatch
+from ...protocol.principal import ANONYMOUS, Principal
 from ...protocol.records.fetch_response import FileSlice
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
@@ -85,6 +86,8 @@ class _Slot(RequestTrace):
 
 class ClientConnection:
     """Owns its socket from `open` to `close`."""
+
+    principal: Principal = ANONYMOUS
 
     def __init__(self, sock: socket.socket, address: str, peer: str, shared: Shared) -> None:
         self.address = address

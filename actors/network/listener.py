@@ -19,6 +19,7 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections import Counter
 from typing import Protocol
 
@@ -28,6 +29,8 @@ from ..loop.node_metrics import NodeMetrics
 from .client_connection import SCRATCH_SIZE, ClientConnection, Shared
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
+from .server_tls import server_context
+from .tls_connection import TlsConnection
 
 BUFFER_SECONDS = 5.0
 LOOK_SECONDS = 1.0
@@ -55,6 +58,7 @@ class Listener:
     def __init__(self, node: ListeningNode) -> None:
         self._node = node
         self._socket: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
         self._connections: set[ClientConnection] = set()
         self._by_address: Counter[str] = Counter()
         self.memory = RequestMemory(lambda: node.server_config.broker.queued_max_request_bytes)
@@ -90,7 +94,10 @@ class Listener:
 
         Raises:
             PortInUse: another process listens there.
+            InvalidConfig: the listener is SSL, and its files cannot be used.
         """
+        config = self._node.server_config.broker
+        self._tls = server_context(config) if config.is_tls else None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -170,7 +177,11 @@ class Listener:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = ClientConnection(sock, address[0], peer, self._shared)
+            connection = (
+                ClientConnection(sock, address[0], peer, self._shared)
+                if self._tls is None
+                else TlsConnection(sock, address[0], peer, self._shared, self._tls)
+            )
             self._connections.add(connection)
             self._by_address[address[0]] += 1
             self._node_metrics.connections_accepted += 1

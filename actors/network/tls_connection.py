@@ -1,0 +1,134 @@
+"""A client connection behind TLS. Kafka's SslTransportLayer.
+
+The same frames, slots and bounds as of a plain connection. What is different: a handshake comes
+first, within HANDSHAKE_SECONDS; files are read and encrypted in pieces, not handed to the
+kernel; and bytes may wait decrypted when the socket has nothing more to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from typing import cast
+
+from ...protocol.records.fetch_response import FileSlice
+from .client_connection import ClientConnection, Shared
+from .page_cache import is_resident
+from .tls_socket import MAX_ENCRYPTED, TlsSocket
+
+HANDSHAKE_SECONDS = 30.0
+
+
+class TlsConnection(ClientConnection):
+    """See ClientConnection. `principal` is nobody until the handshake is over."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        peer: str,
+        shared: Shared,
+        context: ssl.SSLContext,
+    ) -> None:
+        self._tls = TlsSocket(sock, context)
+        super().__init__(cast("socket.socket", self._tls), address, peer, shared)
+        self._is_secured = False
+        self._is_reading_on = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        self._patience = self._loop.call_later(HANDSHAKE_SECONDS, self._on_late)
+        super().open()
+
+    def close(self, reason: str | None = None, kind: str = "peer") -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        super().close(reason, kind)
+
+    # --- the handshake ---------------------------------------------------------------------------
+
+    def _on_late(self) -> None:
+        self._patience = None
+        self.close(f"did not finish its TLS handshake in {HANDSHAKE_SECONDS:g} s", "slow")
+
+    def _shake_hands(self) -> None:
+        try:
+            self._is_secured = self._tls.shake_hands()
+        except ssl.SSLError as error:
+            cause = error.reason or str(error)
+            self.close(f"failed its TLS handshake ({cause}); this listener is SSL", "malformed")
+            return
+        except OSError:
+            self.close()
+            return
+        if self._is_secured:
+            self.principal = self._tls.principal
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+        self._write()
+        self._regulate()
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if not self._is_secured:
+            self._shake_hands()
+            return
+        super()._on_readable()
+
+    def _regulate(self) -> None:
+        super()._regulate()
+        may_read_on = self._is_secured and self._reading and not self.closed
+        if may_read_on and not self._is_reading_on and self._tls.has_received:
+            self._is_reading_on = True
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._is_reading_on = False
+        if self._reading and not self.closed:
+            self._on_readable()
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        if not self._warming:  # then the head of the queue is a file that is not there yet
+            super()._write()
+        if self.closed:
+            return
+        try:
+            self._tls.flush()
+        except (BlockingIOError, InterruptedError):
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._on_writable)
+        except OSError:
+            self.close()
+        else:
+            if self._writing and (self._warming or not self._unsent):
+                self._writing = False
+                self._loop.remove_writer(self._fd)
+
+    def _write_slice(self, chunk: FileSlice) -> bool:
+        assert chunk.file is not None
+        if self._slice_sent == 0 and not self._warmed and not is_resident(chunk):
+            self._warm(chunk)
+            return False
+        self._warmed = False
+        self._tls.flush()
+        size = min(chunk.size - self._slice_sent, MAX_ENCRYPTED)
+        piece = os.pread(chunk.file.fileno(), size, chunk.position + self._slice_sent)
+        if not piece:
+            self._give_up_on_file()
+            return False
+        sent = self._tls.send(piece)
+        self._slice_sent += sent
+        self._sent_total += sent
+        self.last_activity = self._loop.time()
+        if self._slice_sent == chunk.size:
+            self._slice_sent = 0
+            self._unsent.popleft()
+        return not self._tls.has_unsent

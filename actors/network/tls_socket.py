@@ -1,0 +1,170 @@
+"""TLS on a non-blocking socket, with the few methods that a connection uses of a plain one.
+
+OpenSSL works in memory here, apart from the socket, so that reading never waits for writing or the
+other way round: what it has encrypted and the socket does not take yet is kept, at most
+MAX_ENCRYPTED bytes and what a handshake says, and nothing more is encrypted until it is gone.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable
+
+from ...protocol.principal import ANONYMOUS, Principal
+
+READ_BYTES = 64 * 1024
+MAX_ENCRYPTED = 64 * 1024
+# RFC 2253, as Java's X500Principal writes a name.
+_SHORT = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+class TlsSocket:
+    """Owns `sock`. Raises BlockingIOError, as a plain socket does, whenever the peer is awaited."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._socket = sock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._encrypted = memoryview(b"")
+
+    @property
+    def has_received(self) -> bool:
+        """Something may be read without the socket becoming readable."""
+        return self._incoming.pending > 0 or self._tls.pending() > 0
+
+    @property
+    def has_unsent(self) -> bool:
+        return len(self._encrypted) > 0 or self._outgoing.pending > 0
+
+    @property
+    def principal(self) -> Principal:
+        """The subject of the peer's certificate, or nobody."""
+        certificate = self._tls.getpeercert()
+        if not certificate:
+            return ANONYMOUS
+        return Principal("User", distinguished_name(certificate.get("subject", ())))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def shake_hands(self) -> bool:
+        """One step. True: the connection is secured; False: the peer has to say something.
+
+        Raises:
+            ssl.SSLError: the peer does not speak TLS, or not one that we accept.
+            ConnectionResetError: the peer has left.
+        """
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                try:
+                    self.flush()
+                    self._take()
+                except BlockingIOError:
+                    return False
+            except ssl.SSLError:
+                self._flush_alert()
+                raise
+            else:
+                return True
+
+    def recv_into(self, view: memoryview) -> int:
+        """Decrypted bytes, as many as are there and fit; 0: the peer has ended the connection."""
+        filled = 0
+        while filled < len(view):
+            try:
+                count = self._tls.read(len(view) - filled, view[filled:])  # type: ignore[arg-type]
+            except ssl.SSLWantReadError:
+                if filled:
+                    break
+                try:
+                    self._take()
+                except ConnectionResetError:
+                    return 0
+                continue
+            except ssl.SSLZeroReturnError:
+                break
+            if not count:
+                break
+            filled += int(count)  # type: ignore[call-overload]
+        return filled
+
+    def send(self, data: bytes | bytearray | memoryview) -> int:
+        """Encrypts some of `data`; what of it the socket does not take is kept, see `flush`."""
+        self.flush()
+        count = self._tls.write(memoryview(data)[:MAX_ENCRYPTED])
+        try:
+            self.flush()
+        except BlockingIOError:
+            pass
+        return count
+
+    def sendmsg(
+        self,
+        buffers: Iterable[bytes | bytearray | memoryview],
+        _ancillary: tuple[()] = (),
+        _flags: int = 0,
+    ) -> int:
+        """Small buffers go into one TLS record: each has its own cost."""
+        joined = bytearray()
+        for buffer in buffers:
+            joined += memoryview(buffer)[: MAX_ENCRYPTED - len(joined)]
+            if len(joined) == MAX_ENCRYPTED:
+                break
+        return self.send(joined)
+
+    def flush(self) -> None:
+        """Raises BlockingIOError while the socket does not take all."""
+        while True:
+            if not self._encrypted:
+                if not self._outgoing.pending:
+                    return
+                self._encrypted = memoryview(self._outgoing.read())
+            self._encrypted = self._encrypted[self._socket.send(self._encrypted) :]
+
+    def _take(self) -> None:
+        received = self._socket.recv(READ_BYTES)
+        if not received:
+            raise ConnectionResetError("the peer has left")
+        self._incoming.write(received)
+
+    def _flush_alert(self) -> None:
+        """The peer may be told why it is refused; that it does not listen is no new error."""
+        try:
+            self.flush()
+        except OSError:
+            pass
+
+
+def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """`CN=alice,OU=etl,O=Example`: the last part first, as RFC 2253 wants it."""
+    parts = [
+        "+".join(f"{_SHORT.get(kind, kind)}={_escape(value)}" for kind, value in part)
+        for part in subject
+    ]
+    return ",".join(reversed(parts))
+
+
+def _escape(value: str) -> str:
+    escaped = "".join(f"\\{letter}" if letter in ',+"\\<>;' else letter for letter in value)
+    if escaped[:1] in ("#", " "):
+        escaped = "\\" + escaped
+    if len(value) > 1 and value.endswith(" "):
+        escaped = escaped[:-1] + "\\ "
+    return escaped

@@ -1,0 +1,243 @@
+"""A listener that speaks TLS, asked by clients of others and by peers that mean no good."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import bradbury
+from bradbury.protocol.errors import InvalidConfig
+from tests.support.certificates import CertificateAuthority
+
+PATIENCE = 60
+# ApiVersions 0, correlation id 7, no client id.
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path_factory.mktemp("certificates"))
+
+
+def tls(authority: CertificateAuthority, **more: str) -> dict[str, str]:
+    config = {
+        "listeners": "SSL://:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": authority.sign("broker"),
+    }
+    return config | {name.replace("_", "."): value for name, value in more.items()}
+
+
+@pytest.fixture(scope="module")
+def cluster(authority: CertificateAuthority) -> Iterator[Any]:
+    with bradbury.local(config=tls(authority)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def mutual(authority: CertificateAuthority) -> Iterator[Any]:
+    config = tls(
+        authority,
+        ssl_client_auth="required",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=authority.certificate,
+    )
+    with bradbury.local(config=config) as cluster:
+        yield cluster
+
+
+def settings(cluster: Any, authority: CertificateAuthority) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "ssl",
+        "ssl.ca.location": authority.certificate,
+    }
+
+
+def trusting(authority: CertificateAuthority, certificate: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority.certificate)
+    if certificate:
+        context.load_cert_chain(certificate)
+    return context
+
+
+def connect(cluster: Any) -> socket.socket:
+    host, port = cluster.bootstrap_servers.split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+def ask_versions(sock: socket.socket) -> int:
+    """The correlation id of the answer."""
+    sock.sendall(API_VERSIONS)
+    answer = b""
+    while len(answer) < 8:
+        part = sock.recv(4096)
+        if not part:
+            raise ConnectionResetError("the broker has closed the connection")
+        answer += part
+    return int(struct.unpack_from(">i", answer, 4)[0])
+
+
+def create(cluster: Any, authority: CertificateAuthority, topic: str) -> None:
+    admin = AdminClient(settings(cluster, authority))
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE)
+
+
+def test_what_is_produced_with_confluent_kafka_is_consumed_whole(
+    cluster: Any, authority: CertificateAuthority
+) -> None:
+    create(cluster, authority, "large")
+    values = [os.urandom(100_000) for _ in range(60)]
+    producer = confluent_kafka.Producer(settings(cluster, authority))
+    for value in values:
+        producer.produce("large", value)
+    assert producer.flush(PATIENCE) == 0
+    consumer = confluent_kafka.Consumer(
+        settings(cluster, authority) | {"group.id": "tls", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["large"])
+    got: list[bytes] = []
+    while len(got) < len(values):
+        message = consumer.poll(PATIENCE)
+        assert message is not None and message.error() is None
+        got.append(message.value())
+    consumer.close()
+    assert got == values
+
+
+def test_kafka_python_produces_and_consumes(cluster: Any, authority: CertificateAuthority) -> None:
+    create(cluster, authority, "python")
+    how = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "security_protocol": "SSL",
+        "ssl_cafile": authority.certificate,
+    }
+    producer = kafka.KafkaProducer(**how)
+    producer.send("python", b"a record").get(PATIENCE)
+    producer.close()
+    consumer = kafka.KafkaConsumer("python", auto_offset_reset="earliest", **how)
+    assert next(consumer).value == b"a record"
+    consumer.close()
+
+
+def test_who_does_not_trust_the_authority_does_not_connect(cluster: Any, tmp_path: Path) -> None:
+    other = CertificateAuthority(tmp_path, "other CA")
+    with connect(cluster) as sock, pytest.raises(ssl.SSLCertVerificationError):
+        trusting(other).wrap_socket(sock, server_hostname="localhost")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 4096],
+    ids=["kafka", "http", "noise"],
+)
+def test_what_is_not_tls_costs_its_connection(cluster: Any, said: bytes) -> None:
+    with connect(cluster) as sock:
+        try:
+            sock.sendall(said)
+            while True:
+                part = sock.recv(4096)
+                if not part:
+                    break
+                assert part[0] == 0x15  # a TLS alert
+        except ConnectionResetError:
+            pass
+
+
+def test_handshakes_that_stop_halfway_hold_up_nobody(
+    cluster: Any, authority: CertificateAuthority
+) -> None:
+    half_open = [connect(cluster) for _ in range(200)]
+    try:
+        for sock in half_open:
+            sock.sendall(b"\x16\x03\x01\x02\x00")
+        with (
+            connect(cluster) as sock,
+            trusting(authority).wrap_socket(sock, server_hostname="localhost") as secured,
+        ):
+            assert ask_versions(secured) == 7
+    finally:
+        for sock in half_open:
+            sock.close()
+
+
+def test_a_client_with_a_certificate_is_known_by_its_subject(
+    mutual: Any, authority: CertificateAuthority
+) -> None:
+    with (
+        connect(mutual) as sock,
+        trusting(authority, authority.sign("alice")).wrap_socket(
+            sock, server_hostname="localhost"
+        ) as secured,
+    ):
+        assert ask_versions(secured) == 7
+        connections = mutual.nodes[0].listener._connections
+        assert "User:CN=alice,O=Example" in {str(each.principal) for each in connections}
+
+
+@pytest.mark.parametrize("certificate", ["none", "expired", "of another authority"])
+def test_a_client_without_a_good_certificate_is_not_served(
+    mutual: Any, authority: CertificateAuthority, tmp_path: Path, certificate: str
+) -> None:
+    path = {
+        "none": lambda: None,
+        "expired": lambda: authority.sign("late", expired=True),
+        "of another authority": lambda: CertificateAuthority(tmp_path, "other CA").sign("mallory"),
+    }[certificate]()
+    with connect(mutual) as sock, pytest.raises((ssl.SSLError, ConnectionResetError)):
+        with trusting(authority, path).wrap_socket(sock, server_hostname="localhost") as secured:
+            ask_versions(secured)
+
+
+def test_only_protocols_that_are_enabled_are_spoken(authority: CertificateAuthority) -> None:
+    config = tls(authority, ssl_enabled_protocols="TLSv1.3")
+    with bradbury.local(config=config) as cluster, connect(cluster) as sock:
+        context = trusting(authority)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            context.wrap_socket(sock, server_hostname="localhost")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ssl.keystore.type": "JKS"}, "needs ssl.keystore.type=PEM"),
+        ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem cannot be used"),
+        ({"ssl.client.auth": "required"}, "needs ssl.truststore.location"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "can be TLSv1.2, TLSv1.3 or both"),
+        ({"listeners": "PLAINTEXT://:0"}, "has no effect without"),
+        ({"listeners": "SASL_SSL://:0"}, "listeners"),
+        ({"ssl.key.password": "secret"}, "not available"),
+    ],
+)
+def test_settings_that_would_not_do_what_they_say_are_refused(
+    authority: CertificateAuthority, change: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        bradbury.local(config=tls(authority) | change).close()
+
+
+def test_a_key_with_a_password_is_refused(authority: CertificateAuthority) -> None:
+    path = authority.sign("locked", password=b"secret")
+    with pytest.raises(InvalidConfig, match="the key is encrypted"):
+        bradbury.local(config=tls(authority) | {"ssl.keystore.location": path}).close()
+
+
+def test_several_nodes_are_refused(authority: CertificateAuthority) -> None:
+    with pytest.raises(InvalidConfig, match="is for one node"):
+        bradbury.local(nodes=2, config=tls(authority)).close()
+
+
+def test_our_own_admin_says_that_it_does_not_speak_tls(cluster: Any) -> None:
+    with pytest.raises(InvalidConfig, match="does not speak TLS"):
+        cluster.admin()
