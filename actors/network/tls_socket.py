@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterable
+from typing import Any
 
 from ...protocol.principal import ANONYMOUS, Principal
 
@@ -54,7 +55,8 @@ class TlsSocket:
         certificate = self._tls.getpeercert()
         if not certificate:
             return ANONYMOUS
-        return Principal("User", distinguished_name(certificate.get("subject", ())))
+        subject: Any = certificate.get("subject", ())
+        return Principal("User", distinguished_name(subject))
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -89,7 +91,7 @@ class TlsSocket:
         filled = 0
         while filled < len(view):
             try:
-                count = self._tls.read(len(view) - filled, view[filled:])  # type: ignore[arg-type]
+                count = self._tls.read(len(view) - filled, view[filled:])
             except ssl.SSLWantReadError:
                 if filled:
                     break
@@ -102,7 +104,7 @@ class TlsSocket:
                 break
             if not count:
                 break
-            filled += int(count)  # type: ignore[call-overload]
+            filled += int(count)
         return filled
 
     def send(self, data: bytes | bytearray | memoryview) -> int:

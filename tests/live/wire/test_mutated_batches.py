@@ -91,7 +91,7 @@ def read_to_the_end(servers: str, topic: str, partitions: int) -> list[str]:
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         while left:
-            messages = consumer.consume(1000, 10)
+            messages = consumer.consume(1000, 60)
             assert messages, f"partitions {left} stand still"
             for message in messages:
                 error = message.error()
