@@ -5,6 +5,7 @@ must work after those before it.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -66,6 +67,22 @@ def environment() -> Iterator[dict[str, str]]:
 def test_a_page_works_as_printed(page: str, environment: dict[str, str]) -> None:
     folder = Path(environment["HOME"])
     assert run_page(ROOT / page, environment, folder) > 0
+
+
+CREATES = re.compile(
+    r"bradbury topics create (?P<command>\S+)(?P<options>[^\n]*)|create_topic\(\"(?P<call>[^\"]+)\""
+)
+
+
+def test_pages_share_a_cluster_so_that_none_makes_the_topic_of_another() -> None:
+    makers: dict[str, list[str]] = {}
+    for page in PAGES:
+        for block in blocks(ROOT / page):
+            for made in CREATES.finditer("" if block.is_left_out else block.source):
+                if "--if-not-exists" not in (made["options"] or ""):
+                    makers.setdefault(made["command"] or made["call"], []).append(page)
+    assert len(makers) > 10
+    assert {topic: pages for topic, pages in makers.items() if len(pages) > 1} == {}
 
 
 def test_no_page_with_programs_is_forgotten() -> None:
