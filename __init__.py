@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
     from .pipelines.loads.load import load
+    from .pipelines.mirrors.mirror import mirror
     from .pipelines.ray_data.committed_batches import committed_batches
     from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.ray_data.write_topic import write_topic
@@ -83,6 +84,7 @@ _OWNERS = {
     "local": ".launch.local",
     "committed_batches": ".pipelines.ray_data.committed_batches",
     "load": ".pipelines.loads.load",
+    "mirror": ".pipelines.mirrors.mirror",
     "read_topic": ".pipelines.ray_data.read_topic",
     "serve_topic": ".pipelines.serving.serve_topic",
     "spark": ".pipelines.spark.session",
@@ -128,6 +130,7 @@ __all__ = [
     "connect",
     "load",
     "local",
+    "mirror",
     "read_topic",
     "serve_topic",
     "spark",

@@ -33,6 +33,7 @@ from .terminal.app import App
 from .terminal.failure import USAGE, exit_code, explain
 from .topics.consume_command import consume
 from .topics.load_command import load
+from .topics.mirror_command import mirror
 from .topics.offsets_command import offsets
 from .topics.produce_command import produce
 from .topics.topic_commands import topics
@@ -98,6 +99,7 @@ app.add_typer(topics, name="topics")
 app.command()(produce)
 app.command()(consume)
 app.command()(load)
+app.command()(mirror)
 app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")

@@ -15,6 +15,8 @@ Not here: which offsets and partitions (the caller).
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.columns.columns import decode_batches
+from ...protocol.errors import RequestTimedOut
 from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
@@ -48,6 +51,7 @@ def replay(
     *,
     bootstrap: str | None = None,
     partitions: Mapping[int, int] | None,
+    poll_timeout_ms: float = math.inf,
     on_progress: Callable[[int], None] = lambda offsets: None,
 ) -> ReplayReport:
     """Copy `ranges` to the topic `target` and return when all is acknowledged.
@@ -55,19 +59,29 @@ def replay(
     Args:
         ranges: [start, end) by source partition.
         partitions: source partition -> target partition; None: `producer` places each record again.
+        poll_timeout_ms: without a batch for so long it fails.
         on_progress: called with the number of offsets that were copied since the last call.
 
     Raises:
+        RequestTimedOut: the source did not answer for `poll_timeout_ms`.
         OffsetOutOfRange: a range is not, or no longer, in the source.
         KafkaError: a broker refuses. What was acknowledged before stays.
     """
     report = ReplayReport()
     sent: deque[Future[BatchMetadata]] = deque()
     with BatchReader(ranges, bootstrap=bootstrap) as reader:
+        fetched_at = time.monotonic()
         while not reader.is_done:
             fetched = reader.read()
             if fetched is None:
+                if (time.monotonic() - fetched_at) * 1000 > poll_timeout_ms:
+                    raise RequestTimedOut(
+                        f"no records of {', '.join(sorted({key.topic for key in ranges}))} came "
+                        f"for {poll_timeout_ms:.0f} ms; are the source's brokers up? "
+                        "poll_timeout_ms says how long to try"
+                    )
                 continue
+            fetched_at = time.monotonic()
             start, end = ranges[fetched.state.topic_partition]
             position = max(start, fetched.fetch_offset)
             sent += _send(fetched, (start, end), target, producer, partitions, report)

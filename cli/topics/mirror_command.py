@@ -1,0 +1,136 @@
+"""`bradbury mirror`: topics of another cluster, Kafka's or ours, into this one.
+
+Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous mirror
+after the transaction that is under way, with exit code 0.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import UsageError
+from ..terminal.options import AsJson, Bootstrap
+from ..terminal.output import count_text, note, print_json
+
+if TYPE_CHECKING:
+    from ...pipelines.mirrors.mirror import MirrorProgress
+
+SHOW_SECONDS = 1.0
+
+
+def mirror(
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", help="Names or regular expressions that match names."),
+    ],
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the cluster to read."),
+    ],
+    alias: Annotated[
+        str, typer.Option(metavar="NAME", help="A short name of that cluster, always the same.")
+    ],
+    policy: Annotated[
+        Literal["prefix", "identity"],
+        typer.Option(
+            metavar="prefix|identity",
+            help="Topics are named NAME.topic here, or as they are there.",
+        ),
+    ] = "prefix",
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Topics that do not go. Several times, for several.",
+            show_default="internal ones",
+        ),
+    ] = None,
+    latest: Annotated[
+        bool,
+        typer.Option("--latest", help="Topics never mirrored before: only what comes from now on."),
+    ] = False,
+    replication_factor: Annotated[
+        int,
+        typer.Option(metavar="N", help="Of topics that are made.", show_default="the brokers'"),
+    ] = -1,
+    continuous: Annotated[
+        bool,
+        typer.Option(
+            "--continuous", help="Go on with new records, partitions and topics, until Ctrl-C."
+        ),
+    ] = False,
+    allow_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--allow-data-loss",
+            help="Go on where retention has taken records before they were copied, and with a "
+            "topic that was made again.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Copy topics of another cluster into this one, each record once."""
+    from ...pipelines.mirrors.mirror import mirror as mirror_topics
+    from ...pipelines.mirrors.mirrored_topics import EXCLUDE
+
+    began = time.monotonic()
+    stop = threading.Event()
+    former = signal.signal(signal.SIGINT, lambda *_: stop.set()) if continuous else None
+    try:
+        done = mirror_topics(
+            topics,
+            source,
+            alias=alias,
+            bootstrap_servers=bootstrap_servers(bootstrap),
+            exclude=exclude or EXCLUDE,
+            policy=policy,
+            start_offset="latest" if latest else "earliest",
+            replication_factor=replication_factor,
+            fail_on_data_loss=not allow_data_loss,
+            continuous=continuous,
+            stop=stop,
+            on_progress=_Progress(),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    finally:
+        if former is not None:
+            signal.signal(signal.SIGINT, former)
+    if as_json:
+        print_json(
+            {
+                "topics": done.topics,
+                "records": done.records,
+                "bytes": done.bytes,
+                "commits": done.commits,
+                "behind": done.behind,
+            }
+        )
+    else:
+        note(
+            f"{count_text(done.records, 'record')} of {count_text(done.topics, 'topic')} in "
+            f"{time.monotonic() - began:.1f} s"
+        )
+
+
+class _Progress:
+    """At most one line a second: a continuous mirror commits several times in one."""
+
+    def __init__(self) -> None:
+        self._shown_at = -SHOW_SECONDS
+
+    def __call__(self, progress: MirrorProgress) -> None:
+        if time.monotonic() - self._shown_at < SHOW_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        note(
+            f"copied: {count_text(progress.records, 'record')} so far, "
+            f"{progress.bytes / 1e6:.1f} MB, {count_text(progress.behind, 'offset')} behind"
+        )

@@ -1,0 +1,385 @@
+"""`bradbury.mirror`: topics of another cluster, Kafka's or ours, into this one, each record once.
+
+    bradbury.mirror("flights", "kafka-1:9092", alias="west", continuous=True)
+
+Run again, it goes on where the last one ended: how far it is stands in the target, and becomes
+visible there with the records, by one transaction.
+
+What always holds:
+    Batches go as they are, compressed and undecoded, where a producer may send them so (replay).
+    Keys, values, headers, timestamps, partitions and their order are the source's.
+    Records of aborted transactions do not go; those of open ones, when they are committed.
+    One mirror of an alias at a time: another that begins ends the former (its transactional id).
+    What came from the target does not go back to it, under whatever name.
+
+A mirror says that it fills a topic before it looks whether the source's is itself filled from the
+target: of two that begin at once, one in each direction, at least one sees the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from ...clients.admin.admin import Admin
+from ...clients.admin.replay import ReplayReport, replay
+from ...clients.producer.producer import Producer
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import TransactionAbortable
+from ..loads.loaded_offsets import LoadedOffsets, next_ranges
+from ..ranges.partition_range import DataLoss, PartitionRange
+from ..ranges.read_arguments import read_limits, servers_of
+from ..ranges.reading_client import reading_client
+from ..ranges.topic_offsets import Offset, resolve_ranges
+from . import mirror_positions
+from .mirrored_topics import EXCLUDE, Policy, TopicFilter, make_topic, target_name
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.2
+TOPICS_SECONDS: Final = 5.0
+"""So often a continuous mirror looks for new topics and partitions."""
+COMMIT_BYTES: Final = 256 * 1024 * 1024
+FIRST_RECORDS: Final = 1_000
+"""Of the first commit, as the size of records is not known yet."""
+TRANSACTION_MS: Final = 300_000
+MOST_FAILURES: Final = 5
+"""So many transactions in a row may be aborted before the mirror ends."""
+_ALIAS: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+class MirrorFailed(Exception):
+    """What the caller must change; its text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorProgress:
+    """Of this call. batches: went undecoded; recoded: did not. behind: offsets left to copy."""
+
+    topics: int = 0
+    records: int = 0
+    batches: int = 0
+    recoded: int = 0
+    bytes: int = 0
+    commits: int = 0
+    behind: int = 0
+
+
+def mirror(
+    topics: str | Sequence[str],
+    source: str | Sequence[str],
+    *,
+    alias: str,
+    bootstrap_servers: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] = EXCLUDE,
+    policy: Policy = "prefix",
+    start_offset: Offset = "earliest",
+    replication_factor: int = -1,
+    fail_on_data_loss: bool = True,
+    poll_timeout_ms: int = 120_000,
+    commit_records: int = 500_000,
+    continuous: bool = False,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[MirrorProgress], None] = lambda progress: None,
+) -> MirrorProgress:
+    """Copy what is new in the source's topics; returns when all that was there at the call is here.
+
+    Args:
+        topics, exclude: regular expressions that match whole names, as MirrorMaker 2 has them; a
+            list, or one text with commas.
+        source: host:port of brokers of the cluster to read from.
+        alias: a short name of the source; of letters, digits, "_" and "-".
+        bootstrap_servers: of the cluster to write to; found as all clients find theirs.
+        policy: "prefix": the topic's name here is "<alias>.<name>"; "identity": the same.
+        start_offset: of partitions that were never mirrored under this alias: "earliest",
+            "latest", or as `read_topic`'s.
+        replication_factor: of topics that are made here; -1 for the brokers' default.
+        fail_on_data_loss: False: what retention took before it was copied is passed over, and a
+            topic that was made again is copied from its beginning.
+        commit_records: most records of a transaction, about.
+        continuous: go on until `stop` is set, or forever, with new topics and partitions, too.
+        on_progress: called after each transaction.
+
+    Raises:
+        ValueError: an argument cannot be.
+        MirrorFailed: no topic matches; a topic would go in a circle.
+        DataLoss: records are gone before they were copied.
+        ProducerFenced: another mirror of this alias has begun.
+        ConnectionFailed, RequestTimedOut, KafkaError: nothing is committed that is not whole;
+            called again, it goes on.
+    """
+    if not _ALIAS.fullmatch(alias):
+        raise ValueError(f'alias is {alias!r}; use letters, digits, "_" and "-"')
+    if policy not in ("prefix", "identity"):
+        raise ValueError(f"policy is {policy!r}; use prefix or identity")
+    if commit_records < 1:
+        raise ValueError(f"commit_records={commit_records}: use more than 0")
+    wanted = TopicFilter(topics, exclude)
+    limits = read_limits(
+        "read_committed",
+        f"bradbury-mirror-{alias}",
+        poll_timeout_ms=poll_timeout_ms,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+    addresses = source if isinstance(source, str) else ",".join(source)
+    stopped = stop or threading.Event()
+    with _Mirror(
+        wanted,
+        addresses,
+        servers_of(bootstrap_servers),
+        alias,
+        policy,
+        start_offset,
+        limits,
+        commit_records,
+        replication_factor,
+    ) as one:
+        one.look_for_topics(must_find=not continuous)
+        one.copy(stopped, on_progress)
+        looked_at = time.monotonic()
+        while continuous and not stopped.wait(LOOK_SECONDS):
+            if time.monotonic() - looked_at > TOPICS_SECONDS:
+                one.look_for_topics()
+                looked_at = time.monotonic()
+            one.copy(stopped, on_progress)
+        return one.progress
+
+
+class _Mirror:
+    """One call of mirror."""
+
+    def __init__(
+        self,
+        wanted: TopicFilter,
+        source: str,
+        target: str,
+        alias: str,
+        policy: Policy,
+        start_offset: Offset,
+        limits: Any,
+        commit_records: int,
+        replication_factor: int,
+    ) -> None:
+        self._wanted = wanted
+        self._source = source
+        self._target = target
+        self._alias = alias
+        self._policy: Policy = policy
+        self._start_offset = start_offset
+        self._limits = limits
+        self._most_records = commit_records
+        self._replication_factor = replication_factor
+        self._client = reading_client(source, limits.fetch)
+        self._positions_topic = mirror_positions.positions_topic(alias)
+        self._targets: dict[str, str] = {}
+        self._known_partitions: dict[str, int] = {}
+        self._circular: set[str] = set()
+        self._positions = LoadedOffsets()
+        self._next_records = min(FIRST_RECORDS, commit_records)
+        self.progress = MirrorProgress()
+
+    def __enter__(self) -> Self:
+        self._from = Admin(self._source)
+        self._to = Admin(self._target)
+        self._producer = Producer(
+            self._target,
+            transactional_id=f"bradbury-mirror-{self._alias}",
+            transaction_timeout_ms=TRANSACTION_MS,
+            client_id=f"bradbury-mirror-{self._alias}",
+        )
+        try:
+            self._cluster = self._from.describe_cluster().cluster_id
+            self._target_cluster = self._to.describe_cluster().cluster_id
+            mirror_positions.make_positions_topic(
+                self._to, self._positions_topic, self._replication_factor
+            )
+            # Ends a former mirror's transaction, so that what is read next is the last word.
+            self._producer.init_transactions()
+            known = mirror_positions.read_positions(
+                self._target, self._positions_topic, self._limits
+            )
+            self._positions = mirror_positions.as_offsets(
+                each for (cluster, _), each in known.items() if cluster == self._cluster
+            )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close(10)
+        self._from.close()
+        self._to.close()
+
+    # --- topics ------------------------------------------------------------------------------
+
+    def look_for_topics(self, *, must_find: bool = False) -> None:
+        """Take in what is new in the source: topics that match, and partitions."""
+        described = {each.name: each for each in self._from.describe_topics()}
+        names = [name for name in self._wanted.of(described) if name not in self._circular]
+        if must_find and not names:
+            raise MirrorFailed(
+                f"no topic of {self._source} matches; `bradbury topics list --bootstrap "
+                f"{self._source}` shows what is there"
+            )
+        self._forget_what_is_gone(names)
+        new = [name for name in names if name not in self._targets]
+        for name in names:
+            count = len(described[name].partitions)
+            if self._known_partitions.get(name) == count:
+                continue
+            to = target_name(name, self._alias, self._policy)
+            make_topic(
+                self._from,
+                self._to,
+                name,
+                to,
+                partitions=count,
+                replication_factor=self._replication_factor,
+            )
+            self._targets[name] = to
+            self._known_partitions[name] = count
+        if new:
+            self._say_what_is_filled(new)
+            self._refuse_circles(new, must_find=must_find)
+
+    def _forget_what_is_gone(self, names: Sequence[str]) -> None:
+        for name in self._targets.keys() - set(names):
+            logger.warning("topic %s is no longer in the source", name)
+            del self._targets[name]
+            self._known_partitions.pop(name, None)
+
+    def _say_what_is_filled(self, new: Sequence[str]) -> None:
+        """Commit where the new topics begin, before anything of them is copied."""
+        ranges = [
+            one
+            for one in self._new_ranges()
+            if one.topic in new and one.topic_partition not in self._positions.offsets
+        ]
+        if ranges:
+            self._commit([one._replace(end=one.start) for one in ranges])
+
+    def _refuse_circles(self, new: Sequence[str], *, must_find: bool) -> None:
+        back = mirror_positions.mirrored_from(self._from, self._target_cluster, self._limits)
+        circular = sorted(back & set(new))
+        for name in circular:
+            logger.warning("topic %s of the source is mirrored from the target: left out", name)
+            self._circular.add(name)
+            self._targets.pop(name, None)
+        if must_find and circular and not self._targets:
+            raise MirrorFailed(
+                f"topic {circular[0]!r} of the source is itself mirrored from the target; "
+                "it would go in a circle"
+            )
+
+    # --- records -----------------------------------------------------------------------------
+
+    def copy(self, stopped: threading.Event, on_progress: Callable[[MirrorProgress], None]) -> None:
+        """Copy what there is now."""
+        failures = 0
+        ranges = self._new_ranges() if self._targets else []
+        while _size(ranges) and not stopped.is_set():
+            part = next_ranges(ranges, self._next_records)
+            try:
+                report = self._commit(part)
+            except TransactionAbortable as error:
+                failures += 1
+                if failures > MOST_FAILURES:
+                    raise
+                # Nothing of it is there; smaller, in case it took too long. Fenced ones end here.
+                logger.warning("a transaction of the mirror failed, it is repeated: %s", error)
+                self._next_records = max(1, self._next_records // 2)
+                continue
+            failures = 0
+            ranges = [
+                one._replace(start=self._positions.offsets[one.topic_partition]) for one in ranges
+            ]
+            self._adapt(report)
+            before = self.progress
+            self.progress = MirrorProgress(
+                len(self._targets),
+                before.records + report.records,
+                before.batches + report.batches,
+                before.recoded + report.recoded,
+                before.bytes + report.bytes,
+                before.commits + 1,
+                _size(ranges),
+            )
+            on_progress(self.progress)
+
+    def _adapt(self, report: ReplayReport) -> None:
+        """As many records in the next transaction as COMMIT_BYTES are, by what was seen."""
+        size = report.bytes / max(1, report.records)
+        self._next_records = max(1, min(self._most_records, int(COMMIT_BYTES / max(1.0, size))))
+
+    def _new_ranges(self) -> list[PartitionRange]:
+        """From where the target is to where the source ends now."""
+        topics = sorted(self._targets)
+        ids = self._topic_ids()
+        anew = [name for name in self._positions.made_again(ids) if name in self._targets]
+        if anew and self._limits.fail_on_data_loss:
+            raise DataLoss(
+                f"topic {anew[0]!r} is not the one that was mirrored: it was deleted and made "
+                "again. Set fail_on_data_loss to false to copy it from its beginning, behind the "
+                "former one's records"
+            )
+        self._positions = self._positions.without(anew)
+        return [
+            one
+            for one in resolve_ranges(
+                self._client,
+                topics,
+                self._start_offset,
+                "latest",
+                self._limits,
+                keep_empty=True,
+                committed=self._positions.offsets,
+            )
+            if one.partition < self._known_partitions[one.topic]
+        ]
+
+    def _topic_ids(self) -> dict[str, str]:
+        described = self._from.describe_topics(sorted(self._targets))
+        return {each.name: str(each.topic_id) for each in described}
+
+    def _commit(self, part: Sequence[PartitionRange]) -> ReplayReport:
+        """One transaction: these records, and that they are there."""
+        after = self._positions.after(part, self._topic_ids())
+        total = ReplayReport()
+        with self._producer.transaction():
+            for topic in sorted({one.topic for one in part if one.size}):
+                report = replay(
+                    {
+                        TopicPartition(topic, one.partition): (one.start, one.end)
+                        for one in part
+                        if one.topic == topic and one.size
+                    },
+                    self._targets[topic],
+                    self._producer,
+                    bootstrap=self._source,
+                    partitions={one.partition: one.partition for one in part if one.topic == topic},
+                    poll_timeout_ms=self._limits.poll_timeout_ms,
+                )
+                total.records += report.records
+                total.batches += report.batches
+                total.recoded += report.recoded
+                total.bytes += report.bytes
+            mirror_positions.write_positions(
+                self._producer,
+                self._positions_topic,
+                self._cluster,
+                after,
+                self._targets,
+                [one.topic_partition for one in part],
+            )
+        self._positions = after
+        return total
+
+
+def _size(ranges: Sequence[PartitionRange]) -> int:
+    return sum(one.size for one in ranges)

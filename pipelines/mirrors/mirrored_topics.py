@@ -1,0 +1,90 @@
+"""Which topics of the source are mirrored, and what they are in the target.
+
+Names, filters and what is not copied are MirrorMaker 2's: `topics` and `topics.exclude` are lists
+of regular expressions that match whole names, DefaultReplicationPolicy puts the source's alias and
+a dot before a name, IdentityReplicationPolicy keeps it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from ...clients.admin.admin import Admin
+from ...protocol.errors import InvalidPartitions, TopicAlreadyExists
+
+logger = logging.getLogger(__name__)
+
+Policy = Literal["prefix", "identity"]
+EXCLUDE: Final = (r".*[\-.]internal", r".*\.replica", "__.*")
+_SET_ON_TOPIC: Final = 1
+"""Source of a config (DescribeConfigs): of this topic, not a default."""
+_NOT_COPIED: Final = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.type",  # or the target would set its own times
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+class TopicFilter:
+    """Raises ValueError for what is no regular expression."""
+
+    def __init__(self, topics: str | Sequence[str], exclude: str | Sequence[str] = EXCLUDE) -> None:
+        self._wanted = _patterns(topics, "topics")
+        self._excluded = _patterns(exclude, "exclude")
+        if not self._wanted:
+            raise ValueError("topics is empty; name at least one, or '.*' for all")
+
+    def of(self, names: Iterable[str]) -> list[str]:
+        return sorted(
+            name
+            for name in names
+            if any(one.fullmatch(name) for one in self._wanted)
+            and not any(one.fullmatch(name) for one in self._excluded)
+        )
+
+
+def _patterns(given: str | Sequence[str], name: str) -> list[re.Pattern[str]]:
+    texts = given.split(",") if isinstance(given, str) else given
+    try:
+        return [re.compile(text.strip()) for text in texts if text.strip()]
+    except re.error as error:
+        raise ValueError(f"{name}: {error.pattern!r} is no regular expression: {error}") from None
+
+
+def target_name(topic: str, alias: str, policy: Policy) -> str:
+    return topic if policy == "identity" else f"{alias}.{topic}"
+
+
+def make_topic(
+    source: Admin, target: Admin, topic: str, name: str, *, partitions: int, replication_factor: int
+) -> None:
+    """Make the target's topic, or give it as many partitions as the source's has.
+
+    Raises:
+        TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the target
+            refuses.
+    """
+    if name not in target.list_topics(include_internal=True):
+        configs = {
+            key: entry.value
+            for key, entry in source.describe_configs(topic).items()
+            if entry.source == _SET_ON_TOPIC and key not in _NOT_COPIED and entry.value is not None
+        }
+        try:
+            target.create_topic(name, partitions, replication_factor, configs=configs)
+            logger.info("created %s with %d partitions for %s", name, partitions, topic)
+        except TopicAlreadyExists:
+            pass
+    if len(target.describe_topics([name])[0].partitions) < partitions:
+        try:
+            target.create_partitions(name, partitions)
+        except InvalidPartitions:  # another mirror into the same topic was first
+            if len(target.describe_topics([name])[0].partitions) < partitions:
+                raise

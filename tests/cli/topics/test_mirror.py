@@ -1,0 +1,81 @@
+"""`bradbury mirror` as people and scripts run it."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import bradbury
+from bradbury.tests.support.command_line import Command
+
+
+@pytest.fixture(autouse=True)
+def servers(
+    bradbury_cluster: bradbury.LocalCluster,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    monkeypatch.setenv("BRADBURY_BOOTSTRAP", bradbury_cluster.bootstrap_servers)
+    environment["BRADBURY_BOOTSTRAP"] = bradbury_cluster.bootstrap_servers
+    return bradbury_cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[bradbury.LocalCluster]:
+    with bradbury.local() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(source: bradbury.LocalCluster, bradbury_topic: str) -> str:
+    with source.admin() as admin, bradbury.Producer(source.bootstrap_servers) as producer:
+        admin.create_topic(bradbury_topic, 2)
+        for number in range(10):
+            producer.send(bradbury_topic, value=b"%d" % number)
+    return bradbury_topic
+
+
+def test_it_says_what_it_has_done_and_adds_what_is_new(
+    process: Command, command: Command, source: bradbury.LocalCluster, topic: str
+) -> None:
+    line = ("mirror", topic, "--from", source.bootstrap_servers, "--alias", "west")
+    assert "10 records of 1 topic in" in process(*line).err
+    with bradbury.Producer(source.bootstrap_servers) as producer:
+        producer.send(topic, value=b"10").result(60)
+    done = json.loads(command(*line, "--json").out)
+    assert (done["topics"], done["records"], done["behind"]) == (1, 1, 0)
+    assert f"west.{topic}" in command("topics", "list").out
+
+
+def test_what_cannot_be_is_said_in_one_line(
+    command: Command, source: bradbury.LocalCluster, servers: str, topic: str
+) -> None:
+    line = ("mirror", topic, "--from", source.bootstrap_servers)
+    assert "--alias" in command(*line).usage
+    assert "alias is 'a.b'" in command(*line, "--alias", "a.b").usage
+    absent = command("mirror", "nowhere", "--from", source.bootstrap_servers, "--alias", "east")
+    assert absent.error.startswith(f"no topic of {source.bootstrap_servers} matches")
+    command(*line, "--alias", "north", "--policy", "identity")
+    back = ("mirror", topic, "--from", servers, "--bootstrap", source.bootstrap_servers)
+    assert "circle" in command(*back, "--alias", "south", "--policy", "identity").error
+
+
+def test_interrupted_it_ends_after_a_transaction(
+    environment: dict[str, str], source: bradbury.LocalCluster, topic: str
+) -> None:
+    line = ["mirror", topic, "--from", source.bootstrap_servers, "--alias", "on", "--continuous"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "bradbury.cli", *line],
+        env=environment,
+        cwd=environment["HOME"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        assert "copied:" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        assert "of 1 topic in" in running.stderr.read()
+    assert running.returncode == 0

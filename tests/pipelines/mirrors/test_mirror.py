@@ -1,0 +1,360 @@
+"""Are a source's records in the target once, whole, in order, whatever ended the mirrors before?"""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bradbury
+from bradbury.pipelines.mirrors.mirror import MirrorFailed, MirrorProgress
+from bradbury.pipelines.ranges.partition_range import DataLoss
+from bradbury.protocol.errors import ConnectionFailed, ProducerFenced
+
+START_MS = time.time_ns() // 1_000_000 - 3_600_000
+COLUMNS = ["partition", "timestamp", "key", "value", "headers"]
+_aliases = count()
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[bradbury.LocalCluster]:
+    with bradbury.local() as running:
+        yield running
+
+
+@pytest.fixture
+def alias() -> str:
+    return f"west-{next(_aliases)}"
+
+
+@pytest.fixture
+def topic(source: bradbury.LocalCluster, alias: str) -> str:
+    name = f"flights-{alias}"
+    with source.admin() as admin:
+        admin.create_topic(name, 3, configs={"retention.ms": "86400000"})
+    return name
+
+
+def send(bootstrap: str, topic: str, numbers: range, partitions: int = 3, **options: Any) -> None:
+    with bradbury.Producer(bootstrap, **options) as producer:
+        for partition in range(partitions):
+            mine = [number for number in numbers if number % partitions == partition]
+            if not mine:
+                continue
+            table = pa.table(
+                {
+                    "key": [None if n % 5 == 0 else b"k%d" % n for n in mine],
+                    "value": [b"%d" % n for n in mine],
+                    "timestamp": [START_MS + n for n in mine],
+                    "headers": pa.array(
+                        [[{"key": "n", "value": b"%d" % n}] for n in mine],
+                        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+                    ),
+                }
+            )
+            producer.send_batch(topic, table, partition=partition).result(60)
+
+
+def rows(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
+    """What is committed, by partition in the order of the log."""
+    found: list[tuple[Any, ...]] = []
+    with bradbury.Admin(bootstrap) as admin:
+        partitions = range(len(admin.describe_topics([topic])[0].partitions))
+        ends = admin.list_offsets([(topic, partition) for partition in partitions])
+    with bradbury.Consumer(
+        bootstrap=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign(list(ends))
+        deadline = time.monotonic() + 60
+        while any(consumer.position(key) < ends[key].offset for key in ends):
+            assert time.monotonic() < deadline
+            table = consumer.poll(timeout_ms=500)
+            columns = [table.column(name).to_pylist() for name in COLUMNS]
+            found += zip(*columns, strict=True)
+    return sorted(found, key=lambda row: row[0])
+
+
+def values(bootstrap: str, topic: str) -> list[int]:
+    return sorted(int(row[3]) for row in rows(bootstrap, topic))
+
+
+def test_records_are_what_they_were_and_batches_go_undecoded(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    send(source.bootstrap_servers, topic, range(30_000), compression_type="lz4")
+    done = bradbury.mirror(
+        topic, source.bootstrap_servers, alias=alias, bootstrap_servers=bootstrap
+    )
+    assert (done.topics, done.records, done.behind) == (1, 30_000, 0)
+    assert done.batches > 0
+    copied = rows(bootstrap, f"{alias}.{topic}")
+    assert copied == rows(source.bootstrap_servers, topic)
+    assert len(copied) == 30_000
+    with bradbury.Admin(bootstrap) as admin:
+        assert admin.describe_configs(f"{alias}.{topic}")["retention.ms"].value == "86400000"
+
+
+def test_the_next_one_adds_what_is_new(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    options: dict[str, Any] = {"alias": alias, "bootstrap_servers": bootstrap}
+    send(source.bootstrap_servers, topic, range(100))
+    assert bradbury.mirror(topic, source.bootstrap_servers, **options).records == 100
+    assert bradbury.mirror(topic, source.bootstrap_servers, **options).commits == 0
+    send(source.bootstrap_servers, topic, range(100, 250))
+    seen: list[MirrorProgress] = []
+    done = bradbury.mirror(
+        topic,
+        source.bootstrap_servers,
+        **options,
+        commit_records=50,
+        on_progress=seen.append,
+    )
+    assert done.records == 150
+    assert done == seen[-1]
+    assert done.commits >= 3
+    assert values(bootstrap, f"{alias}.{topic}") == list(range(250))
+
+
+def test_of_transactions_only_what_is_committed_goes(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    options: dict[str, Any] = {"alias": alias, "bootstrap_servers": bootstrap}
+    with bradbury.Producer(source.bootstrap_servers, transactional_id=alias) as producer:
+        for number in range(10):
+            producer.begin()
+            producer.send(topic, value=b"%d" % number, partition=0)
+            if number % 2:
+                producer.commit()
+            else:
+                producer.flush()
+                producer.abort()
+        producer.begin()
+        producer.send(topic, value=b"11", partition=0).result(60)
+        assert bradbury.mirror(topic, source.bootstrap_servers, **options).records == 5
+        producer.commit()
+    assert bradbury.mirror(topic, source.bootstrap_servers, **options).records == 1
+    assert values(bootstrap, f"{alias}.{topic}") == [1, 3, 5, 7, 9, 11]
+
+
+PROGRAM = """
+import sys
+import bradbury
+
+topic, source, alias, target = sys.argv[1:]
+bradbury.mirror(
+    topic,
+    source,
+    alias=alias,
+    bootstrap_servers=target,
+    commit_records=500,
+    on_progress=lambda progress: print(progress.records, flush=True),
+)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_each_record_is_there_once(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    send(source.bootstrap_servers, topic, range(20_000), batch_size=2_000)
+    arguments = [topic, source.bootstrap_servers, alias, bootstrap]
+    kills = 0
+    for commits in (1, 3, 6, 1_000):
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            for number, line in enumerate(running.stdout):
+                if line == "done\n":
+                    break
+                if number == commits:
+                    running.send_signal(signal.SIGKILL)
+                    kills += 1
+    assert kills == 3
+    assert rows(bootstrap, f"{alias}.{topic}") == rows(source.bootstrap_servers, topic)
+
+
+def test_a_second_mirror_of_the_alias_ends_the_first(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    send(source.bootstrap_servers, topic, range(3_000), batch_size=2_000)
+    options: dict[str, Any] = {"alias": alias, "bootstrap_servers": bootstrap}
+
+    def another(_: object) -> None:
+        bradbury.mirror(topic, source.bootstrap_servers, **options)
+
+    with pytest.raises(ProducerFenced, match="another producer"):
+        bradbury.mirror(
+            topic, source.bootstrap_servers, **options, commit_records=100, on_progress=another
+        )
+    assert values(bootstrap, f"{alias}.{topic}") == list(range(3_000))
+
+
+class Continuous:
+    """A mirror in a thread, until the end of the block."""
+
+    def __init__(self, topics: str, source: str, **options: Any) -> None:
+        self._stop = threading.Event()
+        self._moved = threading.Condition()
+        self._records = 0
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(topics, source, options))
+
+    def _run(self, topics: str, source: str, options: dict[str, Any]) -> None:
+        try:
+            bradbury.mirror(
+                topics,
+                source,
+                continuous=True,
+                stop=self._stop,
+                on_progress=self._on_progress,
+                **options,
+            )
+        except Exception as error:
+            self.failure = error
+
+    def _on_progress(self, progress: MirrorProgress) -> None:
+        with self._moved:
+            self._records = progress.records
+            self._moved.notify_all()
+
+    def wait_for(self, records: int) -> None:
+        with self._moved:
+            assert self._moved.wait_for(lambda: self._records >= records, 60), self.failure
+
+    def __enter__(self) -> "Continuous":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def test_it_follows_records_partitions_and_topics(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    with (
+        source.admin() as admin,
+        Continuous(
+            f"{topic}.*", source.bootstrap_servers, alias=alias, bootstrap_servers=bootstrap
+        ) as mirror,
+    ):
+        send(source.bootstrap_servers, topic, range(10))
+        mirror.wait_for(10)
+        admin.create_partitions(topic, 5)
+        admin.create_topic(f"{topic}-more", 3)
+        send(source.bootstrap_servers, topic, range(10, 60), partitions=5)
+        send(source.bootstrap_servers, f"{topic}-more", range(40))
+        mirror.wait_for(100)
+    assert mirror.failure is None
+    assert rows(bootstrap, f"{alias}.{topic}") == rows(source.bootstrap_servers, topic)
+    assert values(bootstrap, f"{alias}.{topic}-more") == list(range(40))
+
+
+def test_two_sources_into_one_topic(
+    source: bradbury.LocalCluster,
+    cluster: bradbury.LocalCluster,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    alias: str,
+) -> None:
+    topic = new_topic(3)
+    send(bootstrap, topic, range(10))
+    with bradbury.local() as third, third.admin() as admin:
+        admin.create_topic(topic, 3)
+        send(third.bootstrap_servers, topic, range(10, 20))
+        for of, where in ((cluster, "near"), (third, "far")):
+            done = bradbury.mirror(
+                topic,
+                of.bootstrap_servers,
+                alias=f"{alias}-{where}",
+                policy="identity",
+                bootstrap_servers=source.bootstrap_servers,
+            )
+            assert done.records == 10
+        assert values(source.bootstrap_servers, topic) == list(range(20))
+
+
+@pytest.mark.parametrize("policy", ["identity", "prefix"])
+def test_what_came_from_the_target_does_not_go_back(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str, policy: Any
+) -> None:
+    send(source.bootstrap_servers, topic, range(10))
+    bradbury.mirror(
+        topic, source.bootstrap_servers, alias=alias, policy=policy, bootstrap_servers=bootstrap
+    )
+    name = topic if policy == "identity" else f"{alias}.{topic}"
+    with pytest.raises(MirrorFailed, match="circle"):
+        bradbury.mirror(
+            name,
+            bootstrap,
+            alias=f"{alias}-back",
+            policy=policy,
+            bootstrap_servers=source.bootstrap_servers,
+        )
+    assert values(source.bootstrap_servers, topic) == list(range(10))
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_former_one(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    options: dict[str, Any] = {"alias": alias, "bootstrap_servers": bootstrap}
+    send(source.bootstrap_servers, topic, range(10))
+    bradbury.mirror(topic, source.bootstrap_servers, **options)
+    with source.admin() as admin:
+        admin.delete_topic(topic)
+        admin.create_topic(topic, 3)
+    send(source.bootstrap_servers, topic, range(10, 30))
+    with pytest.raises(DataLoss, match="deleted and made again"):
+        bradbury.mirror(topic, source.bootstrap_servers, **options)
+    bradbury.mirror(topic, source.bootstrap_servers, **options, fail_on_data_loss=False)
+    assert values(bootstrap, f"{alias}.{topic}") == list(range(30))
+
+
+def test_what_retention_took_is_an_error_or_passed_over(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    options: dict[str, Any] = {"alias": alias, "bootstrap_servers": bootstrap}
+    send(source.bootstrap_servers, topic, range(30))
+    bradbury.mirror(topic, source.bootstrap_servers, **options)
+    send(source.bootstrap_servers, topic, range(30, 60))
+    with source.admin() as admin:
+        admin.delete_records({(topic, 0): 15})
+    with pytest.raises(DataLoss, match="the log begins at 15"):
+        bradbury.mirror(topic, source.bootstrap_servers, **options)
+    bradbury.mirror(topic, source.bootstrap_servers, **options, fail_on_data_loss=False)
+    assert len(values(bootstrap, f"{alias}.{topic}")) == 55
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alias": "a.b"}, "alias is 'a.b'"),
+        ({"policy": "other"}, "policy is 'other'"),
+        ({"commit_records": 0}, "commit_records=0"),
+        ({"topics": "("}, "no regular expression"),
+        ({"topics": []}, "topics is empty"),
+    ],
+)
+def test_arguments_that_cannot_be(bootstrap: str, options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"topics": "x", "source": "127.0.0.1:1", "alias": "a"}
+    with pytest.raises(ValueError, match=message):
+        bradbury.mirror(**{**given, **options}, bootstrap_servers=bootstrap)
+
+
+def test_no_topic_and_no_source(source: bradbury.LocalCluster, bootstrap: str, alias: str) -> None:
+    options: dict[str, Any] = {"alias": alias, "bootstrap_servers": bootstrap}
+    with pytest.raises(MirrorFailed, match="no topic of .* matches"):
+        bradbury.mirror("absent", source.bootstrap_servers, **options)
+    with pytest.raises(ConnectionFailed):
+        bradbury.mirror("absent", "127.0.0.1:1", **options)
