@@ -35,6 +35,7 @@ PAGES = (
     "docs/classic.md",
     "docs/tools.md",
     "docs/pipelines.md",
+    "docs/mirroring.md",
     "docs/spark.md",
     "docs/testing-with-bradbury.md",
 )
