@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+DataDirectories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 START_SECONDS = 60.0
 # No other process is about to join a group, so its first member need not wait.
 DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
@@ -46,7 +48,7 @@ class LocalCluster:
 
     def __init__(
         self,
-        data_dir: str | Sequence[str] | None,
+        data_dir: DataDirectories | None,
         *,
         host: str,
         port: int,
@@ -62,7 +64,8 @@ class LocalCluster:
             )
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
         given = data_dir or self._temporary or ""
-        self._data_dirs = (given,) if isinstance(given, str) else tuple(given)
+        several = (given,) if isinstance(given, str | os.PathLike) else given
+        self._data_dirs = tuple(os.fspath(each) for each in several)
         self.data_dir = self._data_dirs[0]
         self._host = host
         self._port = port
@@ -224,7 +227,7 @@ class LocalCluster:
 
 
 def local(
-    data_dir: str | Sequence[str] | None = None,
+    data_dir: DataDirectories | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 0,

@@ -30,7 +30,7 @@ from ...clients.admin.admin import Admin
 from ...clients.admin.replay import ReplayReport, replay
 from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import TransactionAbortable
+from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
 from ..loads.loaded_offsets import LoadedOffsets, next_ranges
 from ..ranges.partition_range import DataLoss, PartitionRange
 from ..ranges.read_arguments import read_limits, servers_of
@@ -47,6 +47,7 @@ TOPICS_SECONDS: Final = 5.0
 COMMIT_BYTES: Final = 256 * 1024 * 1024
 FIRST_RECORDS: Final = 1_000
 """Of the first commit, as the size of records is not known yet."""
+BEGIN_AGAIN_SECONDS: Final = 1.0
 TRANSACTION_MS: Final = 300_000
 MOST_FAILURES: Final = 5
 """So many transactions in a row may be aborted before the mirror ends."""
@@ -101,6 +102,8 @@ def mirror(
         replication_factor: of topics that are made here; -1 for the brokers' default.
         fail_on_data_loss: False: what retention took before it was copied is passed over, and a
             topic that was made again is copied from its beginning.
+        poll_timeout_ms: without an answer for so long it fails; a continuous mirror goes on when
+            brokers come back before.
         commit_records: most records of a transaction, about.
         continuous: go on until `stop` is set, or forever, with new topics and partitions, too.
         on_progress: called after each transaction.
@@ -128,7 +131,7 @@ def mirror(
     )
     addresses = source if isinstance(source, str) else ",".join(source)
     stopped = stop or threading.Event()
-    with _Mirror(
+    one = _Mirror(
         wanted,
         addresses,
         servers_of(bootstrap_servers),
@@ -138,16 +141,19 @@ def mirror(
         limits,
         commit_records,
         replication_factor,
-    ) as one:
-        one.look_for_topics(must_find=not continuous)
-        one.copy(stopped, on_progress)
-        looked_at = time.monotonic()
-        while continuous and not stopped.wait(LOOK_SECONDS):
-            if time.monotonic() - looked_at > TOPICS_SECONDS:
-                one.look_for_topics()
-                looked_at = time.monotonic()
-            one.copy(stopped, on_progress)
-        return one.progress
+    )
+    while True:
+        try:
+            with one:
+                one.run(stopped, on_progress, continuous=continuous)
+            return one.progress
+        except (KafkaError, ConnectionFailed) as error:
+            if not continuous or not one.may_begin_again(error):
+                raise
+            if stopped.is_set():
+                return one.progress
+            logger.warning("the mirror begins again: %s", error)
+            stopped.wait(BEGIN_AGAIN_SECONDS)
 
 
 class _Mirror:
@@ -181,6 +187,7 @@ class _Mirror:
         self._circular: set[str] = set()
         self._positions = LoadedOffsets()
         self._next_records = min(FIRST_RECORDS, commit_records)
+        self._worked_at: float | None = None
         self.progress = MirrorProgress()
 
     def __enter__(self) -> Self:
@@ -216,9 +223,39 @@ class _Mirror:
         self._from.close()
         self._to.close()
 
+    def run(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        *,
+        continuous: bool,
+    ) -> None:
+        """Copy what there is; with `continuous` until `stopped`."""
+        self._look_for_topics(must_find=not continuous)
+        self._copy(stopped, on_progress)
+        looked_at = time.monotonic()
+        while continuous and not stopped.wait(LOOK_SECONDS):
+            if time.monotonic() - looked_at > TOPICS_SECONDS:
+                self._look_for_topics()
+                looked_at = time.monotonic()
+            self._copy(stopped, on_progress)
+
+    def may_begin_again(self, error: Exception) -> bool:
+        """Whether what has ended it may pass: brokers that were there a while ago are away.
+
+        What came of an open transaction is not known then, and need not be: a new beginning ends
+        it, and reads how far the mirror is.
+        """
+        is_passing = isinstance(error, ConnectionFailed) or (
+            isinstance(error, KafkaError) and error.retriable
+        )
+        patience_s = self._limits.poll_timeout_ms / 1000
+        worked_at = self._worked_at
+        return is_passing and worked_at is not None and time.monotonic() - worked_at < patience_s
+
     # --- topics ------------------------------------------------------------------------------
 
-    def look_for_topics(self, *, must_find: bool = False) -> None:
+    def _look_for_topics(self, *, must_find: bool = False) -> None:
         """Take in what is new in the source: topics that match, and partitions."""
         described = {each.name: each for each in self._from.describe_topics()}
         names = [name for name in self._wanted.of(described) if name not in self._circular]
@@ -279,10 +316,13 @@ class _Mirror:
 
     # --- records -----------------------------------------------------------------------------
 
-    def copy(self, stopped: threading.Event, on_progress: Callable[[MirrorProgress], None]) -> None:
+    def _copy(
+        self, stopped: threading.Event, on_progress: Callable[[MirrorProgress], None]
+    ) -> None:
         """Copy what there is now."""
         failures = 0
         ranges = self._new_ranges() if self._targets else []
+        self._worked_at = time.monotonic()
         while _size(ranges) and not stopped.is_set():
             part = next_ranges(ranges, self._next_records)
             try:
@@ -296,6 +336,7 @@ class _Mirror:
                 self._next_records = max(1, self._next_records // 2)
                 continue
             failures = 0
+            self._worked_at = time.monotonic()
             ranges = [
                 one._replace(start=self._positions.offsets[one.topic_partition]) for one in ranges
             ]

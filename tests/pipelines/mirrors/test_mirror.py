@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -259,6 +260,27 @@ def test_it_follows_records_partitions_and_topics(
     assert mirror.failure is None
     assert rows(bootstrap, f"{alias}.{topic}") == rows(source.bootstrap_servers, topic)
     assert values(bootstrap, f"{alias}.{topic}-more") == list(range(40))
+
+
+@pytest.mark.parametrize("which", ["source", "target"])
+def test_brokers_that_come_back_are_waited_for(tmp_path: Path, alias: str, which: str) -> None:
+    with bradbury.local(data_dir=tmp_path / "other") as other:
+        restarted = bradbury.local(data_dir=tmp_path / "restarted")
+        address = restarted.bootstrap_servers
+        port = int(address.rpartition(":")[2])
+        source = address if which == "source" else other.bootstrap_servers
+        target = address if which == "target" else other.bootstrap_servers
+        with bradbury.Admin(source) as admin:
+            admin.create_topic("flights", 3)
+        send(source, "flights", range(10))
+        with Continuous("flights", source, alias=alias, bootstrap_servers=target) as mirror:
+            mirror.wait_for(10)
+            restarted.close()
+            with bradbury.local(data_dir=tmp_path / "restarted", port=port):
+                send(source, "flights", range(10, 30))
+                mirror.wait_for(30)
+                assert values(target, f"{alias}.flights") == list(range(30))
+        assert mirror.failure is None
 
 
 def test_two_sources_into_one_topic(
