@@ -51,6 +51,18 @@ def mirror(
             show_default="internal ones",
         ),
     ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Consumer groups whose offsets come, too. Several times, for several.",
+            show_default="none",
+        ),
+    ] = None,
+    sync_groups_interval: Annotated[
+        float,
+        typer.Option(min=0.1, metavar="SECONDS", help="So often they do; and at the end."),
+    ] = 60.0,
     latest: Annotated[
         bool,
         typer.Option("--latest", help="Topics never mirrored before: only what comes from now on."),
@@ -91,6 +103,8 @@ def mirror(
             bootstrap_servers=bootstrap_servers(bootstrap),
             exclude=exclude or EXCLUDE,
             policy=policy,
+            groups=groups or (),
+            sync_groups_interval_s=sync_groups_interval,
             start_offset="latest" if latest else "earliest",
             replication_factor=replication_factor,
             fail_on_data_loss=not allow_data_loss,

@@ -20,8 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from ...protocol.columns.columns import decode_batches
 from ...protocol.errors import RequestTimedOut
@@ -34,14 +34,33 @@ from ..wire.record_metadata import BatchMetadata, TopicPartition
 MAX_OPEN_SENDS: Final = 64
 
 
+class PlacedRecords(NamedTuple):
+    """Where those of a source partition are in the target: in [start, end), maybe among others."""
+
+    start: int
+    end: int
+    records: int
+
+
 @dataclass(slots=True)
 class ReplayReport:
-    """batches: those that went as they are; recoded: those that were decoded first."""
+    """batches: those that went as they are; recoded: those that were decoded first.
+
+    placed: by source partition, where each has its own in the target.
+    """
 
     records: int = 0
     batches: int = 0
     recoded: int = 0
     bytes: int = 0
+    placed: dict[TopicPartition, PlacedRecords] = field(default_factory=dict)
+
+    def on_acknowledged(self, source: TopicPartition, records: BatchMetadata) -> None:
+        for _, start, end in records.ranges:
+            known = self.placed.get(source, PlacedRecords(start, end, 0))
+            self.placed[source] = PlacedRecords(
+                min(known.start, start), max(known.end, end), known.records + end - start
+            )
 
 
 def replay(
@@ -68,7 +87,14 @@ def replay(
         KafkaError: a broker refuses. What was acknowledged before stays.
     """
     report = ReplayReport()
-    sent: deque[Future[BatchMetadata]] = deque()
+    sent: deque[tuple[TopicPartition, Future[BatchMetadata]]] = deque()
+
+    def wait_for_next() -> None:
+        key, acknowledged = sent.popleft()
+        records = acknowledged.result()
+        if partitions is not None:
+            report.on_acknowledged(key, records)
+
     with BatchReader(ranges, bootstrap=bootstrap) as reader:
         fetched_at = time.monotonic()
         while not reader.is_done:
@@ -84,12 +110,14 @@ def replay(
             fetched_at = time.monotonic()
             start, end = ranges[fetched.state.topic_partition]
             position = max(start, fetched.fetch_offset)
-            sent += _send(fetched, (start, end), target, producer, partitions, report)
+            key = fetched.state.topic_partition
+            for one in _send(fetched, (start, end), target, producer, partitions, report):
+                sent.append((key, one))
             on_progress(min(end, fetched.next_offset) - position)
             while len(sent) > MAX_OPEN_SENDS:
-                sent.popleft().result()
-    for one in sent:
-        one.result()
+                wait_for_next()
+    while sent:
+        wait_for_next()
     return report
 
 

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from ...clients.admin.admin import Admin
 from ...clients.admin.replay import ReplayReport, replay
@@ -32,12 +32,14 @@ from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
 from ..loads.loaded_offsets import LoadedOffsets, next_ranges
-from ..ranges.partition_range import DataLoss, PartitionRange
+from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
 from ..ranges.read_arguments import read_limits, servers_of
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from . import mirror_positions
-from .mirrored_topics import EXCLUDE, Policy, TopicFilter, make_topic, target_name
+from .mirrored_groups import EXCLUDED_GROUPS, MirroredGroups
+from .mirrored_topics import EXCLUDE, NameFilter, Policy, make_topic, target_name
+from .offset_syncs import OffsetSync, OffsetSyncs
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +81,8 @@ def mirror(
     bootstrap_servers: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = EXCLUDE,
     policy: Policy = "prefix",
+    groups: str | Sequence[str] = (),
+    sync_groups_interval_s: float = 60.0,
     start_offset: Offset = "earliest",
     replication_factor: int = -1,
     fail_on_data_loss: bool = True,
@@ -97,6 +101,8 @@ def mirror(
         alias: a short name of the source; of letters, digits, "_" and "-".
         bootstrap_servers: of the cluster to write to; found as all clients find theirs.
         policy: "prefix": the topic's name here is "<alias>.<name>"; "identity": the same.
+        groups: regular expressions, as `topics`; of these consumer groups the offsets come here,
+            too: every `sync_groups_interval_s` and at the end (see mirrored_groups).
         start_offset: of partitions that were never mirrored under this alias: "earliest",
             "latest", or as `read_topic`'s.
         replication_factor: of topics that are made here; -1 for the brokers' default.
@@ -122,7 +128,11 @@ def mirror(
         raise ValueError(f"policy is {policy!r}; use prefix or identity")
     if commit_records < 1:
         raise ValueError(f"commit_records={commit_records}: use more than 0")
-    wanted = TopicFilter(topics, exclude)
+    wanted = NameFilter(topics, exclude)
+    if not wanted:
+        raise ValueError("topics is empty; name at least one, or '.*' for all")
+    if sync_groups_interval_s <= 0:
+        raise ValueError(f"sync_groups_interval_s={sync_groups_interval_s}: use more than 0")
     limits = read_limits(
         "read_committed",
         f"bradbury-mirror-{alias}",
@@ -137,6 +147,7 @@ def mirror(
         servers_of(bootstrap_servers),
         alias,
         policy,
+        (NameFilter(groups, EXCLUDED_GROUPS), sync_groups_interval_s),
         start_offset,
         limits,
         commit_records,
@@ -161,13 +172,14 @@ class _Mirror:
 
     def __init__(
         self,
-        wanted: TopicFilter,
+        wanted: NameFilter,
         source: str,
         target: str,
         alias: str,
         policy: Policy,
+        groups: tuple[NameFilter, float],
         start_offset: Offset,
-        limits: Any,
+        limits: ReadLimits,
         commit_records: int,
         replication_factor: int,
     ) -> None:
@@ -176,6 +188,7 @@ class _Mirror:
         self._target = target
         self._alias = alias
         self._policy: Policy = policy
+        self._group_filter, self._sync_groups_interval_s = groups
         self._start_offset = start_offset
         self._limits = limits
         self._most_records = commit_records
@@ -186,6 +199,7 @@ class _Mirror:
         self._known_partitions: dict[str, int] = {}
         self._circular: set[str] = set()
         self._positions = LoadedOffsets()
+        self._syncs: dict[TopicPartition, OffsetSyncs] = {}
         self._next_records = min(FIRST_RECORDS, commit_records)
         self._worked_at: float | None = None
         self.progress = MirrorProgress()
@@ -205,14 +219,16 @@ class _Mirror:
             mirror_positions.make_positions_topic(
                 self._to, self._positions_topic, self._replication_factor
             )
+            groups = self._group_filter
+            self._groups = MirroredGroups(groups, self._from, self._to, self._producer, self._alias)
             # Ends a former mirror's transaction, so that what is read next is the last word.
             self._producer.init_transactions()
             known = mirror_positions.read_positions(
                 self._target, self._positions_topic, self._limits
             )
-            self._positions = mirror_positions.as_offsets(
-                each for (cluster, _), each in known.items() if cluster == self._cluster
-            )
+            mine = [each for each in known.values() if each.cluster == self._cluster]
+            self._positions = mirror_positions.as_offsets(mine)
+            self._syncs = {each.source: each.syncs for each in mine}
         except BaseException:
             self.__exit__()
             raise
@@ -233,12 +249,16 @@ class _Mirror:
         """Copy what there is; with `continuous` until `stopped`."""
         self._look_for_topics(must_find=not continuous)
         self._copy(stopped, on_progress)
-        looked_at = time.monotonic()
+        looked_at = synced_at = time.monotonic()
         while continuous and not stopped.wait(LOOK_SECONDS):
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 self._look_for_topics()
                 looked_at = time.monotonic()
             self._copy(stopped, on_progress)
+            if time.monotonic() - synced_at > self._sync_groups_interval_s:
+                self._groups.sync(self._syncs, self._targets, self._replication_factor)
+                synced_at = time.monotonic()
+        self._groups.sync(self._syncs, self._targets, self._replication_factor)
 
     def may_begin_again(self, error: Exception) -> bool:
         """Whether what has ended it may pass: brokers that were there a while ago are away.
@@ -370,6 +390,7 @@ class _Mirror:
                 "former one's records"
             )
         self._positions = self._positions.without(anew)
+        self._syncs = {key: syncs for key, syncs in self._syncs.items() if key.topic not in anew}
         return [
             one
             for one in resolve_ranges(
@@ -410,16 +431,33 @@ class _Mirror:
                 total.batches += report.batches
                 total.recoded += report.recoded
                 total.bytes += report.bytes
+                total.placed |= report.placed
+            syncs = {**self._syncs, **self._synced(part, total)}
             mirror_positions.write_positions(
                 self._producer,
                 self._positions_topic,
                 self._cluster,
                 after,
                 self._targets,
+                syncs,
                 [one.topic_partition for one in part],
             )
-        self._positions = after
+        self._positions, self._syncs = after, syncs
         return total
+
+    def _synced(
+        self, part: Sequence[PartitionRange], report: ReplayReport
+    ) -> dict[TopicPartition, OffsetSyncs]:
+        """What groups' offsets are translated by, with what was just copied."""
+        synced = {}
+        for one in part:
+            placed = report.placed.get(one.topic_partition)
+            if placed is not None:
+                is_exact = placed.records == one.size == placed.end - placed.start
+                piece = OffsetSync(one.start, one.end, placed.start, placed.end, is_exact)
+                before = self._syncs.get(one.topic_partition, OffsetSyncs())
+                synced[one.topic_partition] = before.after(piece)
+        return synced
 
 
 def _size(ranges: Sequence[PartitionRange]) -> int:

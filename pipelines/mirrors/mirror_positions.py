@@ -2,7 +2,8 @@
 
     mirror-offsets.<alias>.internal
         key    {"cluster": id of the source, "topic": ..., "partition": ...}
-        value  {"offset": next one to be copied, "to": topic of the target, "topic_id": source's}
+        value  {"offset": next one to be copied, "to": topic of the target, "topic_id": source's,
+                "syncs": [[source start, end, target start, end, 1 if exact], ...]}
 
 What always holds: a committed position says exactly which records of its partition are in the
 target, because it became visible with them. So a mirror goes on there, whatever ended the former.
@@ -26,6 +27,7 @@ from ..ranges.partition_range import ReadLimits
 from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import resolve_ranges
+from .offset_syncs import OffsetSync, OffsetSyncs
 
 _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
 
@@ -38,6 +40,7 @@ class MirrorPosition(NamedTuple):
     target: str
     topic_id: str
     offset: int
+    syncs: OffsetSyncs
 
 
 def positions_topic(alias: str) -> str:
@@ -86,6 +89,7 @@ def write_positions(
     cluster: str,
     positions: LoadedOffsets,
     targets: Mapping[str, str],
+    syncs: Mapping[TopicPartition, OffsetSyncs],
     changed: Iterable[TopicPartition],
 ) -> None:
     """Send the positions of these partitions; to be called in the transaction of their records."""
@@ -95,6 +99,7 @@ def write_positions(
             "offset": positions.offsets[source],
             "to": targets[source.topic],
             "topic_id": positions.topic_ids[source.topic],
+            "syncs": [[*map(int, piece)] for piece in syncs.get(source, OffsetSyncs()).pieces],
         }
         producer.send(topic, key=_json(key), value=_json(value), partition=0)
 
@@ -113,11 +118,22 @@ def _decode(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[Mirr
         try:
             of, at = json.loads(key or b""), json.loads(value or b"")
             source = TopicPartition(str(of["topic"]), int(of["partition"]))
+            pieces = tuple(_sync(each) for each in at["syncs"])
             yield MirrorPosition(
-                str(of["cluster"]), source, str(at["to"]), str(at["topic_id"]), int(at["offset"])
+                str(of["cluster"]),
+                source,
+                str(at["to"]),
+                str(at["topic_id"]),
+                int(at["offset"]),
+                OffsetSyncs(pieces),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a position of a mirror: {key!r}: {value!r}") from error
+
+
+def _sync(numbers: list[int]) -> OffsetSync:
+    source_start, source_end, target_start, target_end, is_exact = map(int, numbers)
+    return OffsetSync(source_start, source_end, target_start, target_end, bool(is_exact))
 
 
 def _json(content: Mapping[str, object]) -> bytes:

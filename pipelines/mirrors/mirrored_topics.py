@@ -32,14 +32,18 @@ _NOT_COPIED: Final = frozenset(
 )
 
 
-class TopicFilter:
-    """Raises ValueError for what is no regular expression."""
+class NameFilter:
+    """Which names are wanted, and not excluded. False if none can be.
 
-    def __init__(self, topics: str | Sequence[str], exclude: str | Sequence[str] = EXCLUDE) -> None:
-        self._wanted = _patterns(topics, "topics")
-        self._excluded = _patterns(exclude, "exclude")
-        if not self._wanted:
-            raise ValueError("topics is empty; name at least one, or '.*' for all")
+    Raises ValueError for what is no regular expression.
+    """
+
+    def __init__(self, wanted: str | Sequence[str], exclude: str | Sequence[str]) -> None:
+        self._wanted = _patterns(wanted)
+        self._excluded = _patterns(exclude)
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
 
     def of(self, names: Iterable[str]) -> list[str]:
         return sorted(
@@ -50,12 +54,12 @@ class TopicFilter:
         )
 
 
-def _patterns(given: str | Sequence[str], name: str) -> list[re.Pattern[str]]:
+def _patterns(given: str | Sequence[str]) -> list[re.Pattern[str]]:
     texts = given.split(",") if isinstance(given, str) else given
     try:
         return [re.compile(text.strip()) for text in texts if text.strip()]
     except re.error as error:
-        raise ValueError(f"{name}: {error.pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{error.pattern!r} is no regular expression: {error}") from None
 
 
 def target_name(topic: str, alias: str, policy: Policy) -> str:

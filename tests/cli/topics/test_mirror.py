@@ -43,11 +43,14 @@ def test_it_says_what_it_has_done_and_adds_what_is_new(
 ) -> None:
     line = ("mirror", topic, "--from", source.bootstrap_servers, "--alias", "west")
     assert "10 records of 1 topic in" in process(*line).err
-    with bradbury.Producer(source.bootstrap_servers) as producer:
-        producer.send(topic, value=b"10").result(60)
+    with bradbury.Producer(source.bootstrap_servers) as producer, source.admin() as admin:
+        producer.send(topic, value=b"10", partition=0).result(60)
+        admin.alter_group_offsets("billing", {(topic, 0): 0})
+    line = (*line, "--groups", "bill.*")
     done = json.loads(command(*line, "--json").out)
     assert (done["topics"], done["records"], done["behind"]) == (1, 1, 0)
     assert f"west.{topic}" in command("topics", "list").out
+    assert f"west.{topic}" in command("groups", "describe", "billing").out
 
 
 def test_what_cannot_be_is_said_in_one_line(

@@ -283,6 +283,71 @@ def test_brokers_that_come_back_are_waited_for(tmp_path: Path, alias: str, which
         assert mirror.failure is None
 
 
+def read_on(bootstrap: str, topic: str, group: str, most: int) -> list[int]:
+    """What a member of the group gets, until `most` records are there; it commits them."""
+    found: list[int] = []
+    with bradbury.Consumer(
+        topic,
+        group=group,
+        bootstrap=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        max_poll_records=10,
+    ) as consumer:
+        deadline = time.monotonic() + 60
+        while len(found) < most:
+            assert time.monotonic() < deadline, found
+            found += map(int, consumer.poll(timeout_ms=500)["value"].to_pylist())
+        consumer.commit()
+    return found
+
+
+def test_a_group_goes_on_in_the_target(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
+) -> None:
+    options: dict[str, Any] = {
+        "alias": alias,
+        "bootstrap_servers": bootstrap,
+        "groups": f"{alias}.*",
+    }
+    copied, group = f"{alias}.{topic}", f"{alias}-group"
+    send(source.bootstrap_servers, topic, range(300), batch_size=1_000)
+    before = read_on(source.bootstrap_servers, topic, group, 120)
+    bradbury.mirror(topic, source.bootstrap_servers, **options, commit_records=50)
+    after = read_on(bootstrap, copied, group, 300 - len(before))
+    assert sorted(before + after) == list(range(300))
+    # Where it is now is further than in the source: it is not thrown back.
+    send(source.bootstrap_servers, topic, range(300, 310))
+    bradbury.mirror(topic, source.bootstrap_servers, **options)
+    assert sorted(read_on(bootstrap, copied, group, 10)) == list(range(300, 310))
+
+
+def test_checkpoints_are_mirror_makers(
+    source: bradbury.LocalCluster, bootstrap: str, alias: str
+) -> None:
+    with source.admin() as admin:
+        admin.create_topic(f"t-{alias}", 1)
+        send(source.bootstrap_servers, f"t-{alias}", range(10), partitions=1)
+        admin.alter_group_offsets(f"g-{alias}", {(f"t-{alias}", 0): 7})
+    bradbury.mirror(
+        f"t-{alias}",
+        source.bootstrap_servers,
+        alias=alias,
+        groups=f"g-{alias}",
+        bootstrap_servers=bootstrap,
+    )
+    with bradbury.Consumer(bootstrap=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(f"{alias}.checkpoints.internal", 0)])
+        table = consumer.poll(timeout_ms=30_000)
+    name, to = f"g-{alias}".encode(), f"{alias}.t-{alias}".encode()
+    assert table["key"].to_pylist()[0] == (
+        bytes([0, len(name)]) + name + bytes([0, len(to)]) + to + bytes(4)
+    )
+    assert table["value"].to_pylist()[0] == (
+        bytes([0, 0]) + (7).to_bytes(8) + (7).to_bytes(8) + bytes([0, 0])
+    )
+
+
 def test_two_sources_into_one_topic(
     source: bradbury.LocalCluster,
     cluster: bradbury.LocalCluster,
@@ -366,6 +431,8 @@ def test_what_retention_took_is_an_error_or_passed_over(
         ({"commit_records": 0}, "commit_records=0"),
         ({"topics": "("}, "no regular expression"),
         ({"topics": []}, "topics is empty"),
+        ({"groups": "("}, "no regular expression"),
+        ({"sync_groups_interval_s": 0}, "sync_groups_interval_s=0"),
     ],
 )
 def test_arguments_that_cannot_be(bootstrap: str, options: dict[str, Any], message: str) -> None:

@@ -1,0 +1,76 @@
+"""Where a source's offset is in the target, as far as it is remembered. Pure.
+
+    source  [0 ........ 500)[500 ... 900)[900 .. 1000)
+    target  [40 ....... 540)[541 ... 941)[942 . 1042)
+
+Each piece is what one transaction copied of a partition. Of newer ones more is remembered: when
+there are more than PIECES, every two of the older half are joined.
+
+What always holds: a group that goes on at the translated offset misses no record that it had not
+read in the source. It gets some again where a piece was joined, or has gaps.
+
+The idea is MirrorMaker 2's OffsetSyncStore, which keeps single points instead of pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+PIECES: Final = 32
+
+
+class OffsetSync(NamedTuple):
+    """Records [source_start, source_end) are the target's [target_start, target_end).
+
+    is_exact: neither side has a gap, nor others' records in between, so that every record is as far
+        from the start as its twin.
+    """
+
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSyncs:
+    """Of one partition, in order."""
+
+    pieces: tuple[OffsetSync, ...] = ()
+
+    def after(self, piece: OffsetSync) -> OffsetSyncs:
+        """With what was copied next; the older half is thinned out when it is too much."""
+        pieces = [*self.pieces, piece]
+        if len(pieces) > PIECES:
+            half = len(pieces) // 2
+            pieces = [*_joined(pieces[:half]), *pieces[half:]]
+        return OffsetSyncs(tuple(pieces))
+
+    def translate(self, offset: int) -> int | None:
+        """Where a group goes on that has committed `offset` in the source. None: not remembered."""
+        found = None
+        for piece in self.pieces:
+            if piece.source_start > offset:
+                break
+            found = piece
+        if found is None:
+            return None
+        if offset >= found.source_end:
+            return found.target_end
+        if found.is_exact:
+            return found.target_start + offset - found.source_start
+        return found.target_start
+
+
+def _joined(pieces: list[OffsetSync]) -> Iterable[OffsetSync]:
+    """Every two as one."""
+    for first, second in zip(pieces[::2], [*pieces[1::2], None], strict=False):
+        if second is None:
+            yield first
+        else:
+            yield OffsetSync(
+                first.source_start, second.source_end, first.target_start, second.target_end, False
+            )
