@@ -83,13 +83,19 @@ def _check_commits(history: History) -> Iterable[Fault]:
     for record in (*history.acknowledged, *history.seen):
         ends[record.partition] = max(ends[record.partition], record.offset + 1)
     last: dict[tuple[str, int], int] = {}
+    generations: dict[str, Generation] = {}
+    owners: dict[tuple[str, int], str] = {}
     for number, one in enumerate(history.log):
-        if not isinstance(one, Commit):
+        if isinstance(one, Generation):
+            generations[one.group] = one
             continue
         key = (one.group, one.partition)
         where = f"partition {one.partition}, line {number} of the log: {one.offset}"
+        owner = _owner(generations.get(one.group), one.partition)
         if one.offset < last.get(key, 0):
-            yield Fault("commit-regressed", one.group, f"{where} after {last[key]}")
+            text = f"{where} ({owner}) after {last[key]} ({owners[key]})"
+            yield Fault("commit-regressed", one.group, text)
+        owners[key] = owner
         if one.offset > ends[one.partition]:
             yield Fault("commit-past-end", one.group, f"{where}, the end is {ends[one.partition]}")
         last[key] = one.offset
@@ -164,6 +170,13 @@ def _check_there_was_something(history: History) -> Iterable[Fault]:
                 yield Fault("nothing-happened", group, f"it {name} nothing")
     if not history.acknowledged:
         yield Fault("nothing-happened", "", "nothing was produced")
+
+
+def _owner(record: Generation | None, partition: int) -> str:
+    if record is None:
+        return "no generation"
+    names = [member for member, owned in sorted(record.owners.items()) if partition in owned]
+    return f"generation {record.generation}, of {', '.join(names) or 'nobody'}"
 
 
 def report(faults: list[Fault]) -> list[str]:
