@@ -257,6 +257,36 @@ def test_a_fenced_producers_records_do_not_reach_the_log(
     assert values_in(servers, topic, "read_uncommitted") == []
 
 
+def test_a_block_that_waits_for_a_fenced_producers_record_says_that_it_is_fenced(
+    servers: str, topic: str, producer: Make
+) -> None:
+    """The batch's refusal does not say whether the producer may go on: its abort does."""
+    first, second = producer(), producer()
+    with pytest.raises(ProducerFenced, match="another producer"), first.transaction():
+        first.send(topic, b"before", partition=0).result(30)
+        second.init_transactions()
+        first.send(topic, b"of a zombie", partition=1).result(30)
+    assert values_in(servers, topic) == []
+
+
+def test_a_coroutines_block_that_waits_for_a_fenced_record_says_so_too(
+    servers: str, topic: str, name: str
+) -> None:
+    async def run() -> None:
+        async with (
+            bradbury.AsyncProducer(servers, transactional_id=name) as first,
+            bradbury.AsyncProducer(servers, transactional_id=name) as second,
+        ):
+            with pytest.raises(ProducerFenced, match="another producer"):
+                async with first.transaction():
+                    await first.send_and_wait(topic, b"before", partition=0)
+                    await second.init_transactions()
+                    await first.send_and_wait(topic, b"of a zombie", partition=1)
+
+    asyncio.run(run())
+    assert values_in(servers, topic) == []
+
+
 def test_a_failed_record_makes_the_commit_fail_and_the_producer_goes_on(
     servers: str, topic: str, producer: Make
 ) -> None:

@@ -27,6 +27,7 @@ from ....protocol.errors import ConnectionFailed, InvalidTxnState, KafkaError
 from ...group.membership import ConsumerGroupMetadata
 from ...wire.record_metadata import TopicPartitionLike
 from .producer_transactions import GivenOffset, ProducerTransactions
+from .transaction_errors import FENCED
 from .transaction_manager import Phase
 from .transaction_request import TransactionOperation
 
@@ -128,7 +129,9 @@ class TransactionCalls:
         its transaction itself is left alone.
 
         Raises:
-            What the block raises, and begin() and commit().
+            What the block raises, and begin() and commit(). A block that was told of a fenced
+            batch (InvalidProducerEpoch) raises ProducerFenced, or TransactionAbortable if the
+            producer may go on: which of them is known when the transaction has been aborted.
         """
         transactions = self._transactional("transaction")
         self.begin()
@@ -136,12 +139,14 @@ class TransactionCalls:
             yield self
             if transactions.manager.phase is not Phase.READY:
                 self.commit()
-        except BaseException:
+        except BaseException as error:
+            failure = transactions.manager.failure
             if transactions.may_abort:
                 try:
                     self.abort()
-                except (KafkaError, ConnectionFailed) as error:
-                    logger.warning("%s", error)  # what went wrong before is raised
+                except (KafkaError, ConnectionFailed) as another:
+                    logger.warning("%s", another)  # what went wrong before is raised
+            _raise_verdict(transactions, error, failure)
             raise
 
     def _end(self, name: str, timeout: float | None) -> None:
@@ -206,12 +211,14 @@ class AsyncTransactionCalls(ABC):
             yield self
             if transactions.manager.phase is not Phase.READY:
                 await self.commit()
-        except BaseException:
+        except BaseException as error:
+            failure = transactions.manager.failure
             if transactions.may_abort:
                 try:
                     await self.abort()
-                except (KafkaError, ConnectionFailed) as error:
-                    logger.warning("%s", error)  # what went wrong before is raised
+                except (KafkaError, ConnectionFailed) as another:
+                    logger.warning("%s", another)  # what went wrong before is raised
+            _raise_verdict(transactions, error, failure)
             raise
 
     @abstractmethod
@@ -220,6 +227,21 @@ class AsyncTransactionCalls(ABC):
 
     def _transactional(self, name: str) -> ProducerTransactions:
         return _required(self._given_transactions(), name)
+
+
+def _raise_verdict(
+    transactions: ProducerTransactions, error: BaseException, before: KafkaError | None
+) -> None:
+    """Raise what the refusal of a batch as fenced has turned out to mean, if it was that.
+
+    A broker refuses the batch of a transaction that its coordinator has ended, and that of a
+    producer that was followed by another, with the same code; the transaction's abort tells.
+    before: why the transaction had failed when the block was left.
+    """
+    if isinstance(error, KafkaError) and error.code in FENCED:
+        verdict = transactions.manager.failure or before
+        if verdict is not None and type(verdict) is not type(error):
+            raise verdict from error
 
 
 def _required(transactions: ProducerTransactions | None, name: str) -> ProducerTransactions:
