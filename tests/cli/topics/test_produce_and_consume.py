@@ -75,10 +75,11 @@ def test_a_file_of_many_lines_comes_back_line_for_line(
     sent = command(
         "produce", topic, str(tmp_path / "a"), str(tmp_path / "b"), "--batch", "7000", "--json"
     )
+    assert sent.code == 0, sent
     report = json.loads(sent.out)
     assert (report["records"], report["topic"]) == (200_000, topic)
     outcome = command("consume", topic, "--from-beginning", "--until-end")
-    assert outcome.code == 0
+    assert outcome.code == 0, outcome.err
     assert sorted(outcome.out.splitlines()) == sorted(lines)
 
 
