@@ -163,7 +163,7 @@ def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
             "auto.offset.reset": "earliest",
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": 1_000,
-            "log_level": 3,
+            "log_level": 4,  # with it: positions that are reset, and why
         }
     )
     consumer.subscribe([taken])
@@ -175,6 +175,8 @@ def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
         number += 1
         aborts = number % 3 == 0
         after = {one.partition(): one.offset() + 1 for one in messages}
+        first = {one.partition(): one.offset() for one in reversed(messages)}
+        link.note("taken", number=number, first=first, after=after)
 
         def send(messages: Any = messages, after: Any = after, *, aborts: bool = aborts) -> None:
             mark = ABORTED_COPY.encode() if aborts else b""
@@ -190,23 +192,29 @@ def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
             )
 
         if not link.end(number, aborts=aborts, send=send):
-            rewind(consumer)
+            link.note("rewound", committed=rewind(consumer))
     consumer.close()
 
 
-def rewind(consumer: Consumer) -> None:
-    """Back to what the group has committed: somebody else may have gone on from there meanwhile."""
+def rewind(consumer: Consumer) -> dict[int, int]:
+    """Back to what the group has committed: somebody else may have gone on from there meanwhile.
+
+    Returns that, by partition.
+    """
+    found: dict[int, int] = {}
     assigned = consumer.assignment()
     if not assigned:
-        return
+        return found
     try:
         for place in consumer.committed(assigned, CALL_SECONDS):
             if place.error is not None:
                 raise CannotGoOn(str(place.error))
             offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
             consumer.seek(TopicPartition(place.topic, place.partition, offset))
+            found[place.partition] = place.offset
     except KafkaException as error:
         raise CannotGoOn(str(error)) from None
+    return found
 
 
 def run_reader(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:
