@@ -26,6 +26,7 @@ from bradbury.tests.groups_soak import checker as group_checker
 from bradbury.tests.groups_soak.history import read_history as read_group_history
 from bradbury.tests.support.ray.ray_nodes import RayNode
 
+from .chains.chain_evidence import evidence
 from .chains.chain_nemesis import CHAIN_NEMESES, ChainNemesis
 from .chains.chain_run import ChainFigures, run_chain
 from .checker import check, excerpt, report
@@ -124,9 +125,12 @@ def run_transactions(
     on_progress(-1, "the cluster starts")
     try:
         with CrashCluster(nodes, folder / "data", CHAIN_CONFIG) as cluster:
-            return run_chain(cluster, folder, nemesis, seconds, on_progress=on_progress, **options)
+            figures, lines = run_chain(
+                cluster, folder, nemesis, seconds, on_progress=on_progress, **options
+            )
     finally:
         keep_logs(folder, began)
+    return figures, [*lines, *evidence(folder)] if lines else []
 
 
 def columns_of(all_figures: Sequence[Figures | ChainFigures]) -> dict[str, str]:

@@ -29,7 +29,7 @@ def nodes(ray_cluster: str) -> Iterator[list[RayNode]]:
 
 
 def is_good(figures: ChainFigures, wrong: list[str], least_faults: int) -> None:
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
     assert figures.is_good
     assert figures.faults >= least_faults
     assert figures.transactions > 50
