@@ -149,16 +149,19 @@ class ControllerHandle(Controller):
         pending = {asyncio.ensure_future(self._vote_of(name)) for name in names}
         votes: list[Candidate] = []
         deadline = asyncio.get_running_loop().time() + FIND_SECONDS
-        while pending and len(votes) <= len(names) // 2:
-            rest = deadline - asyncio.get_running_loop().time()
-            done, pending = await asyncio.wait(
-                pending, timeout=max(0.0, rest), return_when=asyncio.FIRST_COMPLETED
-            )
-            votes += [each.result() for each in done if each.exception() is None]
-            if not done:
-                break
-        for late in pending:
-            late.cancel()
+        try:
+            while pending and len(votes) <= len(names) // 2:
+                rest = deadline - asyncio.get_running_loop().time()
+                done, pending = await asyncio.wait(
+                    pending, timeout=max(0.0, rest), return_when=asyncio.FIRST_COMPLETED
+                )
+                votes += [each.result() for each in done if each.exception() is None]
+                if not done:
+                    break
+        finally:  # also when nobody waits for the answer any more
+            for late in pending:
+                late.add_done_callback(_retrieve)
+                late.cancel()
         return max(votes, key=lambda vote: vote.epoch, default=None)
 
     def _voter_actors(self) -> list[str]:
@@ -240,6 +243,12 @@ class ControllerHandle(Controller):
                 if loop.time() > deadline:
                     raise NotController(f"no controller to ask: {error}; try again") from None
                 await asyncio.sleep(RETRY_SECONDS)
+
+
+def _retrieve(late: asyncio.Future[Candidate]) -> None:
+    """What a voter says after all, or why it does not, is of no use any more."""
+    if not late.cancelled():
+        late.exception()
 
 
 def find_voters(namespace: str) -> list[VoterHandle]:
