@@ -20,7 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from .chain_history import ABORTED_COPY, Lines, Part, write_part
 
@@ -29,6 +36,11 @@ CALL_SECONDS = 10.0
 TRIES = 4
 """Then another process may do better: librdkafka's may never find the coordinator again."""
 HANGS_SECONDS = 45.0
+FIRST_OFFSET = 0
+"""Where a partition begins, by its number, nothing is deleted: librdkafka (2.16) that asks for it gets
+the answer twice where the first is outdated by a new leader or a seek, and half a second later goes
+back to the beginning of what it reads long since (rd_kafka_toppar_handle_Offset).
+"""
 TRANSACTION_TIMEOUT_MS = 6_000
 SESSION_MS = 6_000
 
@@ -160,7 +172,7 @@ def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
             "group.id": options.group,
             "isolation.level": options.isolation,
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": 1_000,
             "log_level": 4,  # with it: positions that are reset, and why
@@ -169,7 +181,7 @@ def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
     consumer.subscribe([taken])
     number = 0
     while not stopping:
-        messages = [one for one in consumer.consume(100, 0.2) if one.error() is None]
+        messages = _good(consumer.consume(100, 0.2), options.name, lines)
         if not messages:
             continue
         number += 1
@@ -192,8 +204,28 @@ def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
             )
 
         if not link.end(number, aborts=aborts, send=send):
-            link.note("rewound", committed=rewind(consumer))
+            committed = rewind(consumer)
+            link.note("rewound", committed=committed)
+            if gone := [partition for partition, offset in committed.items() if offset < 0]:
+                link.note("reset", error=f"{options.name}: no committed offset of {gone}")
+                raise CannotGoOn("offsets of the group are gone")
     consumer.close()
+
+
+def was_reset(name: str, message: Message) -> list[str]:
+    """A line if a client was told that what it reads is not there, which never happens here."""
+    error = message.error()
+    if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
+        return []
+    return [f"{name}, {message.topic()}/{message.partition()}: {error.str()}"]
+
+
+def _good(messages: list[Message], name: str, lines: Lines) -> list[Message]:
+    """Those that are records."""
+    for one in messages:
+        for text in was_reset(name, one):
+            lines.write(event="reset", time=time.monotonic_ns(), error=text)
+    return [one for one in messages if one.error() is None]
 
 
 def rewind(consumer: Consumer) -> dict[int, int]:
@@ -209,8 +241,8 @@ def rewind(consumer: Consumer) -> dict[int, int]:
         for place in consumer.committed(assigned, CALL_SECONDS):
             if place.error is not None:
                 raise CannotGoOn(str(place.error))
-            offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
-            consumer.seek(TopicPartition(place.topic, place.partition, offset))
+            if place.offset >= 0:
+                consumer.seek(TopicPartition(place.topic, place.partition, place.offset))
             found[place.partition] = place.offset
     except KafkaException as error:
         raise CannotGoOn(str(error)) from None
@@ -231,17 +263,16 @@ def run_reader(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
     )
     consumer.assign(
         [
-            TopicPartition(topic, partition, OFFSET_BEGINNING)
+            TopicPartition(topic, partition, FIRST_OFFSET)
             for topic in options.topics.split(",")
             for partition in range(options.partitions)
         ]
     )
     while not stopping:
         records: dict[str, list[tuple[int, str]]] = {}
-        for one in consumer.consume(500, 0.3):
-            if one.error() is None:
-                place = f"{one.topic()}/{one.partition()}"
-                records.setdefault(place, []).append((one.offset(), one.value().decode()))
+        for one in _good(consumer.consume(500, 0.3), options.name, lines):
+            place = f"{one.topic()}/{one.partition()}"
+            records.setdefault(place, []).append((one.offset(), one.value().decode()))
         if records:
             lines.write(event="records", time=time.monotonic_ns(), records=records)
     consumer.close()

@@ -8,27 +8,23 @@ left alone; the sources stop, the copiers finish, and everything is read from th
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    IsolationLevel,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bradbury.tests.crash.checker import Fault, report
+from bradbury.tests.groups_soak.history import read_lines
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
 from .chain_checker import check_chain, longest_open
 from .chain_history import ChainHistory, Lines, read_chain_history, write_json
+from .chain_links import FIRST_OFFSET, was_reset
 from .chain_nemesis import ChainNemesis, ChainScene
 from .chain_processes import JAVA, ChainProcess, ChainProcesses, ChainSeat, Where
 
@@ -174,6 +170,7 @@ class ChainRun:
                 admin.create_topic(
                     topic, PARTITIONS, replication_factor=self._replication_factor, configs=configs
                 )
+        self._commit_first_offsets()
         probe = StableProbe(self._cluster.servers, Lines(self._folder / "stable.jsonl"))
         try:
             self._processes.start_all()
@@ -186,6 +183,23 @@ class ChainRun:
             self._processes.kill_all()
             probe.stop()
             self._write_plan()
+
+    def _commit_first_offsets(self) -> None:
+        """So that no copier has to ask where a partition begins; see chain_links.FIRST_OFFSET."""
+        for group, topic in sorted({(seat.group, seat.topics[0]) for seat in self._copiers()}):
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": self._cluster.servers,
+                    "group.id": group,
+                    "log_level": 0,
+                }
+            )
+            places = [TopicPartition(topic, n, FIRST_OFFSET) for n in range(PARTITIONS)]
+            consumer.commit(offsets=places, asynchronous=False)
+            consumer.close()
+
+    def _copiers(self) -> list[ChainSeat]:
+        return [seat for seat in self._processes.seats if seat.kind == "copier"]
 
     def _warm_up(self) -> None:
         self._on_progress(-1, "clients start")
@@ -259,6 +273,7 @@ class ChainRun:
         while time.monotonic() < wait_until and self._reader_counts() != counts:
             time.sleep(0.5)
         self.problems += self._processes.end(END_SECONDS, "copier", "reader")
+        self.problems += resets(self._folder)
         write_json(self._folder / "end.json", self._committed())
 
     def _read_all(self, probe: StableProbe) -> Counter[str]:
@@ -268,26 +283,25 @@ class ChainRun:
                 "group.id": "final",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
+                "auto.offset.reset": "error",
                 "log_level": 0,
             }
         )
         places = [(topic, n) for topic in TOPICS for n in range(PARTITIONS)]
-        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+        consumer.assign([TopicPartition(*place, FIRST_OFFSET) for place in places])
         lines = Lines(self._folder / "final.jsonl")
         counts: Counter[str] = Counter()
-        known: dict[str, dict[int, str]] = defaultdict(dict)
         deadline = time.monotonic() + PATIENCE_SECONDS
         quiet = 0
         while time.monotonic() < deadline and quiet < 3:
             self._processes.look_after()
             records: dict[str, list[tuple[int, str]]] = {}
             for one in consumer.consume(2_000, 0.5):
-                if one.error() is None:
+                if one.error() is not None:
+                    self.problems += was_reset("final", one)
+                else:
                     place = f"{one.topic()}/{one.partition()}"
-                    offset, value = one.offset(), one.value().decode()
-                    if self._is_read_again(place, offset, value, known[place]):
-                        continue
-                    records.setdefault(place, []).append((offset, value))
+                    records.setdefault(place, []).append((one.offset(), one.value().decode()))
                     counts[place] += 1
             if records:
                 lines.write(event="records", time=time.monotonic_ns(), records=records)
@@ -300,21 +314,6 @@ class ChainRun:
         lines.close()
         return counts
 
-    def _is_read_again(self, place: str, offset: int, value: str, known: dict[int, str]) -> bool:
-        """Whether the final reader has this record already.
-
-        librdkafka asks again where a partition begins when the first answer is of a leader that was
-        followed by another meanwhile, and half a second later goes back there, although it reads
-        long since (rd_kafka_toppar_handle_Offset: "outdated offset response"). That doubles nothing
-        in the log, as a copier would that had done it.
-        """
-        before = known.get(offset)
-        if before is None:
-            known[offset] = value
-        elif before != value:
-            self.problems.append(f"{place}/{offset} was {before!r}, and then {value!r}")
-        return before is not None
-
     def _reader_counts(self) -> Counter[str]:
         [reader] = self._processes.of_kind("reader")
         counts: Counter[str] = Counter()
@@ -324,20 +323,19 @@ class ChainRun:
 
     def _committed(self) -> dict[str, int]:
         found = {}
-        for seat in self._processes.seats:
-            if seat.kind == "copier":
-                topic = seat.topics[0]
-                consumer = Consumer(
-                    {
-                        "bootstrap.servers": self._cluster.servers,
-                        "group.id": seat.group,
-                        "log_level": 0,
-                    }
-                )
-                places = [TopicPartition(topic, n) for n in range(PARTITIONS)]
-                for place in consumer.committed(places, 60):
-                    found[f"{topic}/{place.partition}"] = max(0, place.offset)
-                consumer.close()
+        for seat in self._copiers():
+            topic = seat.topics[0]
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": self._cluster.servers,
+                    "group.id": seat.group,
+                    "log_level": 0,
+                }
+            )
+            places = [TopicPartition(topic, n) for n in range(PARTITIONS)]
+            for place in consumer.committed(places, 60):
+                found[f"{topic}/{place.partition}"] = max(0, place.offset)
+            consumer.close()
         return found
 
     def _write_plan(self) -> None:
@@ -375,9 +373,17 @@ class ChainRun:
         )
 
 
-def _records_of(path: Path) -> Mapping[str, list[Any]]:
-    from bradbury.tests.groups_soak.history import read_lines
+def resets(folder: Path) -> list[str]:
+    """What copiers and readers were told that nothing of this cluster may tell them."""
+    return [
+        f"{path.stem}: {line['error']}"
+        for path in sorted(folder.glob("*.jsonl"))
+        for line in read_lines(path)
+        if line.get("event") == "reset"
+    ]
 
+
+def _records_of(path: Path) -> Mapping[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for line in read_lines(path):
         if line["event"] == "records":
