@@ -21,6 +21,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 import bradbury
+from bradbury import TopicPartition
 from bradbury.protocol.errors import ConnectionFailed, KafkaError
 
 from .history import Lines, who_has_read, write_log, write_plan
@@ -28,6 +29,10 @@ from .offsets_topic import read_log
 from .processes import JAVA, Occupant, Seat, end_all
 
 TOPIC = "groups-soak"
+FIRST_OFFSET = 0
+"""Committed before anybody joins, so that no member has to ask where a partition begins: librdkafka
+(2.16) may go back there half a second after it got an answer that a rebalance has outdated.
+"""
 PARTITIONS = 6
 RECORDS_PER_SECOND = 100
 FAULT_SECONDS = (3.0, 7.0)
@@ -150,6 +155,8 @@ class Soak:
         """Faults for `seconds`, then peace; all processes are gone when it returns."""
         with bradbury.Admin(self._servers) as admin:
             admin.create_topic(TOPIC, PARTITIONS)
+            for group in sorted({one.seat.group for one in self.occupants}):
+                admin.alter_group_offsets(group, dict.fromkeys(_places(), FIRST_OFFSET))
             produced = Lines(self._folder / "produced.jsonl")
             producer = SteadyProducer(self._servers, produced)
             try:
@@ -285,3 +292,7 @@ class Soak:
             self.outcome.problems.append(
                 f"group {group!r} did not settle within {SETTLE_SECONDS:.0f} s: {text}"
             )
+
+
+def _places() -> list[TopicPartition]:
+    return [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
