@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bradbury.protocol.codec import read_message
 from bradbury.protocol.header import has_flexible_response_header, read_request_header, skip_tags
@@ -23,6 +23,11 @@ REWRITTEN: dict[int, type[Message]] = {
 }
 
 
+class HeldAnswer(NamedTuple):
+    is_here: threading.Event
+    go_on: threading.Event
+
+
 class FaultProxy:
     """A proxy before a cluster of one node. `lost` counts the answers that were lost so far."""
 
@@ -33,6 +38,7 @@ class FaultProxy:
         self.port: int = self._listener.getsockname()[1]
         self._lose: deque[int] = deque()
         self.lost = 0
+        self._hold: dict[int, HeldAnswer] = {}
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -45,6 +51,13 @@ class FaultProxy:
         """Swallow the next answers to `api_key` and cut those connections."""
         self._lose.extend([api_key] * times)
 
+    def hold_answer(self, api_key: int) -> HeldAnswer:
+        """Keep the next answer to `api_key`, and what its connection has behind it, until the test
+        lets it go.
+        """
+        held = self._hold[api_key] = HeldAnswer(threading.Event(), threading.Event())
+        return held
+
     def __enter__(self) -> Self:
         return self
 
@@ -54,6 +67,8 @@ class FaultProxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for held in self._hold.values():
+            held.go_on.set()
         _close(self._listener)
         for one in self._sockets:
             _close(one)
@@ -100,6 +115,9 @@ class FaultProxy:
                 self._lose.popleft()
                 self.lost += 1
                 break
+            if (held := self._hold.get(api_key)) is not None and not held.is_here.is_set():
+                held.is_here.set()
+                held.go_on.wait()
             try:
                 client.sendall(self._rewrite(frame, api_key, version))
             except OSError:
