@@ -165,7 +165,7 @@ class HostedReplica:
         is_large = len(batch) > MOST_BYTES_OPENED_AT_ONCE
         if not is_record_check_loaded():
             self._pool.load_when_it_pays(read_header(batch).record_count)
-            return is_large
+            return is_large or bool(self.conversions)
         return bool(self.conversions) or (codec != 0 and is_large)
 
     def _append(
