@@ -14,10 +14,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..discovery.state_file import CLIENT_CONFIG_VARIABLE
 from .bench.bench_command import bench
 from .cluster.cluster_commands import down, up
 from .cluster.dirs_command import dirs
@@ -57,6 +59,11 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _use_client_config(file: Path | None) -> None:
+    if file is not None:
+        os.environ[CLIENT_CONFIG_VARIABLE] = str(file)
+
+
 @app.callback()
 def root(
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
@@ -69,6 +76,16 @@ def root(
             help="Show the version; `bradbury version` shows those of the libraries, too.",
         ),
     ] = False,
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-config",
+            metavar="FILE",
+            callback=_use_client_config,
+            help="Settings security.protocol, ssl.* and sasl.* for talking to the brokers.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     pass  # --debug may be anywhere on the line: see run
 
@@ -121,6 +138,16 @@ def run(arguments: Sequence[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = DEBUG in arguments[:end]
     arguments = [word for word in arguments[:end] if word != DEBUG] + arguments[end:]
+    client_config = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    try:
+        return _run(arguments, debug=debug)
+    finally:  # what --client-config has said was for this command line
+        os.environ.pop(CLIENT_CONFIG_VARIABLE, None)
+        if client_config is not None:
+            os.environ[CLIENT_CONFIG_VARIABLE] = client_config
+
+
+def _run(arguments: list[str], *, debug: bool) -> int:
     try:
         result = app(args=arguments, prog_name="bradbury", standalone_mode=False)
         sys.stdout.flush()

@@ -30,6 +30,8 @@ SEPARATOR = ", "
 """Separator of the data directories of a cluster that has several."""
 BOOTSTRAP_VARIABLE = "BRADBURY_BOOTSTRAP"
 """Names the brokers for commands and clients without an explicit address."""
+CLIENT_CONFIG_VARIABLE = "BRADBURY_CLIENT_CONFIG"
+"""Names a file of security settings for commands and clients that are given none."""
 NAMESPACE_VARIABLE = "BRADBURY_NAMESPACE"
 """Names the cluster for commands and clients without an explicit namespace."""
 

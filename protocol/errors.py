@@ -54,6 +54,13 @@ class ConnectionFailed(Exception):
     """A client could not reach, or lost, a broker. Not a wire code."""
 
 
+class AuthenticationFailed(ConnectionFailed):
+    """A broker does not accept who we are, or we not it. Trying again does not help.
+
+    Source: AuthenticationException in apache/kafka.
+    """
+
+
 class MalformedRequest(Exception):
     """Bytes that are no valid message. The peer is not speaking Kafka, or hostile: hang up."""
 

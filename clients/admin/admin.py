@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 from uuid import UUID
 
 from ...protocol.errors import error_for
@@ -27,6 +27,7 @@ from ...protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from ..security.security_options import SecurityOptions, given_security
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.cluster_view import Broker, ClusterView, PartitionView
@@ -87,7 +88,8 @@ class ClusterDescription:
 class Admin(TransactionsCalls):
     """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
-    Every call raises ConnectionFailed if no broker answers, RequestTimedOut after `timeout_ms`.
+    Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not
+    accept this client, RequestTimedOut after `timeout_ms`. `security`: see SecurityOptions.
     """
 
     def __init__(
@@ -97,12 +99,17 @@ class Admin(TransactionsCalls):
         client_id: str = "bradbury-admin",
         timeout_ms: int = 60_000,
         namespace: str | None = None,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         self._timeout_ms = timeout_ms
         self._client = ClusterClient(
             bootstrap,
             namespace=namespace,
-            config=ClientConfig(client_id=client_id, request_timeout_ms=timeout_ms),
+            config=ClientConfig(
+                client_id=client_id,
+                request_timeout_ms=timeout_ms,
+                security=given_security(security),
+            ),
         )
         self._finalizer = weakref.finalize(self, self._client.close)
 

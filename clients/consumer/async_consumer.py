@@ -38,6 +38,7 @@ from ..fetch.record_stream import Chunk, ConsumerRecord, records_of
 from ..group.group_member import GivenOffsets
 from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
+from ..security.security_options import check_names
 from ..threads.call_thread import CallThread
 from ..threads.loop_waiter import LoopWaiter
 from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -63,7 +64,8 @@ class AsyncConsumer:
     """
 
     def __init__(self, *topics: str, listener: Any = None, **options: Any) -> None:
-        inspect.signature(Consumer).bind(*topics, **options)
+        bound = inspect.signature(Consumer).bind(*topics, **options)
+        check_names(bound.arguments.get("security", {}))
         self._topics = topics
         self._options = options
         self._listener = listener

@@ -23,7 +23,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from ..group.group_member import CommitCallback, ConsumerMember, GivenOffsets, O
 from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..group.subscription import Subscription
+from ..security.security_options import SecurityOptions, given_security
 from ..threads.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import ConsumerInterceptor, ConsumerInterceptors
@@ -88,11 +89,13 @@ class Consumer:
         allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
             does that (auto.create.topics.enable). A pattern creates none.
         interceptors: called with what poll returns, and with commits; see ConsumerInterceptor.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
         InvalidConfig: settings that contradict one another.
         InvalidGroupId: the group's name is empty.
         ConnectionFailed: no cluster is named anywhere, or none answers.
+        AuthenticationFailed: a broker does not accept this client, or this client not it.
         UnknownTopicOrPartition: there is no such topic.
     """
 
@@ -127,6 +130,7 @@ class Consumer:
         interceptors: Iterable[ConsumerInterceptor] = (),
         client_id: str = "bradbury-consumer",
         namespace: str | None = None,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         config = ConsumerConfig.of(
             group=group,
@@ -157,6 +161,7 @@ class Consumer:
                 retry_backoff_ms=retry_backoff_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
                 allow_auto_create_topics=allow_auto_create_topics,
+                security=given_security(security),
             ),
         )
         # A dropped consumer, or the end of the interpreter, ends the thread; only `close` commits.

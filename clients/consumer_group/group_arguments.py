@@ -11,6 +11,7 @@ from ...protocol.errors import InvalidConfig
 from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
+from ..security.security_options import NAMES
 from ..wire.record_metadata import TopicPartition
 
 _OURS: Final = frozenset(
@@ -61,7 +62,8 @@ def check_exactly_once(guarantee: str, options: Mapping[str, Any]) -> None:
     if guarantee != "at_least_once":
         raise InvalidConfig(f"exactly_once=True and guarantee={guarantee!r}: choose one")
     ours = {"bootstrap", "namespace", "transactional_id", "acks", "enable_idempotence"}
-    known = set(inspect.signature(Producer.__init__).parameters) - {"self"} - ours
+    known = set(inspect.signature(Producer.__init__).parameters) - {"self", "security"} - ours
+    known |= NAMES
     unknown = sorted(set(options) - known)
     if unknown:
         raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's producers")
@@ -72,7 +74,8 @@ def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: st
         raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
     if order not in {None, "key", "partition"}:
         raise InvalidConfig(f'order={order!r}: use "key", "partition" or None')
-    known = set(inspect.signature(Consumer.__init__).parameters) - {"self", "topics"} - _OURS
+    known = set(inspect.signature(Consumer.__init__).parameters)
+    known = (known - {"self", "topics", "security"} - _OURS) | NAMES
     unknown = sorted(set(options) - known)
     if unknown:
         raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")

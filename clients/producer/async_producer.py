@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ...protocol.errors import KafkaError, RequestTimedOut
+from ..security.security_options import check_names
 from ..threads.awaitable_future import AwaitableFuture
 from ..threads.loop_waiter import LoopWaiter
 from ..wire.interceptors import Content, Headers, ProducerRecord
@@ -56,7 +57,8 @@ class AsyncProducer(AsyncTransactionCalls):
     """
 
     def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
-        inspect.signature(Producer).bind(bootstrap, **options)
+        bound = inspect.signature(Producer).bind(bootstrap, **options)
+        check_names(bound.arguments.get("security", {}))
         self._make = functools.partial(_LoopProducer, bootstrap, **options)
         self._producer: _LoopProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from time import time_ns
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, Unpack
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import (
@@ -33,6 +33,7 @@ from ...protocol.errors import (
     RequestTimedOut,
 )
 from ...protocol.records.compression import CompressionType
+from ..security.security_options import SecurityOptions, given_security
 from ..threads.awaitable_future import AwaitableFuture
 from ..threads.observed_condition import ObservedCondition
 from ..wire.cluster_client import ClientConfig, ClusterClient
@@ -89,6 +90,7 @@ class Producer(TransactionCalls):
             the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name
             would make a topic.
         interceptors: called with what is sent and acknowledged; see ProducerInterceptor.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
         InvalidConfig: settings that contradict one another.
@@ -121,6 +123,7 @@ class Producer(TransactionCalls):
         interceptors: Iterable[ProducerInterceptor] = (),
         client_id: str = "bradbury-producer",
         namespace: str | None = None,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         if acks not in _ACKS:
             raise InvalidConfig(f'acks={acks!r}: use "all", 1 or 0')
@@ -164,6 +167,7 @@ class Producer(TransactionCalls):
                 retry_backoff_ms=retry_backoff_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
                 allow_auto_create_topics=allow_auto_create_topics,
+                security=given_security(security),
             ),
         )
         self._interceptors = ProducerInterceptors.of(interceptors)

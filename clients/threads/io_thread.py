@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...protocol.errors import ConnectionFailed
 from .awaitable_future import AwaitableFuture
@@ -37,6 +37,12 @@ Callback = Callable[[], None]
 Steps = Generator["Future[Any] | float", Any, T]
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
+
+
+class Watched(Protocol):
+    """A socket, or what has one."""
+
+    def fileno(self) -> int: ...
 
 
 class Timer:
@@ -138,14 +144,14 @@ class IoThread:
         heapq.heappush(self._timers, entry)
         return timer
 
-    def watch(self, watched: socket.socket, events: int, callback: Callable[[int], None]) -> None:
+    def watch(self, watched: Watched, events: int, callback: Callable[[int], None]) -> None:
         """Call `callback(ready events)`; a second call for the same socket replaces the first."""
         try:
             self._selector.modify(watched, events, callback)
         except KeyError:
             self._selector.register(watched, events, callback)
 
-    def unwatch(self, watched: socket.socket) -> None:
+    def unwatch(self, watched: Watched) -> None:
         try:
             self._selector.unregister(watched)
         except (KeyError, ValueError):

@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
+    AuthenticationFailed,
     ConnectionFailed,
     KafkaError,
     RequestTimedOut,
@@ -35,11 +36,14 @@ from ...protocol.messages.metadata import (
     MetadataResponse,
 )
 from ...protocol.schema import Message
+from ..security.client_config_file import default_security
+from ..security.security_options import ClientSecurity
 from ..threads.io_thread import IoThread, Steps, wait
 from .bootstrap_servers import find_bootstrap
 from .cluster_view import ClusterView, TopicView
 from .connection import Address, Connection
 from .connection_metrics import ConnectionMetrics
+from .connection_security import ConnectionSecurity
 from .sampled_stats import Figures
 
 R = TypeVar("R", bound=Message)
@@ -59,6 +63,7 @@ class ClientConfig:
 
     allow_auto_create_topics: None for clients that have no such setting, and create none.
     receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
+    security: None for what the environment names; see client_config_file.
     """
 
     client_id: str = "bradbury"
@@ -68,6 +73,7 @@ class ClientConfig:
     connect_timeout_ms: int = 10_000
     allow_auto_create_topics: bool | None = None
     receive_buffer_bytes: int | None = None
+    security: ClientSecurity | None = None
 
 
 class ClusterClient:
@@ -81,6 +87,7 @@ class ClusterClient:
         config: ClientConfig | None = None,
     ) -> None:
         self.config = config or ClientConfig()
+        self._security = ConnectionSecurity(self.config.security or default_security())
         self.bootstrap = find_bootstrap(bootstrap, namespace=namespace)
         self.io = IoThread(f"{self.config.client_id}-io")
         self.view = ClusterView()
@@ -163,6 +170,7 @@ class ClusterClient:
                 connect_timeout_ms=self.config.connect_timeout_ms,
                 receive_buffer_bytes=self.config.receive_buffer_bytes,
                 metrics=self.metrics,
+                security=self._security,
             )
             self._connections[address, lane] = connection
         return connection
@@ -199,6 +207,7 @@ class ClusterClient:
                 is lost, is not sent again.
 
         Raises:
+            AuthenticationFailed: one does not accept this client, or this client not it.
             ConnectionFailed: none did; the text has the last reason and the remedy.
         """
         failure: ConnectionFailed | None = None
@@ -215,6 +224,8 @@ class ClusterClient:
                         )
                     )
                 )
+            except AuthenticationFailed:
+                raise  # another broker would say the same
             except ConnectionFailed as error:
                 if connection.is_ready and not repeatable:
                     raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
@@ -360,5 +371,5 @@ def _is_part(wanted: frozenset[str] | None, asked: frozenset[str] | None) -> boo
 def is_retriable(error: BaseException) -> bool:
     """Whether the same request may succeed later, at this node or another."""
     if isinstance(error, ConnectionFailed):
-        return True
+        return not isinstance(error, AuthenticationFailed)
     return isinstance(error, KafkaError) and error.retriable

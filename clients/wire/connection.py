@@ -1,4 +1,4 @@
-"""One socket to one broker: version negotiation, pipelined requests, answers in order.
+"""One socket to one broker: TLS, versions, authentication, then requests, answers in order.
 
     on the wire   int32 size, header, body (protocol/request_frame.py), both ways
 
@@ -22,6 +22,7 @@ import errno
 import itertools
 import os
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +34,19 @@ import numpy as np
 from ...protocol.buffer import Buffer
 from ...protocol.codec import write_message
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import ConnectionFailed, MalformedRequest, UnsupportedVersion, error_for
+from ...protocol.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    MalformedRequest,
+    UnsupportedVersion,
+    error_for,
+)
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...protocol.request_frame import (
     MAX_CORRELATION_ID,
     correlation_id_of,
@@ -42,14 +54,19 @@ from ...protocol.request_frame import (
     write_request_start,
 )
 from ...protocol.schema import Message
+from ..security.sasl import SaslExchange
+from ..security.tls_transport import TlsTransport
 from ..threads.io_thread import READ, WRITE, IoThread, Timer
 from .connection_metrics import ConnectionMetrics
+from .connection_security import NO_SECURITY, ConnectionSecurity, handshake_failure
 
 R = TypeVar("R", bound=Message)
 
 SOFTWARE_NAME: Final = "bradbury"
 SOFTWARE_VERSION: Final = "0.1.0"
 MAX_RESPONSE_BYTES: Final = 512 * 1024 * 1024
+SESSION_PART: Final = 0.85
+"""Of a session's lifetime, after which we authenticate again: SaslClientAuthenticator's least."""
 _BUFFERS_PER_SEND: Final = 64  # far below IOV_MAX
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
@@ -94,6 +111,7 @@ class Connection:
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         receive_buffer_bytes: int | None = None,
         metrics: ConnectionMetrics | None = None,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
         self.address = address
         self.failure: ConnectionFailed | None = None
@@ -103,14 +121,19 @@ class Connection:
         self._max_response_bytes = max_response_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._correlation_ids = itertools.count(1)
-        self._versions: dict[int, tuple[int, int]] | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._is_open = False
         self._early: list[tuple[Future[Any], Callable[[], None]]] = []
         self._waiting: deque[_Waiting] = deque()
         self._out: deque[memoryview] = deque()
         self._size = memoryview(bytearray(4))
         self._frame: memoryview | None = None
         self._received = 0
-        self._socket: socket.socket | None = None
+        self._security = security
+        self._socket: socket.socket | TlsTransport | None = None
+        self._tls: TlsTransport | None = None
+        self._is_secured = not security.is_tls
+        self._exchange: SaslExchange | None = None
         self._connected = False
         self._metrics = metrics or ConnectionMetrics()
         self._connect_timeout_ms = connect_timeout_ms
@@ -121,8 +144,8 @@ class Connection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests may have been sent: versions are negotiated."""
-        return self._versions is not None
+        """Whether requests may have been sent: versions are negotiated, we are authenticated."""
+        return self._is_open
 
     @property
     def in_flight_count(self) -> int:
@@ -168,17 +191,21 @@ class Connection:
 
         if self.failure is not None:
             future.set_exception(self.failure)
-        elif self._versions is None:
+        elif not self._is_open:
             self._early.append((future, send))
         else:
             send()
         return future
 
-    def close(self, reason: str = "closed by this client") -> None:
-        """End the connection. Every unanswered request fails with ConnectionFailed(`reason`)."""
+    def close(
+        self,
+        reason: str = "closed by this client",
+        failure: type[ConnectionFailed] = ConnectionFailed,
+    ) -> None:
+        """End the connection. Every unanswered request fails with `failure`, saying `reason`."""
         if self.failure is not None:
             return
-        self.failure = ConnectionFailed(f"{self.address}: {reason}")
+        self.failure = failure(f"{self.address}: {reason}")
         self._connect_timer.cancel()
         if self._connected:
             self._metrics.on_closed()
@@ -204,14 +231,12 @@ class Connection:
             family, kind, protocol, _, target = socket.getaddrinfo(
                 *self.address, type=socket.SOCK_STREAM
             )[0]
-            self._socket = socket.socket(family, kind, protocol)
-            self._socket.setblocking(False)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._receive_buffer_bytes is not None:  # now: connecting fixes the window's scale
-                self._socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes
-                )
-            result = self._socket.connect_ex(target)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+            result = sock.connect_ex(target)
         except OSError as error:
             self.close(f"cannot connect: {error}")
             return
@@ -224,15 +249,37 @@ class Connection:
         self.close(f"no connection within {self._connect_timeout_ms} ms")
 
     def _on_connected(self) -> None:
-        assert self._socket is not None
-        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        sock = self._socket
+        assert isinstance(sock, socket.socket)
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             self.close(f"cannot connect: {os.strerror(error)}")
             return
         self._connected = True
         self._metrics.on_created()
-        self._io.watch(self._socket, READ, self._on_ready)
+        if not self._is_secured:
+            self._io.unwatch(sock)
+            self._socket = self._tls = self._security.secure(sock, self.address.host)
+            self._shake_hands()
+            return
+        self._io.watch(sock, READ, self._on_ready)
         self._negotiate(ApiVersionsRequest.VERSIONS[1])
+
+    def _shake_hands(self) -> None:
+        tls = self._tls
+        assert tls is not None
+        try:
+            tls.shake_hands()
+        except ssl.SSLWantReadError:
+            self._io.watch(tls, READ, self._on_ready)
+        except ssl.SSLWantWriteError:
+            self._io.watch(tls, WRITE, self._on_ready)
+        except OSError as error:
+            self.close(*handshake_failure(error))
+        else:
+            self._is_secured = True
+            self._io.watch(tls, READ, self._on_ready)
+            self._negotiate(ApiVersionsRequest.VERSIONS[1])
 
     def _negotiate(self, version: int) -> None:
         request = ApiVersionsRequest(
@@ -255,12 +302,20 @@ class Connection:
         if response.error_code:
             self.close(f"version negotiation failed: {error_for(response.error_code)}")
             return
-        self._connect_timer.cancel()
         self._versions = theirs
         self.features = FinalizedFeatures(
             response.finalized_features_epoch,
             {feature.name: feature.max_version_level for feature in response.finalized_features},
         )
+        if self._security.is_sasl:
+            self._authenticate()
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        """Requests go from here on."""
+        self._connect_timer.cancel()
+        self._is_open = True
         early, self._early = self._early, []
         for future, send in early:
             if self.failure is not None:
@@ -268,8 +323,80 @@ class Connection:
             else:
                 send()
 
+    # --- authentication (KIP-43, KIP-152) ----------------------------------------------------
+
+    def _authenticate(self) -> None:
+        """Say who we are; requests wait meanwhile. Again before a session ends (KIP-368)."""
+        if self.failure is not None:
+            return
+        self._is_open = False
+        self._exchange = self._security.exchange()
+        mechanism = self._security.mechanism
+        request = SaslHandshakeRequest(mechanism=mechanism)
+        # After one of version 0 come tokens without headers (Kafka 0.10): not spoken here.
+        self._ask(request, SaslHandshakeResponse, self._on_mechanisms, min_version=1)
+
+    def _on_mechanisms(self, response: SaslHandshakeResponse) -> None:
+        assert self._exchange is not None
+        if response.error_code:
+            offered = ", ".join(response.mechanisms) or "no mechanism"
+            error = error_for(response.error_code)
+            text = (
+                f"{error}: sasl_mechanism={self._security.mechanism}, the broker offers {offered}"
+            )
+            self.close(text, AuthenticationFailed)
+            return
+        self._say(self._exchange.first())
+
+    def _say(self, token: bytes) -> None:
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        self._ask(request, SaslAuthenticateResponse, self._on_challenge)
+
+    def _on_challenge(self, response: SaslAuthenticateResponse) -> None:
+        assert self._exchange is not None
+        if response.error_code:
+            text = response.error_message or str(error_for(response.error_code))
+            self.close(f"not authenticated: {text}", AuthenticationFailed)
+            return
+        try:
+            token = self._exchange.on_challenge(bytes(response.auth_bytes))
+        except AuthenticationFailed as error:
+            self.close(f"not authenticated: {error}", AuthenticationFailed)
+            return
+        if token is not None:
+            self._say(token)
+            return
+        self._exchange = None
+        if response.session_lifetime_ms > 0:
+            again_s = response.session_lifetime_ms * SESSION_PART / 1000
+            self._io.call_later(again_s, self._authenticate)
+        self._open()
+
+    def _ask(
+        self,
+        message: Message,
+        response: type[R],
+        on_answer: Callable[[R], None],
+        *,
+        min_version: int = 0,
+    ) -> None:
+        """Ask while the connection is not open yet. A failure closes it."""
+        answer: Future[R] = Future()
+
+        def on_done(done: Future[R]) -> None:
+            if done.exception() is None:
+                on_answer(done.result())
+
+        answer.add_done_callback(on_done)
+        try:
+            version = self._pick_version(type(message), min_version, None)
+        except UnsupportedVersion as error:
+            self.close(str(error), AuthenticationFailed)
+            return
+        body = [write_message(message, version)]
+        self._send(message, version, body, response, answer, self._connect_timeout_ms)
+
     def _pick_version(self, cls: type[Message], min_version: int, max_version: int | None) -> int:
-        assert self._versions is not None
         first, last = cls.VERSIONS
         first = max(first, min_version)
         if max_version is not None:
@@ -365,11 +492,17 @@ class Connection:
         if not self._connected:
             self._on_connected()
             return
+        if not self._is_secured:
+            self._shake_hands()
+            return
         if events & READ:
             try:
                 self._receive()
             except OSError as error:
-                self.close(f"connection lost: {error}")
+                if isinstance(error, ssl.SSLError) and not self._is_open:
+                    self.close(*handshake_failure(error))  # TLS 1.3 refuses us after our end of it
+                else:
+                    self.close(f"connection lost: {error}")
         if events & WRITE and self.failure is None:
             self._flush()
 
@@ -383,7 +516,8 @@ class Connection:
             except BlockingIOError:
                 return
             if count == 0:
-                self.close("the broker closed the connection")
+                known = "" if self._versions else f", before it answered; {self._security.hint()}"
+                self.close(f"the broker closed the connection{known}")
                 return
             self._received += count
             if self._received < len(target):
@@ -392,12 +526,18 @@ class Connection:
             if self._frame is not None:
                 frame, self._frame = self._frame, None
                 self._on_frame(frame)
+                if self._tls is not None and self.failure is None and self._tls.has_received:
+                    self._io.call_soon(self._read_on)  # the socket would not say so
                 return
             size = int.from_bytes(self._size, "big", signed=True)
             if not 4 <= size <= self._max_response_bytes:
                 self.close(f"an answer of {size} bytes; is this a Kafka port?")
                 return
             self._frame = np.empty(size, dtype=np.uint8).data
+
+    def _read_on(self) -> None:
+        if self.failure is None:
+            self._on_ready(READ)
 
     def _on_frame(self, frame: memoryview) -> None:
         self._metrics.on_response(len(frame) + 4)

@@ -39,14 +39,23 @@ class CertificateAuthority:
         self.certificate = str(directory / f"{name.replace(' ', '-')}.pem")
         Path(self.certificate).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def sign(self, name: str, *, password: bytes | None = None, expired: bool = False) -> str:
-        """The path of a PEM file with a new key and its certificate, for localhost."""
+    def sign(
+        self,
+        name: str,
+        *,
+        password: bytes | None = None,
+        expired: bool = False,
+        host: str | None = None,
+    ) -> str:
+        """The path of a PEM file with a new key and its certificate, for localhost or `host`."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = dt.datetime.now(dt.UTC) - (60 * DAY if expired else 0 * DAY)
-        addresses = [
+        addresses: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
+        if host is not None:
+            addresses = [x509.DNSName(host)]
         subject = x509.Name(
             [
                 x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example"),

@@ -20,7 +20,9 @@ def test_a_small_batch_behind_a_large_one_is_opened_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_loaded: bool
 ) -> None:
     monkeypatch.setattr(hosted_replica, "is_record_check_loaded", lambda: is_loaded)
-    large = encode_records([(1_000, None, Random(7).randbytes(LARGE), ())], codec=0 if not is_loaded else 3)
+    large = encode_records(
+        [(1_000, None, Random(7).randbytes(LARGE), ())], codec=0 if not is_loaded else 3
+    )
     nonsense = build_batch(b"\xff" * 40, record_count=2, base_timestamp=1_000, max_timestamp=1_000)
 
     async def scenario(node: LedPartition) -> None:

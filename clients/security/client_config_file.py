@@ -1,0 +1,72 @@
+r"""A file of security settings, as Kafka's own tools take it with --command-config.
+
+    security.protocol=SASL_SSL
+    ssl.truststore.type=PEM
+    ssl.truststore.location=/etc/kafka/ca.pem
+    sasl.mechanism=SCRAM-SHA-512
+    sasl.username=alice
+    sasl.password=secret
+
+Lines as in Java's properties: `#` and `!` begin a comment, a line that ends with `\` goes on in the
+next. The environment's BRADBURY_CLIENT_CONFIG names one for every client of a process that is given
+no security settings of its own; `bradbury --client-config FILE` sets it for one command.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...discovery.state_file import CLIENT_CONFIG_VARIABLE
+from ...protocol.errors import InvalidConfig
+from .security_options import NAMES, ClientSecurity
+
+
+def default_security() -> ClientSecurity:
+    """What the environment names, or no security.
+
+    Raises:
+        InvalidConfig: the file cannot be used.
+    """
+    path = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    return read_client_config(path) if path else ClientSecurity()
+
+
+def read_client_config(path: str | os.PathLike[str]) -> ClientSecurity:
+    """Raises:
+    InvalidConfig: there is no such file, or something in it is no security setting.
+    """
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path}: the client configuration cannot be read ({error})") from None
+    options = {}
+    for name, value in _properties(text):
+        key = name.replace(".", "_")
+        if key not in NAMES:
+            raise InvalidConfig(
+                f"{path}: {name} is no security setting; security.protocol, ssl.* and sasl.* are"
+            )
+        options[key] = value
+    try:
+        return ClientSecurity.from_options(options)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+
+
+def _properties(text: str) -> list[tuple[str, str]]:
+    found, line = [], ""
+    for raw in text.splitlines():
+        line += raw.strip()
+        if not line or line[0] in "#!":
+            line = ""
+            continue
+        if line.endswith("\\"):
+            line = line[:-1]
+            continue
+        name, separator, value = line.partition("=")
+        if not separator:
+            raise InvalidConfig(f"{line!r} is no `name=value`")
+        found.append((name.strip(), value.strip()))
+        line = ""
+    return found

@@ -1,0 +1,46 @@
+"""What a client says to authenticate, and what it makes of the answers: PLAIN and SCRAM."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from ...protocol.errors import AuthenticationFailed
+from .scram import HASHES, ScramClient
+
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = (PLAIN, *HASHES)
+NONCE_BYTES: Final = 24
+
+
+class SaslExchange:
+    """One authentication: `first`, then `on_challenge` with every answer, until it is None."""
+
+    def __init__(self, mechanism: str, username: str, password: str) -> None:
+        self._scram: ScramClient | None = None
+        self._steps = 0
+        if mechanism == PLAIN:
+            self._first = b"\0".join((b"", username.encode(), password.encode()))
+        else:
+            nonce = secrets.token_urlsafe(NONCE_BYTES)
+            self._scram = ScramClient(mechanism, username, password, nonce=nonce)
+            self._first = self._scram.first()
+
+    def first(self) -> bytes:
+        return self._first
+
+    def on_challenge(self, challenge: bytes) -> bytes | None:
+        """What to say next; None: the broker has said all, and is believed.
+
+        Raises:
+            AuthenticationFailed: it is not the one that it should be, or does not know SASL.
+        """
+        self._steps += 1
+        if self._scram is None:
+            return None
+        if self._steps == 1:
+            return self._scram.final(challenge)
+        if self._steps > 2:
+            raise AuthenticationFailed("the broker goes on with SCRAM after its end")
+        self._scram.check(challenge)
+        return None

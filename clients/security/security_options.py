@@ -1,0 +1,258 @@
+"""A client's security settings, by Kafka's names with underscores, checked when they are given.
+
+PEM is the only form of certificates and keys (KIP-651). `sasl_username` and `sasl_password` are
+librdkafka's names; `sasl_jaas_config` is Kafka's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+from ...protocol.errors import InvalidConfig
+from .sasl import MECHANISMS, SaslExchange
+
+PLAINTEXT: Final = "PLAINTEXT"
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+JAAS_MODULES: Final = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "org.apache.kafka.common.security.scram.ScramLoginModule",
+)
+_JAAS_OPTION: Final = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
+
+
+class SecurityOptions(TypedDict, total=False):
+    """What Producer, Consumer and Admin take of it.
+
+    security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    ssl_truststore_location, ssl_truststore_certificates: whom to trust, a PEM file, or its text;
+        without either the system's certificates.
+    ssl_keystore_location: a PEM file with this client's private key and certificate chain;
+        ssl_keystore_key, ssl_keystore_certificate_chain: the same as text.
+    ssl_key_password: of the private key.
+    ssl_endpoint_identification_algorithm: "https", or "" to trust any host with such a certificate.
+    ssl_truststore_type, ssl_keystore_type: PEM.
+    sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+    sasl_username, sasl_password, or sasl_jaas_config: who this client is.
+    """
+
+    security_protocol: str
+    ssl_truststore_type: str
+    ssl_truststore_location: str
+    ssl_truststore_certificates: str
+    ssl_keystore_type: str
+    ssl_keystore_location: str
+    ssl_keystore_key: str
+    ssl_keystore_certificate_chain: str
+    ssl_key_password: str
+    ssl_endpoint_identification_algorithm: str
+    sasl_mechanism: str
+    sasl_username: str
+    sasl_password: str
+    sasl_jaas_config: str
+
+
+NAMES: Final = frozenset(SecurityOptions.__annotations__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSecurity:
+    """Checked settings. Never shown: passwords are left out of its repr."""
+
+    protocol: str = PLAINTEXT
+    options: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientSecurity(protocol={self.protocol!r})"
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> ClientSecurity:
+        """Raises:
+        TypeError: a name that is none of SecurityOptions.
+        InvalidConfig: a value that cannot be, or settings that have no effect together.
+        """
+        check_names(options)
+        given = {name: str(value) for name, value in options.items() if value is not None}
+        protocol = given.pop("security_protocol", PLAINTEXT).upper()
+        if protocol not in PROTOCOLS:
+            raise InvalidConfig(
+                f"security_protocol={protocol!r}: use one of {', '.join(PROTOCOLS)}"
+            )
+        security = cls(protocol=protocol, options=given)
+        security._check_ssl(given)
+        security._check_sasl(given)
+        return security
+
+    @property
+    def is_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def is_sasl(self) -> bool:
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def mechanism(self) -> str:
+        return self._get("sasl_mechanism")
+
+    def exchange(self) -> SaslExchange:
+        username, password = self._credentials()
+        return SaslExchange(self.mechanism, username, password)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """None: this client does not speak TLS.
+
+        Raises:
+            InvalidConfig: a file is not there, or not what it should be.
+        """
+        if not self.is_tls:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+        context.check_hostname = self._get("ssl_endpoint_identification_algorithm", "https") != ""
+        location, certificates = (
+            self._get("ssl_truststore_location"),
+            self._get("ssl_truststore_certificates"),
+        )
+        if location or certificates:
+            context = _without_others(context)
+            try:
+                context.load_verify_locations(location or None, cadata=certificates or None)
+            except (OSError, ValueError) as error:  # an SSLError is an OSError
+                raise InvalidConfig(
+                    f"ssl_truststore_location: {location or 'the given text'} cannot be used "
+                    f"({_words(error)}); it has to hold certificates, in PEM"
+                ) from None
+        self._load_own(context)
+        return context
+
+    def _load_own(self, context: ssl.SSLContext) -> None:
+        location = self._get("ssl_keystore_location")
+        key, chain = self._get("ssl_keystore_key"), self._get("ssl_keystore_certificate_chain")
+        if not location and not key:
+            return
+        password = self._get("ssl_key_password")
+        # Without a function OpenSSL would ask for a missing password at the terminal.
+        try:
+            if location:
+                context.load_cert_chain(location, password=lambda: password)
+            else:
+                _load_texts(context, key + "\n" + chain, password)
+        except (OSError, ValueError) as error:
+            raise InvalidConfig(
+                f"ssl_keystore_location: {location or 'the given text'} cannot be used "
+                f"({_words(error)}); it has to hold the private key and its certificate chain, in "
+                "PEM; ssl_key_password is the key's"
+            ) from None
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def _check_ssl(self, given: Mapping[str, str]) -> None:
+        named = sorted(name for name in given if name.startswith("ssl_"))
+        if named and not self.is_tls:
+            raise InvalidConfig(
+                f"{named[0]} has no effect with security_protocol={self.protocol}: use SSL or "
+                "SASL_SSL"
+            )
+        for name in ("ssl_truststore_type", "ssl_keystore_type"):
+            if given.get(name, "PEM") != "PEM":
+                raise InvalidConfig(f"{name}={given[name]}: use PEM; Java's formats are not read")
+        if given.get("ssl_endpoint_identification_algorithm", "https").lower() not in ("https", ""):
+            raise InvalidConfig('ssl_endpoint_identification_algorithm: use "https" or ""')
+        for name, other in (
+            ("ssl_truststore_location", "ssl_truststore_certificates"),
+            ("ssl_keystore_location", "ssl_keystore_key"),
+        ):
+            if name in given and other in given:
+                raise InvalidConfig(f"{name} and {other}: give one of them")
+        if ("ssl_keystore_key" in given) != ("ssl_keystore_certificate_chain" in given):
+            raise InvalidConfig("ssl_keystore_key and ssl_keystore_certificate_chain: give both")
+
+    def _check_sasl(self, given: Mapping[str, str]) -> None:
+        named = sorted(name for name in given if name.startswith("sasl_"))
+        if named and not self.is_sasl:
+            raise InvalidConfig(
+                f"{named[0]} has no effect with security_protocol={self.protocol}: use SASL_SSL "
+                "or SASL_PLAINTEXT"
+            )
+        if not self.is_sasl:
+            return
+        if self.mechanism not in MECHANISMS:
+            raise InvalidConfig(
+                f"sasl_mechanism={self.mechanism!r}: use one of {', '.join(MECHANISMS)}"
+            )
+        self._credentials()
+
+    def _credentials(self) -> tuple[str, str]:
+        username, password = self._get("sasl_username"), self._get("sasl_password")
+        if jaas := self._get("sasl_jaas_config"):
+            if username or password:
+                raise InvalidConfig("sasl_jaas_config and sasl_username: give one of them")
+            found = parse_jaas(jaas)
+            username, password = found.get("username", ""), found.get("password", "")
+        if not username or not password:
+            raise InvalidConfig(f"{self.mechanism} needs sasl_username and sasl_password")
+        return username, password
+
+    def _get(self, name: str, default: str = "") -> str:
+        return default if self.options is None else self.options.get(name, default)
+
+
+def check_names(options: Mapping[str, object]) -> None:
+    """Raises TypeError: a name that is none of SecurityOptions."""
+    for name in options:
+        if name not in NAMES:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+
+
+def given_security(options: SecurityOptions) -> ClientSecurity | None:
+    """None: nothing was given, so the environment may name something; see client_config_file."""
+    return ClientSecurity.from_options(options) if options else None
+
+
+def parse_jaas(text: str) -> dict[str, str]:
+    """The options of Kafka's sasl.jaas.config: `...ScramLoginModule required username="a" ...;`.
+
+    Raises:
+        InvalidConfig: it names another module, or is not such a line.
+    """
+    module, _, rest = text.strip().partition(" ")
+    if module not in JAAS_MODULES or not rest.rstrip().endswith(";"):
+        raise InvalidConfig(
+            f"sasl_jaas_config: use {JAAS_MODULES[0]} or {JAAS_MODULES[1]}, then "
+            'required username="..." password="...";'
+        )
+    return {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(rest)}
+
+
+def _unquoted(value: str) -> str:
+    if value[0] == '"':
+        return re.sub(r"\\(.)", r"\1", value[1:-1])
+    return value.strip("'")
+
+
+def _without_others(like: ssl.SSLContext) -> ssl.SSLContext:
+    """A context that trusts nobody yet: not the system's certificates, too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = like.check_hostname
+    return context
+
+
+def _load_texts(context: ssl.SSLContext, text: str, password: str) -> None:
+    """OpenSSL takes a key from a file alone: one that only this user reads, for this moment."""
+    descriptor, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        context.load_cert_chain(path, password=lambda: password)
+    finally:
+        os.unlink(path)
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,64 @@
+"""TLS on a connected, non-blocking socket, with what a Connection uses of a plain one."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+RECORD_BYTES: Final = 16 * 1024
+"""Of one TLS record: smaller buffers are joined, as each record has its own cost."""
+
+
+class TlsTransport:
+    """Owns `sock`. Raises BlockingIOError where a plain socket would."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """`host`: as it stands in the client's settings or in metadata; checked, if it is to be."""
+        self._socket = context.wrap_socket(
+            sock, server_hostname=host, do_handshake_on_connect=False
+        )
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def shake_hands(self) -> None:
+        """One step.
+
+        Raises:
+            ssl.SSLWantReadError, ssl.SSLWantWriteError: call again when the socket is ready.
+            ssl.SSLError, OSError: it has failed.
+        """
+        self._socket.do_handshake()
+
+    @property
+    def has_received(self) -> bool:
+        """Something may be read without the socket becoming readable."""
+        return self._socket.pending() > 0
+
+    def recv_into(self, view: memoryview) -> int:
+        try:
+            return self._socket.recv_into(view)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLEOFError:
+            return 0
+
+    def sendmsg(self, buffers: Sequence[memoryview]) -> int:
+        """Sends some of it."""
+        data: memoryview | bytearray = buffers[0]
+        if len(data) < RECORD_BYTES and len(buffers) > 1:
+            joined = bytearray()
+            for buffer in buffers:
+                joined += buffer[: RECORD_BYTES - len(joined)]
+                if len(joined) == RECORD_BYTES:
+                    break
+            data = joined
+        try:
+            return self._socket.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None

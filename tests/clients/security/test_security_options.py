@@ -1,0 +1,117 @@
+"""Which security settings a client takes, and which it refuses with the remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from bradbury.clients.security.client_config_file import read_client_config
+from bradbury.clients.security.security_options import ClientSecurity, parse_jaas
+from bradbury.protocol.errors import InvalidConfig
+
+SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
+ALICE = {"sasl_username": "alice", "sasl_password": "secret"}
+JAAS = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="al\\"ice" password="se;cret";'
+)
+
+
+def test_without_any_there_is_no_security() -> None:
+    security = ClientSecurity.from_options({})
+    assert not security.is_tls
+    assert not security.is_sasl
+    assert security.tls_context() is None
+
+
+def test_kafkas_names_in_either_case_of_the_protocol() -> None:
+    security = ClientSecurity.from_options({**SCRAM, **ALICE, "security_protocol": "sasl_ssl"})
+    assert (security.is_tls, security.is_sasl, security.mechanism) == (True, True, "SCRAM-SHA-512")
+
+
+def test_passwords_are_not_shown() -> None:
+    assert "secret" not in repr(ClientSecurity.from_options({**SCRAM, **ALICE}))
+
+
+def test_jaas_is_read_as_kafka_writes_it() -> None:
+    assert parse_jaas(JAAS) == {"username": 'al"ice', "password": "se;cret"}
+    ClientSecurity.from_options({**SCRAM, "sasl_jaas_config": JAAS})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"security_protocol": "TLS"}, "use one of PLAINTEXT, SSL"),
+        ({"ssl_truststore_location": "a"}, "no effect with security_protocol=PLAINTEXT"),
+        ({"security_protocol": "SSL", **ALICE}, "no effect with security_protocol=SSL"),
+        ({"security_protocol": "SSL", "ssl_keystore_type": "JKS"}, "use PEM"),
+        ({"security_protocol": "SSL", "ssl_keystore_key": "k"}, "give both"),
+        (
+            {
+                "security_protocol": "SSL",
+                "ssl_truststore_location": "a",
+                "ssl_truststore_certificates": "b",
+            },
+            "give one",
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": "ldaps"},
+            'use "https" or ""',
+        ),
+        ({**SCRAM, **ALICE, "sasl_mechanism": "GSSAPI"}, "use one of PLAIN, SCRAM-SHA-256"),
+        ({"security_protocol": "SASL_SSL", **ALICE}, "use one of PLAIN"),
+        (SCRAM, "needs sasl_username and sasl_password"),
+        ({**SCRAM, **ALICE, "sasl_jaas_config": JAAS}, "give one"),
+        ({**SCRAM, "sasl_jaas_config": "com.example.Login required;"}, "ScramLoginModule"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        ClientSecurity.from_options(options)
+
+
+def test_a_name_that_is_none_is_refused_as_an_argument() -> None:
+    with pytest.raises(TypeError, match="'ssl_cafile'"):
+        ClientSecurity.from_options({"ssl_cafile": "a"})  # kafka-python's
+
+
+@pytest.mark.parametrize("name", ["ssl_truststore_location", "ssl_keystore_location"])
+def test_a_file_that_is_no_pem_is_named(name: str, tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.pem", tmp_path / "empty.pem"):
+        security = ClientSecurity.from_options({"security_protocol": "SSL", name: str(path)})
+        with pytest.raises(InvalidConfig, match=f"{name}: .*{path.name}"):
+            security.tls_context()
+        (tmp_path / "empty.pem").touch()
+
+
+def test_a_file_of_settings_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "# comment\n! comment\n\nsecurity.protocol = SASL_SSL\nsasl.mechanism=PLAIN\n"
+        "sasl.username=alice\nsasl.password=a=\\\n  b\n"
+    )
+    security = read_client_config(path)
+    assert security.protocol == "SASL_SSL"
+    assert security.options is not None
+    assert security.options["sasl_password"] == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("bootstrap.servers=a:1\n", "bootstrap.servers is no security setting"),
+        ("security.protocol\n", "no `name=value`"),
+        ("security.protocol=TLS\n", "client.properties: security_protocol"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(
+    content: str, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(content)
+    with pytest.raises(InvalidConfig, match=text):
+        read_client_config(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="absent"):
+        read_client_config(tmp_path / "absent")
