@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import uvloop
 
@@ -33,6 +33,7 @@ from ..protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
+    from ..clients.security.security_options import SecurityOptions
 
 logger = logging.getLogger(__name__)
 
@@ -90,15 +91,20 @@ class LocalCluster:
         """host:port of every node that runs, separated by commas."""
         return ",".join(node.address for node in self.nodes if node.is_open)
 
-    def admin(self) -> Admin:
-        """An Admin client of this cluster. Raises InvalidConfig: the cluster speaks TLS."""
-        if self._server.broker.is_tls:
+    def admin(self, **security: Unpack[SecurityOptions]) -> Admin:
+        """An Admin client of this cluster, which is to be given `security` if the cluster has any.
+
+        Raises:
+            InvalidConfig: the cluster speaks TLS, and `security` does not say whom to trust.
+        """
+        if self._server.broker.is_tls and not security:
             raise InvalidConfig(
-                "bradbury.Admin does not speak TLS yet; use one of confluent-kafka or kafka-python"
+                'this cluster speaks TLS: admin(security_protocol="SSL", '
+                "ssl_truststore_location=...), a PEM file with the certificate to trust"
             )
         from ..clients.admin.admin import Admin
 
-        return Admin(bootstrap=self.bootstrap_servers)
+        return Admin(bootstrap=self.bootstrap_servers, **security)
 
     def stop_node(self, index: int) -> None:
         """Stop one node cleanly. Others lead where they have replicas in sync."""

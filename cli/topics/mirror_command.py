@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -85,10 +86,20 @@ def mirror(
             "topic that was made again.",
         ),
     ] = False,
+    source_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--source-config",
+            metavar="FILE",
+            help="Security settings of the cluster to read; see --client-config of bradbury.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
     """Copy topics of another cluster into this one, each record once."""
+    from ...clients.security.client_config_file import read_client_options
     from ...pipelines.mirrors.mirror import mirror as mirror_topics
     from ...pipelines.mirrors.mirrored_topics import EXCLUDE
 
@@ -110,6 +121,7 @@ def mirror(
             fail_on_data_loss=not allow_data_loss,
             continuous=continuous,
             stop=stop,
+            source_security=None if source_config is None else read_client_options(source_config),
             on_progress=_Progress(),
         )
     except ValueError as error:

@@ -29,6 +29,7 @@ from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
 from ..producer.producer import Producer
+from ..security.security_options import ClientSecurity
 from ..wire.record_metadata import BatchMetadata, TopicPartition
 
 MAX_OPEN_SENDS: Final = 64
@@ -71,6 +72,7 @@ def replay(
     bootstrap: str | None = None,
     partitions: Mapping[int, int] | None,
     poll_timeout_ms: float = math.inf,
+    security: ClientSecurity | None = None,
     on_progress: Callable[[int], None] = lambda offsets: None,
 ) -> ReplayReport:
     """Copy `ranges` to the topic `target` and return when all is acknowledged.
@@ -79,6 +81,7 @@ def replay(
         ranges: [start, end) by source partition.
         partitions: source partition -> target partition; None: `producer` places each record again.
         poll_timeout_ms: without a batch for so long it fails.
+        security: of the source's brokers; None for what the environment names.
         on_progress: called with the number of offsets that were copied since the last call.
 
     Raises:
@@ -95,7 +98,7 @@ def replay(
         if partitions is not None:
             report.on_acknowledged(key, records)
 
-    with BatchReader(ranges, bootstrap=bootstrap) as reader:
+    with BatchReader(ranges, bootstrap=bootstrap, security=security) as reader:
         fetched_at = time.monotonic()
         while not reader.is_done:
             fetched = reader.read()

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from ..security.security_options import ClientSecurity
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.record_metadata import TopicPartition
@@ -40,12 +41,13 @@ class BatchReader:
         bootstrap: str | None = None,
         isolation_level: int = 1,
         namespace: str | None = None,
+        security: ClientSecurity | None = None,
     ) -> None:
         self._ends = {key: end for key, (start, end) in ranges.items() if start < end}
         self._client = ClusterClient(
             bootstrap,
             namespace=namespace,
-            config=ClientConfig(client_id="bradbury-replay"),
+            config=ClientConfig(client_id="bradbury-replay", security=security),
         )
         self._finalizer = weakref.finalize(self, self._client.close)
         self._fetcher = Fetcher(

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ...discovery.state_file import CLIENT_CONFIG_VARIABLE
 from ...protocol.errors import InvalidConfig
-from .security_options import NAMES, ClientSecurity
+from .security_options import NAMES, ClientSecurity, SecurityOptions
 
 
 def default_security() -> ClientSecurity:
@@ -37,10 +38,23 @@ def read_client_config(path: str | os.PathLike[str]) -> ClientSecurity:
     InvalidConfig: there is no such file, or something in it is no security setting.
     """
     try:
+        return ClientSecurity.from_options(read_client_options(path))
+    except InvalidConfig as error:
+        text = str(error)
+        raise InvalidConfig(text if text.startswith(f"{path}") else f"{path}: {text}") from None
+
+
+def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
+    """What the file says, by the names of SecurityOptions; not checked together.
+
+    Raises:
+        InvalidConfig: there is no such file, or something in it is no security setting.
+    """
+    try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path}: the client configuration cannot be read ({error})") from None
-    options = {}
+    options: Any = {}
     for name, value in _properties(text):
         key = name.replace(".", "_")
         if key not in NAMES:
@@ -48,10 +62,8 @@ def read_client_config(path: str | os.PathLike[str]) -> ClientSecurity:
                 f"{path}: {name} is no security setting; security.protocol, ssl.* and sasl.* are"
             )
         options[key] = value
-    try:
-        return ClientSecurity.from_options(options)
-    except InvalidConfig as error:
-        raise InvalidConfig(f"{path}: {error}") from None
+    typed: SecurityOptions = options
+    return typed
 
 
 def _properties(text: str) -> list[tuple[str, str]]:

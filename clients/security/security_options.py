@@ -65,7 +65,7 @@ class ClientSecurity:
     """Checked settings. Never shown: passwords are left out of its repr."""
 
     protocol: str = PLAINTEXT
-    options: Mapping[str, str] | None = None
+    options: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         return f"ClientSecurity(protocol={self.protocol!r})"
@@ -83,10 +83,16 @@ class ClientSecurity:
             raise InvalidConfig(
                 f"security_protocol={protocol!r}: use one of {', '.join(PROTOCOLS)}"
             )
-        security = cls(protocol=protocol, options=given)
+        security = cls(protocol=protocol, options=tuple(sorted(given.items())))
         security._check_ssl(given)
         security._check_sasl(given)
         return security
+
+    def as_options(self) -> SecurityOptions:
+        """What it was made of."""
+        options: Any = {"security_protocol": self.protocol, **dict(self.options)}
+        typed: SecurityOptions = options
+        return typed
 
     @property
     def is_tls(self) -> bool:
@@ -199,7 +205,7 @@ class ClientSecurity:
         return username, password
 
     def _get(self, name: str, default: str = "") -> str:
-        return default if self.options is None else self.options.get(name, default)
+        return dict(self.options).get(name, default)
 
 
 def check_names(options: Mapping[str, object]) -> None:

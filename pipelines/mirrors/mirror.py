@@ -23,12 +23,18 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ...clients.admin.admin import Admin
 from ...clients.admin.replay import ReplayReport, replay
 from ...clients.producer.producer import Producer
+from ...clients.security.security_options import (
+    ClientSecurity,
+    SecurityOptions,
+    given_security,
+)
+from ...clients.wire.cluster_client import is_retriable
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
 from ..loads.loaded_offsets import LoadedOffsets, next_ranges
@@ -90,6 +96,7 @@ def mirror(
     commit_records: int = 500_000,
     continuous: bool = False,
     stop: threading.Event | None = None,
+    source_security: SecurityOptions | None = None,
     on_progress: Callable[[MirrorProgress], None] = lambda progress: None,
 ) -> MirrorProgress:
     """Copy what is new in the source's topics; returns when all that was there at the call is here.
@@ -112,10 +119,12 @@ def mirror(
             brokers come back before.
         commit_records: most records of a transaction, about.
         continuous: go on until `stop` is set, or forever, with new topics and partitions, too.
+        source_security: security_protocol, ssl_* and sasl_* of the source (see SecurityOptions);
+            without it the environment's BRADBURY_CLIENT_CONFIG is for both clusters.
         on_progress: called after each transaction.
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError, InvalidConfig: an argument cannot be.
         MirrorFailed: no topic matches; a topic would go in a circle.
         DataLoss: records are gone before they were copied.
         ProducerFenced: another mirror of this alias has begun.
@@ -152,6 +161,7 @@ def mirror(
         limits,
         commit_records,
         replication_factor,
+        given_security(source_security or {}),
     )
     while True:
         try:
@@ -182,6 +192,7 @@ class _Mirror:
         limits: ReadLimits,
         commit_records: int,
         replication_factor: int,
+        source_security: ClientSecurity | None,
     ) -> None:
         self._wanted = wanted
         self._source = source
@@ -193,7 +204,10 @@ class _Mirror:
         self._limits = limits
         self._most_records = commit_records
         self._replication_factor = replication_factor
-        self._client = reading_client(source, limits.fetch)
+        self._source_security = source_security
+        secured = replace(limits.fetch, security=source_security)
+        self._source_limits = replace(limits, fetch=secured)
+        self._client = reading_client(source, secured)
         self._positions_topic = mirror_positions.positions_topic(alias)
         self._targets: dict[str, str] = {}
         self._known_partitions: dict[str, int] = {}
@@ -205,7 +219,8 @@ class _Mirror:
         self.progress = MirrorProgress()
 
     def __enter__(self) -> Self:
-        self._from = Admin(self._source)
+        security = self._source_security
+        self._from = Admin(self._source, **({} if security is None else security.as_options()))
         self._to = Admin(self._target)
         self._producer = Producer(
             self._target,
@@ -266,12 +281,10 @@ class _Mirror:
         What came of an open transaction is not known then, and need not be: a new beginning ends
         it, and reads how far the mirror is.
         """
-        is_passing = isinstance(error, ConnectionFailed) or (
-            isinstance(error, KafkaError) and error.retriable
-        )
         patience_s = self._limits.poll_timeout_ms / 1000
         worked_at = self._worked_at
-        return is_passing and worked_at is not None and time.monotonic() - worked_at < patience_s
+        is_recent = worked_at is not None and time.monotonic() - worked_at < patience_s
+        return is_recent and is_retriable(error)
 
     # --- topics ------------------------------------------------------------------------------
 
@@ -322,7 +335,7 @@ class _Mirror:
             self._commit([one._replace(end=one.start) for one in ranges])
 
     def _refuse_circles(self, new: Sequence[str], *, must_find: bool) -> None:
-        back = mirror_positions.mirrored_from(self._from, self._target_cluster, self._limits)
+        back = mirror_positions.mirrored_from(self._from, self._target_cluster, self._source_limits)
         circular = sorted(back & set(new))
         for name in circular:
             logger.warning("topic %s of the source is mirrored from the target: left out", name)
@@ -426,6 +439,7 @@ class _Mirror:
                     bootstrap=self._source,
                     partitions={one.partition: one.partition for one in part if one.topic == topic},
                     poll_timeout_ms=self._limits.poll_timeout_ms,
+                    security=self._source_security,
                 )
                 total.records += report.records
                 total.batches += report.batches

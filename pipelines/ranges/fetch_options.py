@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...clients.security.security_options import ClientSecurity
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOptions:
@@ -21,5 +23,6 @@ class FetchOptions:
     retry_backoff_ms: int = 100
     metadata_max_age_ms: int = 5_000
     client_id: str = "bradbury"
+    security: ClientSecurity | None = None
     local_files: bool = False
     """Ours: read the files of brokers on this machine, where that is allowed (local_segments)."""

@@ -38,6 +38,7 @@ def reading_client(bootstrap: str | None, fetch: FetchOptions) -> ClusterClient:
                 request_timeout_ms=fetch.request_timeout_ms,
                 retry_backoff_ms=fetch.retry_backoff_ms,
                 metadata_max_age_ms=fetch.metadata_max_age_ms,
+                security=fetch.security,
             ),
         )
     return client

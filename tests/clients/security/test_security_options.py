@@ -91,8 +91,7 @@ def test_a_file_of_settings_is_read_as_java_reads_it(tmp_path: Path) -> None:
     )
     security = read_client_config(path)
     assert security.protocol == "SASL_SSL"
-    assert security.options is not None
-    assert security.options["sasl_password"] == "a=b"
+    assert dict(security.options)["sasl_password"] == "a=b"
 
 
 @pytest.mark.parametrize(

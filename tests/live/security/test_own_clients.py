@@ -183,3 +183,33 @@ def test_the_commands_take_a_file_of_settings(
     assert CLIENT_CONFIG_VARIABLE not in os.environ, "it was for these commands"
     assert run(["--client-config", str(tmp_path / "absent"), "topics", "list", *there]) == 2
     assert "absent" in capsys.readouterr().err
+
+
+def test_a_mirror_reads_a_cluster_that_is_secured(
+    cluster: Any, authority: CertificateAuthority, trusting: Any, tmp_path: Path
+) -> None:
+    source = cluster.bootstrap_servers
+    with bradbury.Admin(source, **trusting) as admin:
+        admin.create_topic("secured", 2)
+    with bradbury.Producer(source, **trusting) as producer:
+        for number in range(500):
+            producer.send("secured", b"%d" % number, partition=number % 2)
+    file = tmp_path / "source.properties"
+    file.write_text(f"security.protocol=SSL\nssl.truststore.location={authority.certificate}\n")
+    with bradbury.local() as target:
+        servers = target.bootstrap_servers
+        done = bradbury.mirror(
+            "secured", source, alias="west", bootstrap_servers=servers, source_security=trusting
+        )
+        assert done.records == 500
+        again = ["mirror", "secured", "--from", source, "--alias", "west", "--bootstrap", servers]
+        assert run([*again, "--source-config", str(file)]) == 0
+        with pytest.raises(ConnectionFailed):
+            bradbury.mirror("secured", source, alias="west", bootstrap_servers=servers)
+        with bradbury.Consumer(
+            "west.secured", bootstrap=servers, auto_offset_reset="earliest"
+        ) as consumer:
+            found: list[bytes] = []
+            while len(found) < 500:
+                found += consumer.poll(10_000).column("value").to_pylist()
+    assert sorted(map(int, found)) == list(range(500))

@@ -238,6 +238,12 @@ def test_several_nodes_are_refused(authority: CertificateAuthority) -> None:
         bradbury.local(nodes=2, config=tls(authority)).close()
 
 
-def test_our_own_admin_says_that_it_does_not_speak_tls(cluster: Any) -> None:
-    with pytest.raises(InvalidConfig, match="does not speak TLS"):
+def test_its_admin_is_to_be_told_whom_to_trust(
+    cluster: Any, authority: CertificateAuthority
+) -> None:
+    with pytest.raises(InvalidConfig, match="ssl_truststore_location"):
         cluster.admin()
+    with cluster.admin(
+        security_protocol="SSL", ssl_truststore_location=authority.certificate
+    ) as admin:
+        assert isinstance(admin.list_topics(), list)
