@@ -26,10 +26,11 @@ from ...coordinators.coordinator_effects import (
 from ...coordinators.coordinator_rules import CoordinatorRules
 from ...handlers.ports.replica_port import Appended, LeaderReplica
 from ...protocol.buffer import Buffer
-from ...protocol.errors import KafkaError
+from ...protocol.errors import CorruptMessage, KafkaError
 from ...protocol.records.fetch_response import FileSlice
 from ...steps.replies import Refuse, Reply
 from ...storage.log.log_damage import DamagedSegment
+from ...storage.log.partition_log import LogSlice
 
 logger = logging.getLogger(__name__)
 
@@ -172,17 +173,32 @@ class CoordinatorDriver(Generic[R]):
                     read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
                 )
             except DamagedSegment as error:
-                # What is behind it counts more than that nobody is coordinated at all.
+                # Another replica may have it, also one that is away now: its offsets must not be
+                # forgotten for that. Where there is none, what is behind the damage counts more
+                # than that nobody is coordinated at all.
+                if self._replica.has_other_replicas:
+                    raise
                 logger.error("%s: read on behind damage: %s", self._replica.log.directory, error)  # noqa: TRY400
                 self.input(self._context.on_log_read, read, [], min(error.next_offset, read.up_to))
                 return
-            entries, next_offset = await asyncio.to_thread(
-                read_entries, self._decode, piece, read.offset
-            )
+            try:
+                entries, next_offset = await asyncio.to_thread(
+                    read_entries, self._decode, piece, read.offset
+                )
+            except CorruptMessage:
+                self._suspect(piece)
+                raise
         except Exception as error:  # noqa: BLE001 -- whatever it is, nothing was read
             self.input(self._context.on_log_read_failed, read, error)
         else:
             self.input(self._context.on_log_read, read, entries, next_offset)
+
+    def _suspect(self, piece: LogSlice) -> None:
+        """Have the segment examined: a read looks at the first batch of its slice alone."""
+        log = self._replica.log
+        for segment in log.segments:
+            if piece.file is not None and segment.files.opened is piece.file:
+                log.damage.suspect(segment, "a coordinator cannot read a batch of it")
 
     def on_readable(self, size: int) -> None:
         self.on_changed()

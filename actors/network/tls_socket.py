@@ -16,6 +16,8 @@ from ...protocol.principal import ANONYMOUS, Principal
 
 READ_BYTES = 64 * 1024
 MAX_ENCRYPTED = 64 * 1024
+MOST_WITHOUT_DATA = 1024 * 1024
+"""Bytes of TLS's own messages in a row; each may cost the work of new keys."""
 # RFC 2253, as Java's X500Principal writes a name.
 _SHORT = {
     "commonName": "CN",
@@ -39,6 +41,7 @@ class TlsSocket:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._encrypted = memoryview(b"")
+        self._without_data = 0
 
     @property
     def has_received(self) -> bool:
@@ -87,14 +90,21 @@ class TlsSocket:
                 return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypted bytes, as many as are there and fit; 0: the peer has ended the connection."""
-        filled = 0
+        """Decrypted bytes, as many as are there and fit; 0: the peer has ended the connection.
+
+        The socket is read once at most: a peer that sends nothing but TLS's own messages has no
+        more of the loop than others, and it says so again as long as there is more.
+        """
+        filled, has_taken = 0, False
         while filled < len(view):
             try:
                 count = self._tls.read(len(view) - filled, view[filled:])
             except ssl.SSLWantReadError:
                 if filled:
                     break
+                if has_taken:
+                    raise BlockingIOError from None
+                has_taken = True
                 try:
                     self._take()
                 except ConnectionResetError:
@@ -105,6 +115,7 @@ class TlsSocket:
             if not count:
                 break
             filled += int(count)
+        self._without_data = 0
         return filled
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
@@ -144,6 +155,9 @@ class TlsSocket:
         received = self._socket.recv(READ_BYTES)
         if not received:
             raise ConnectionResetError("the peer has left")
+        self._without_data += len(received)
+        if self._without_data > MOST_WITHOUT_DATA:
+            raise ConnectionResetError("the peer sends nothing but TLS's own messages")
         self._incoming.write(received)
 
     def _flush_alert(self) -> None:

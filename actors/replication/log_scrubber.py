@@ -171,6 +171,8 @@ class LogScrubber:
             self._on_failure()
         except (ScrubbingStopped, SegmentChanged):
             return
+        except OSError as error:  # of the machine: nothing is known of the file
+            logger.warning("%s is examined later: %s", replica, error)
         except Exception:
             logger.exception("looking after the damage of %s failed", replica)
             damage.suspects.clear()

@@ -75,6 +75,8 @@ _LZ4_MAGIC = 0x184D2204
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_LEAST_WINDOW_LIMIT = 8 * 1024 * 1024
+_ZSTD_MOST_WINDOW = 128 * 1024 * 1024
+"""Of zstd's own levels, without its long mode."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
@@ -269,8 +271,12 @@ def _zstd_capacity(data: memoryview, limit: int) -> int:
     content_size, position = _zstd_content_size(data, position, descriptor)
     if content_size is not None and content_size > limit:
         raise _too_large(limit)
-    if window > max(limit, _ZSTD_LEAST_WINDOW_LIMIT):
-        raise InvalidRecord(f"a zstd window of {window} bytes is beyond the limit of {limit}")
+    if window > _ZSTD_LEAST_WINDOW_LIMIT:
+        text = f"a zstd window of {window} bytes is beyond the limit"
+        if window > _ZSTD_MOST_WINDOW:
+            raise InvalidRecord(text)
+        if limit < _ZSTD_LEAST_WINDOW_LIMIT:
+            raise TooLarge(text)  # with a larger limit it will do
     capacity, last = 0, False
     while not last:
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16

@@ -23,7 +23,9 @@ another replica (segment_patch).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -37,6 +39,14 @@ from ..segments.segment_runs import SegmentReader, SegmentRun, find_runs
 from .local_log import LocalLog
 
 SKIP = "skip"
+SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN}
+)
+"""Of the machine, which say nothing of a file."""
+MOST_LOOKED_AT = 8 * 1024 * 1024
+"""Bytes of a batch that are read on the log's loop to see whether it is sound; a larger one is
+examined in a thread.
+"""
 MOST_REMEMBERED = 1000
 """Places in damaged segments where readers go on."""
 
@@ -95,20 +105,30 @@ class SegmentExamination:
         self._base_offset = segment.base_offset
 
     def run(self, progress: Callable[[int], None] = lambda size: None) -> None:
-        """A file that cannot be opened has nothing that is sound."""
+        """A file that is gone, or that the disk refuses, has nothing that is sound.
+
+        Raises:
+            OSError: the machine is short of descriptors or memory: nothing is known of the file.
+        """
         try:
-            file: File = self.segment.files.file
-            size = file.size()
-        except OSError:
+            file = self.segment.files.open_apart()
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise
             return
-        reader = SegmentReader(
-            file,
-            min(self._size, size),
-            end_offset=self.end_offset,
-            has_gaps=self._has_gaps,
-            progress=progress,
-        )
-        self.runs = find_runs(reader, self._base_offset)
+        with closing(file):
+            try:
+                size = file.size()
+            except OSError:
+                return
+            reader = SegmentReader(
+                file,
+                min(self._size, size),
+                end_offset=self.end_offset,
+                has_gaps=self._has_gaps,
+                progress=progress,
+            )
+            self.runs = find_runs(reader, self._base_offset)
 
     def damage(self) -> list[DamagedRange]:
         """What is missing between the runs, before and behind them."""
@@ -136,13 +156,13 @@ class SegmentEnd(NamedTuple):
         """Whether its file is gone, empty, or ends elsewhere. A few small reads."""
         segment = self.segment
         try:
-            file = segment.files.file
-            last = self.offset_index.last()
-            position = 0 if last is None or last[1] >= segment.size else last[1]
-            offset = segment.base_offset
-            for start, header in walk_headers(file, position, segment.size):
-                position, offset = start + header.size, header.next_offset
-            has_shrunk = position != file.size() or position != segment.size
+            with closing(segment.files.open_apart()) as file:
+                last = self.offset_index.last()
+                position = 0 if last is None or last[1] >= segment.size else last[1]
+                offset = segment.base_offset
+                for start, header in walk_headers(file, position, segment.size):
+                    position, offset = start + header.size, header.next_offset
+                has_shrunk = position != file.size() or position != segment.size
         except OSError:
             return True
         indexed_end = -1 if last is None else last[0] + 1
@@ -230,6 +250,7 @@ class LogDamage:
             end_offset=segment.next_offset,
             has_gaps=True,
             chunk_bytes=0,  # on the log's loop: not a byte more than this batch
+            most_bytes=MOST_LOOKED_AT,
         )
         found = reader.batch_at(position, segment.base_offset, has_gap=True)
         if found is not None and (found[0].base_offset <= offset or self.has_gaps):

@@ -98,6 +98,13 @@ class SegmentFiles:
             self.opened = file
         return file
 
+    def open_apart(self) -> File:
+        """The log file by a descriptor of its own, which the caller closes. From any thread."""
+        try:
+            return self._file_system.open(self.path)
+        except FileNotFoundError:
+            return self._file_system.open(self.path)  # renamed meanwhile, as in `file`
+
     def release(self) -> None:
         """Let go of the descriptor; slices that still refer to it keep it open."""
         self.opened = None

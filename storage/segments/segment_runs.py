@@ -50,16 +50,19 @@ class SegmentReader:
         end_offset: int,
         has_gaps: bool,
         chunk_bytes: int = CHUNK_BYTES,
+        most_bytes: int | None = None,
         progress: Callable[[int], None] = lambda size: None,
     ) -> None:
         """`end_offset`: what follows begins there. `chunk_bytes`: what is read at once, if not more
-        is needed. `progress`: called with the bytes read.
+        is needed. `most_bytes`: of a batch; a larger one is not looked at, and counts as none.
+        `progress`: called with the bytes read.
         """
         self._file = file
         self._size = min(size, file.size())
         self._end_offset = end_offset
         self._has_gaps = has_gaps
         self._chunk_bytes = chunk_bytes
+        self._most_bytes = self._size if most_bytes is None else most_bytes
         self._progress = progress
         self._chunk = b""
         self._chunk_start = 0
@@ -114,7 +117,7 @@ class SegmentReader:
         size = header.batch_length + LOG_OVERHEAD
         return (
             header.magic == MAGIC
-            and HEADER_SIZE <= size <= self._size - position
+            and HEADER_SIZE <= size <= min(self._size - position, self._most_bytes)
             and header.base_offset >= expected
             and header.last_offset_delta >= 0
             and header.last_offset < self._end_offset

@@ -19,7 +19,12 @@ from bradbury.protocol.errors import (
     KafkaError,
     UnsupportedCompressionType,
 )
-from bradbury.protocol.records.compression import CompressionType, compress, decompress
+from bradbury.protocol.records.compression import (
+    CompressionType,
+    TooLarge,
+    compress,
+    decompress,
+)
 
 CODECS = list(CompressionType)
 REAL_CODECS = CODECS[1:]
@@ -270,3 +275,15 @@ def test_a_codec_is_found_by_the_name_in_compression_type() -> None:
     assert CompressionType.from_name("zstd") is CompressionType.ZSTD
     with pytest.raises(InvalidConfig, match="none, gzip, snappy, lz4, zstd"):
         CompressionType.from_name("brotli")
+
+
+@pytest.mark.parametrize("level", [19, 20, 22])
+def test_the_wide_windows_of_high_zstd_levels_are_looked_at_with_a_larger_limit(level: int) -> None:
+    """Java streams, so even a small batch of level 22 has a window of 128 MiB."""
+    compressor = cramjam.zstd.Compressor(level=level)
+    compressor.compress(b"records")
+    data = bytes(compressor.finish())
+    if level > 19:
+        with pytest.raises(TooLarge):
+            decompress(CompressionType.ZSTD, data, limit=256 * 1024)
+    assert bytes(decompress(CompressionType.ZSTD, data, limit=64 * 1024**2)) == b"records"

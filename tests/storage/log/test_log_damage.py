@@ -1,14 +1,16 @@
 """What does a reader get of a log of which a closed segment is damaged, and how is it healed?"""
 
 import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bradbury.protocol.errors import CorruptMessage, KafkaStorageError
 from bradbury.protocol.records.record_batch import walk_batches
 from bradbury.protocol.records.records import encode_records
-from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import File, OsFileSystem
 from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.segment_patch import SegmentPatch
@@ -243,3 +245,73 @@ def test_a_file_that_cannot_be_read_costs_what_is_in_it_alone(tmp_path: Path) ->
     with pytest.raises(DamagedSegment):
         read(log, first)
     assert read(log, log.damage.ranges[-1].end)
+
+
+class ShortOfDescriptors(OsFileSystem):
+    """So many of the next openings of log files fail."""
+
+    failures = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if self.failures and path.endswith(".log"):
+            self.failures -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return super().open(path, create=create)
+
+
+def descriptors_of(folder: Path) -> int:
+    links = Path("/proc/self/fd").iterdir()
+    return sum(str(folder) in str(link.readlink()) for link in links if link.is_symlink())
+
+
+def reopened(folder: Path, file_system: OsFileSystem) -> PartitionLog:
+    """A log of many small segments, after a clean stop."""
+    config = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
+    options: dict[str, Any] = {
+        "topic_id": None,
+        "config": config,
+        "clean": True,
+        "now_ms": 1,
+        "keeps_places": True,
+    }
+    log = PartitionLog.open(file_system, f"{folder}/t-0", recovery_point=0, **options)
+    for number in range(60):
+        batch = encode_records([(1_000, None, b"%03d" % number * 20, ())])
+        log.append_as_leader(batch, leader_epoch=0, now_ms=1_000)
+    log.high_watermark = 60
+    log.close(clean=True)
+    return PartitionLog.open(
+        file_system, f"{folder}/t-0", recovery_point=60, high_watermark=60, **options
+    )
+
+
+def test_a_machine_that_is_short_of_descriptors_has_damaged_nothing(tmp_path: Path) -> None:
+    file_system = ShortOfDescriptors()
+    log = reopened(tmp_path, file_system)
+    file_system.failures = 1
+    with pytest.raises(KafkaStorageError):
+        log.read(0, max_bytes=1 << 20, up_to=60, min_one_batch=True)
+    segment = next(iter(log.damage.suspects))
+    examination = log.damage.begin_examination(segment)
+    assert examination is not None
+    file_system.failures = 1
+    with pytest.raises(OSError, match="Too many open files"):
+        examination.run()
+    assert segment in log.damage.suspects, "it is examined later"
+    examination.run()
+    assert log.damage.complete_examination(examination) == []
+    assert log.read(0, max_bytes=1 << 20, up_to=60, min_one_batch=True).size
+
+
+def test_looking_at_the_ends_keeps_no_file_open(tmp_path: Path) -> None:
+    log = reopened(tmp_path, OsFileSystem())
+    before = descriptors_of(tmp_path)
+    ends = log.damage.ends()
+    assert len(ends) >= 3
+    assert doubtful_ends(ends) == []
+    for segment in list(log.segments)[:-1]:
+        examination = log.damage.begin_examination(segment)
+        assert examination is not None
+        examination.run()
+        assert log.damage.complete_examination(examination) == []
+    assert descriptors_of(tmp_path) == before
