@@ -138,7 +138,7 @@ def _send(
     sent: list[Future[BatchMetadata]] = []
     ready: list[memoryview] = []
     records = fetched.records
-    report.bytes += len(records)
+    start = max(limits[0], fetched.fetch_offset)
 
     def flush() -> None:
         if ready and partition is not None:
@@ -152,7 +152,7 @@ def _send(
                 content,
                 topic=source.topic,
                 partition=source.partition,
-                fetch_offset=max(limits[0], fetched.fetch_offset),
+                fetch_offset=start,
                 end_offset=limits[1],
                 aborted=fetched.aborted,
             )
@@ -165,13 +165,18 @@ def _send(
             content = content[decoded.consumed_bytes :]
 
     headers = list(walk_batches(records))
+    report.bytes += sum(
+        header.size
+        for _, header in headers
+        if start < header.next_offset and header.base_offset < limits[1]
+    )
     if partition is None or any(header.is_transactional for _, header in headers):
         report.recoded += len(headers)
         recode(records)
         return sent
     for position, header in headers:
         batch = records[position : position + header.size]
-        if header.next_offset <= max(limits[0], fetched.fetch_offset):
+        if header.next_offset <= start:
             continue
         if header.base_offset >= limits[1]:
             break

@@ -66,17 +66,23 @@ class DeltaTarget:
 
         Raises:
             LoadFailed: another load has committed meanwhile, or the table has other columns.
+            What `rows` raises.
         """
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
         count = 0
+        failures: list[Exception] = []
 
         def counted() -> Iterable[Any]:
             nonlocal count
-            for batch in rows:
-                count += batch.num_rows
-                yield batch
+            try:
+                for batch in rows:
+                    count += batch.num_rows
+                    yield batch
+            except Exception as error:  # through Arrow only its text would arrive
+                failures.append(error)
+                raise
 
         transactions = [Transaction(_offset_id(key), end) for key, end in after.offsets.items()]
         transactions += [
@@ -102,6 +108,8 @@ class DeltaTarget:
                 "another table"
             ) from None
         except DeltaError as error:
+            if failures:
+                raise failures[0] from None
             raise LoadFailed(f"{self._path}: {error}") from None
         self._table = self._opened()
         return count

@@ -143,6 +143,8 @@ class _Load:
         self._start_offset = start_offset
         self._commit_records = commit_records
         self._loaded: LoadedOffsets | None = None
+        self._ids: dict[str, str] = {}
+        """Of the topics, as they were when the ranges were asked for."""
         self.progress = LoadProgress(0, 0, 0)
 
     def run(
@@ -165,7 +167,7 @@ class _Load:
         while _size(ranges):
             part = next_ranges(ranges, self._commit_records)
             assert self._loaded is not None
-            after = self._loaded.after(part, self._topic_ids())
+            after = self._loaded.after(part, self._ids)
             count = target.write(self._rows.read(self._client, part, self._limits), after)
             self._loaded = after
             ranges = [
@@ -184,8 +186,10 @@ class _Load:
         if self._loaded is None:
             keys = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
             self._loaded = target.loaded(keys, self._topic_ids())
+        self._ids = self._topic_ids()
+        anew = self._loaded.made_again(self._ids)
         self._loaded = self._of_these_topics(self._loaded)
-        return resolve_ranges(
+        ranges = resolve_ranges(
             self._client,
             self._topics,
             self._start_offset,
@@ -194,6 +198,11 @@ class _Load:
             keep_empty=True,
             committed=self._loaded.offsets,
         )
+        # Every partition of a topic that was made again begins anew, also those without records
+        # yet: what the table says of the former topic's must not count for them.
+        begun = [one._replace(end=one.start) for one in ranges if one.topic in anew]
+        self._loaded = self._loaded.after(begun, self._ids)
+        return ranges
 
     def _partition_counts(self) -> Steps[dict[str, int]]:
         self._client.want(self._topics)

@@ -19,6 +19,7 @@ target: of two that begin at once, one in each direction, at least one sees the 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -36,7 +37,12 @@ from ...clients.security.security_options import (
 )
 from ...clients.wire.cluster_client import is_retriable
 from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
+from ...protocol.errors import (
+    ConnectionFailed,
+    KafkaError,
+    OffsetOutOfRange,
+    TransactionAbortable,
+)
 from ..loads.loaded_offsets import LoadedOffsets, next_ranges
 from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
 from ..ranges.read_arguments import read_limits, servers_of
@@ -53,6 +59,7 @@ LOOK_SECONDS: Final = 0.2
 TOPICS_SECONDS: Final = 5.0
 """So often a continuous mirror looks for new topics and partitions."""
 COMMIT_BYTES: Final = 256 * 1024 * 1024
+MOST_RECORD_BYTES: Final = 128 * 1024**2
 FIRST_RECORDS: Final = 1_000
 """Of the first commit, as the size of records is not known yet."""
 BEGIN_AGAIN_SECONDS: Final = 1.0
@@ -212,6 +219,10 @@ class _Mirror:
         self._targets: dict[str, str] = {}
         self._known_partitions: dict[str, int] = {}
         self._circular: set[str] = set()
+        self._filled: dict[str, str] = {}
+        """Where topics went, as the positions say."""
+        self._ids: dict[str, str] = {}
+        """Of the source's topics, as they were when the ranges were asked for."""
         self._positions = LoadedOffsets()
         self._syncs: dict[TopicPartition, OffsetSyncs] = {}
         self._next_records = min(FIRST_RECORDS, commit_records)
@@ -226,6 +237,9 @@ class _Mirror:
             self._target,
             transactional_id=f"bradbury-mirror-{self._alias}",
             transaction_timeout_ms=TRANSACTION_MS,
+            # What the target takes is the target's to say: max.message.bytes of its topics.
+            max_request_size=MOST_RECORD_BYTES,
+            buffer_memory=2 * MOST_RECORD_BYTES,
             client_id=f"bradbury-mirror-{self._alias}",
         )
         try:
@@ -241,7 +255,11 @@ class _Mirror:
             known = mirror_positions.read_positions(
                 self._target, self._positions_topic, self._limits
             )
-            mine = [each for each in known.values() if each.cluster == self._cluster]
+            mine = mirror_positions.of_these_topics(
+                [each for each in known.values() if each.cluster == self._cluster],
+                {each.name: str(each.topic_id) for each in self._from.describe_topics()},
+            )
+            self._filled = {each.source.topic: each.target for each in mine}
             self._positions = mirror_positions.as_offsets(mine)
             self._syncs = {each.source: each.syncs for each in mine}
         except BaseException:
@@ -263,13 +281,14 @@ class _Mirror:
     ) -> None:
         """Copy what there is; with `continuous` until `stopped`."""
         self._look_for_topics(must_find=not continuous)
-        self._copy(stopped, on_progress)
         looked_at = synced_at = time.monotonic()
-        while continuous and not stopped.wait(LOOK_SECONDS):
+        turn_s = min(TOPICS_SECONDS, self._sync_groups_interval_s) if continuous else math.inf
+        is_done = self._copy(stopped, on_progress, turn_s)
+        while continuous and not stopped.wait(LOOK_SECONDS if is_done else 0):
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 self._look_for_topics()
                 looked_at = time.monotonic()
-            self._copy(stopped, on_progress)
+            is_done = self._copy(stopped, on_progress, turn_s)
             if time.monotonic() - synced_at > self._sync_groups_interval_s:
                 self._groups.sync(self._syncs, self._targets, self._replication_factor)
                 synced_at = time.monotonic()
@@ -299,11 +318,21 @@ class _Mirror:
             )
         self._forget_what_is_gone(names)
         new = [name for name in names if name not in self._targets]
+        if new:  # before anything is made for them
+            names = self._without_circles(names, new, must_find=must_find)
+            new = [name for name in names if name not in self._targets]
         for name in names:
             count = len(described[name].partitions)
             if self._known_partitions.get(name) == count:
                 continue
             to = target_name(name, self._alias, self._policy)
+            if self._filled.get(name, to) != to:
+                raise MirrorFailed(
+                    f"topic {name!r} was mirrored into {self._filled[name]!r} and would go into "
+                    f"{to!r} now; use the policy of then, or another alias"
+                )
+            if to not in self._to.list_topics(include_internal=True):
+                self._begin_anew(name, to)
             make_topic(
                 self._from,
                 self._to,
@@ -315,8 +344,22 @@ class _Mirror:
             self._targets[name] = to
             self._known_partitions[name] = count
         if new:
-            self._say_what_is_filled(new)
-            self._refuse_circles(new, must_find=must_find)
+            self._say_what_is_filled()
+            # Of two that begin at once each finds what the other one has just said.
+            self._without_circles(names, new, must_find=must_find)
+
+    def _begin_anew(self, name: str, to: str) -> None:
+        """The target's topic is not there: what was copied into a former one is gone."""
+        offsets = self._positions.offsets
+        if not any(offset for key, offset in offsets.items() if key.topic == name):
+            return
+        if self._limits.fail_on_data_loss:
+            raise DataLoss(
+                f"topic {to!r} of the target was deleted, and what was mirrored into it is gone. "
+                "Set fail_on_data_loss to false to copy it again from the source's beginning"
+            )
+        self._positions = self._positions.without([name])
+        self._syncs = {key: syncs for key, syncs in self._syncs.items() if key.topic != name}
 
     def _forget_what_is_gone(self, names: Sequence[str]) -> None:
         for name in self._targets.keys() - set(names):
@@ -324,56 +367,81 @@ class _Mirror:
             del self._targets[name]
             self._known_partitions.pop(name, None)
 
-    def _say_what_is_filled(self, new: Sequence[str]) -> None:
-        """Commit where the new topics begin, before anything of them is copied."""
-        ranges = [
-            one
-            for one in self._new_ranges()
-            if one.topic in new and one.topic_partition not in self._positions.offsets
-        ]
-        if ranges:
-            self._commit([one._replace(end=one.start) for one in ranges])
+    def _say_what_is_filled(self) -> list[PartitionRange]:
+        """Commit where new topics and partitions begin, before anything of them is copied.
 
-    def _refuse_circles(self, new: Sequence[str], *, must_find: bool) -> None:
+        Returns what is to be copied.
+        """
+        ranges = self._new_ranges()
+        missing = [one for one in ranges if one.topic_partition not in self._positions.offsets]
+        if missing:
+            self._commit([one._replace(end=one.start) for one in missing])
+        return ranges
+
+    def _without_circles(
+        self, names: Sequence[str], new: Sequence[str], *, must_find: bool
+    ) -> list[str]:
+        """Leave out those of the new topics that a mirror fills from the target, and say so."""
         back = mirror_positions.mirrored_from(self._from, self._target_cluster, self._source_limits)
         circular = sorted(back & set(new))
         for name in circular:
             logger.warning("topic %s of the source is mirrored from the target: left out", name)
             self._circular.add(name)
             self._targets.pop(name, None)
-        if must_find and circular and not self._targets:
+        self._withdraw(circular)
+        left = [name for name in names if name not in self._circular]
+        if must_find and circular and not left:
             raise MirrorFailed(
                 f"topic {circular[0]!r} of the source is itself mirrored from the target; "
                 "it would go in a circle"
             )
+        return left
+
+    def _withdraw(self, topics: Sequence[str]) -> None:
+        """Take back what was said of them, or the other mirror would find a circle, too."""
+        gone = [key for key in self._positions.offsets if key.topic in topics]
+        if gone:
+            with self._producer.transaction():
+                mirror_positions.withdraw_positions(
+                    self._producer, self._positions_topic, self._cluster, gone
+                )
+            self._positions = self._positions.without(topics)
+            self._syncs = {key: one for key, one in self._syncs.items() if key.topic not in topics}
 
     # --- records -----------------------------------------------------------------------------
 
     def _copy(
-        self, stopped: threading.Event, on_progress: Callable[[MirrorProgress], None]
-    ) -> None:
-        """Copy what there is now."""
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        turn_s: float,
+    ) -> bool:
+        """Copy what there is now, for about `turn_s`. Whether all of it was copied."""
         failures = 0
-        ranges = self._new_ranges() if self._targets else []
-        self._worked_at = time.monotonic()
+        ranges = self._say_what_is_filled() if self._targets else []
+        began = self._worked_at = time.monotonic()
         while _size(ranges) and not stopped.is_set():
+            if time.monotonic() - began > turn_s:
+                return False
             part = next_ranges(ranges, self._next_records)
             try:
                 report = self._commit(part)
-            except TransactionAbortable as error:
+            except (TransactionAbortable, OffsetOutOfRange) as error:
                 failures += 1
                 if failures > MOST_FAILURES:
                     raise
                 # Nothing of it is there; smaller, in case it took too long. Fenced ones end here.
+                # What retention took meanwhile, or a topic that was made again, is found now.
                 logger.warning("a transaction of the mirror failed, it is repeated: %s", error)
                 self._next_records = max(1, self._next_records // 2)
+                ranges = self._say_what_is_filled()
                 continue
             failures = 0
             self._worked_at = time.monotonic()
             ranges = [
                 one._replace(start=self._positions.offsets[one.topic_partition]) for one in ranges
             ]
-            self._adapt(report)
+            self._adapt(report, _size(part))
             before = self.progress
             self.progress = MirrorProgress(
                 len(self._targets),
@@ -385,16 +453,19 @@ class _Mirror:
                 _size(ranges),
             )
             on_progress(self.progress)
+        return True
 
-    def _adapt(self, report: ReplayReport) -> None:
-        """As many records in the next transaction as COMMIT_BYTES are, by what was seen."""
-        size = report.bytes / max(1, report.records)
+    def _adapt(self, report: ReplayReport, offsets: int) -> None:
+        """As many offsets in the next transaction as COMMIT_BYTES have, by what was seen: also
+        where there are none, or only aborted records.
+        """
+        size = report.bytes / max(1, offsets)
         self._next_records = max(1, min(self._most_records, int(COMMIT_BYTES / max(1.0, size))))
 
     def _new_ranges(self) -> list[PartitionRange]:
         """From where the target is to where the source ends now."""
         topics = sorted(self._targets)
-        ids = self._topic_ids()
+        self._ids = ids = self._topic_ids()
         anew = [name for name in self._positions.made_again(ids) if name in self._targets]
         if anew and self._limits.fail_on_data_loss:
             raise DataLoss(
@@ -404,12 +475,15 @@ class _Mirror:
             )
         self._positions = self._positions.without(anew)
         self._syncs = {key: syncs for key, syncs in self._syncs.items() if key.topic not in anew}
+        is_latest = self._start_offset == "latest"
+        known_topics = {key.topic for key in self._positions.offsets}
         return [
-            one
+            # Of a topic that was never seen; partitions that are added to one begin at the first.
+            one._replace(start=one.end) if is_latest and one.topic not in known_topics else one
             for one in resolve_ranges(
                 self._client,
                 topics,
-                self._start_offset,
+                "earliest" if is_latest else self._start_offset,
                 "latest",
                 self._limits,
                 keep_empty=True,
@@ -424,7 +498,7 @@ class _Mirror:
 
     def _commit(self, part: Sequence[PartitionRange]) -> ReplayReport:
         """One transaction: these records, and that they are there."""
-        after = self._positions.after(part, self._topic_ids())
+        after = self._positions.after(part, self._ids)
         total = ReplayReport()
         with self._producer.transaction():
             for topic in sorted({one.topic for one in part if one.size}):
@@ -456,6 +530,12 @@ class _Mirror:
                 syncs,
                 [one.topic_partition for one in part],
             )
+            copied = {one.topic for one in part}
+            now = self._topic_ids()
+            if any(now.get(topic) != self._ids[topic] for topic in copied):
+                raise TransactionAbortable(
+                    f"one of {', '.join(sorted(copied))} was made again while it was copied"
+                )
         self._positions, self._syncs = after, syncs
         return total
 

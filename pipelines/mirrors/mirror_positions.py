@@ -62,13 +62,16 @@ def read_positions(
     """What is committed, by source cluster and partition. The newest of each partition counts."""
     client = reading_client(bootstrap, limits.fetch)
     ranges = resolve_ranges(client, [topic], "earliest", "latest", limits)
-    found = {}
+    found: dict[tuple[str, TopicPartition], MirrorPosition] = {}
     with RangeReader(client, limits) as reader:
         for decoded in reader.read(ranges):
             table = decoded.table
             pairs = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
-            for position in _decode(pairs):
-                found[position.cluster, position.source] = position
+            for key, position in _decode(pairs):
+                if position is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = position
     return found
 
 
@@ -94,7 +97,7 @@ def write_positions(
 ) -> None:
     """Send the positions of these partitions; to be called in the transaction of their records."""
     for source in changed:
-        key = {"cluster": cluster, "topic": source.topic, "partition": source.partition}
+        key = _key(cluster, source)
         value = {
             "offset": positions.offsets[source],
             "to": targets[source.topic],
@@ -102,6 +105,34 @@ def write_positions(
             "syncs": [[*map(int, piece)] for piece in syncs.get(source, OffsetSyncs()).pieces],
         }
         producer.send(topic, key=_json(key), value=_json(value), partition=0)
+
+
+def withdraw_positions(
+    producer: Producer, topic: str, cluster: str, partitions: Iterable[TopicPartition]
+) -> None:
+    """Forget these, as if they had never been mirrored; to be called in a transaction."""
+    for source in partitions:
+        producer.send(topic, key=_json(_key(cluster, source)), value=None, partition=0)
+
+
+def _key(cluster: str, source: TopicPartition) -> dict[str, object]:
+    return {"cluster": cluster, "topic": source.topic, "partition": source.partition}
+
+
+def of_these_topics(
+    positions: Iterable[MirrorPosition], topic_ids: Mapping[str, str]
+) -> list[MirrorPosition]:
+    """Without those of a former topic of the same name, where there are some of the one of now.
+
+    A topic that was made again with fewer partitions leaves the others' positions behind.
+    """
+    known = list(positions)
+    current = {one.source.topic for one in known if topic_ids.get(one.source.topic) == one.topic_id}
+    return [
+        one
+        for one in known
+        if one.source.topic not in current or topic_ids[one.source.topic] == one.topic_id
+    ]
 
 
 def as_offsets(positions: Iterable[MirrorPosition]) -> LoadedOffsets:
@@ -112,20 +143,29 @@ def as_offsets(positions: Iterable[MirrorPosition]) -> LoadedOffsets:
     )
 
 
-def _decode(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[MirrorPosition]:
-    """Raises ValueError for records that no mirror wrote."""
+def _decode(
+    pairs: Iterable[tuple[bytes | None, bytes | None]],
+) -> Iterator[tuple[tuple[str, TopicPartition], MirrorPosition | None]]:
+    """None: it was withdrawn. Raises ValueError for records that no mirror wrote."""
     for key, value in pairs:
         try:
-            of, at = json.loads(key or b""), json.loads(value or b"")
+            of = json.loads(key or b"")
             source = TopicPartition(str(of["topic"]), int(of["partition"]))
+            if value is None:
+                yield (str(of["cluster"]), source), None
+                continue
+            at = json.loads(value)
             pieces = tuple(_sync(each) for each in at["syncs"])
-            yield MirrorPosition(
-                str(of["cluster"]),
-                source,
-                str(at["to"]),
-                str(at["topic_id"]),
-                int(at["offset"]),
-                OffsetSyncs(pieces),
+            yield (
+                (str(of["cluster"]), source),
+                MirrorPosition(
+                    str(of["cluster"]),
+                    source,
+                    str(at["to"]),
+                    str(at["topic_id"]),
+                    int(at["offset"]),
+                    OffsetSyncs(pieces),
+                ),
             )
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a position of a mirror: {key!r}: {value!r}") from error

@@ -31,7 +31,7 @@ import numpy as np
 
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.offset_lookup import EARLIEST, list_offsets
+from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.columns.columns import DecodedBatches, decode_batches
 from ...protocol.errors import ConnectionFailed, KafkaError
@@ -67,6 +67,22 @@ def local_directories(
         for key, directory in found.items()
         if _is_of(directory, view.cluster_id, view.topics[key.topic].topic_id)
     }
+
+
+def committed_ends(
+    client: ClusterClient, keys: Iterable[TopicPartition], *, isolation_level: int
+) -> dict[TopicPartition, int]:
+    """How far the files of these may be read: behind it are records that are not committed."""
+    asked = dict.fromkeys(keys, LATEST)
+    if not asked:
+        return {}
+    steps = list_offsets(client, asked, isolation_level=isolation_level)
+    try:
+        found = client.run(steps, LOOKUP_TIMEOUT_MS)
+    except (KafkaError, ConnectionFailed) as error:
+        logger.debug("the brokers' files are not read: %s", error)
+        return {}
+    return {key: one.offset for key, one in found.items()}
 
 
 def _directories(

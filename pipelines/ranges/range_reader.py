@@ -42,7 +42,7 @@ from ...protocol.errors import (
 )
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import walk_batches
-from .local_segments import local_directories, read_segments
+from .local_segments import committed_ends, local_directories, read_segments
 from .partition_range import DataLoss, PartitionRange, ReadLimits
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,9 @@ class RangeReader:
             yield from self._read_from_brokers(wanted)
             return
         directories = local_directories(self._client, wanted)
-        for is_here, part in groupby(wanted, lambda one: one.topic_partition in directories):
+        isolation_level = self._limits.fetch.isolation_level
+        ends = committed_ends(self._client, directories, isolation_level=isolation_level)
+        for is_here, part in groupby(wanted, lambda one: one.topic_partition in ends):
             if not is_here:
                 yield from self._read_from_brokers(tuple(part))
                 continue
@@ -104,8 +106,8 @@ class RangeReader:
                 position = one.start
                 for decoded in read_segments(
                     directories[one.topic_partition],
-                    one,
-                    read_committed=bool(self._limits.fetch.isolation_level),
+                    one._replace(end=max(one.start, min(one.end, ends[one.topic_partition]))),
+                    read_committed=bool(isolation_level),
                     check_crcs=self._limits.fetch.check_crcs,
                 ):
                     position = max(position, decoded.next_offset)

@@ -194,3 +194,21 @@ def test_only_an_address_of_this_machine_is_here() -> None:
     assert _is_here("localhost")
     assert not _is_here("203.0.113.77")
     assert not _is_here("no-such-host.invalid")
+
+
+def test_an_end_behind_what_is_committed_shows_nothing_of_that(
+    cluster: bradbury.LocalCluster,
+) -> None:
+    """As with endingOffsets that name an offset of an open transaction."""
+    fill(cluster)
+    with bradbury.Producer(cluster.bootstrap_servers, transactional_id="open") as producer:
+        producer.begin()
+        producer.send_batch("t", [b"not committed"] * 50).result(60)
+        how = limits("read_committed", local_files=True)
+        client = reading_client(cluster.bootstrap_servers, how.fetch)
+        shown = 0
+        with RangeReader(client, how) as reader, pytest.raises(DataLoss):
+            for found in reader.read([PartitionRange("t", 0, 0, RECORDS + 50)]):
+                shown += len(found)
+        assert shown == RECORDS
+        producer.abort()
