@@ -96,7 +96,7 @@ class CrashCluster:
             found["node_id"]: name for name, found in self.statuses().items() if "node_id" in found
         }
 
-    def wait_until_whole(self, seconds: float = 60) -> None:
+    def wait_until_whole(self, seconds: float = 180) -> None:
         """Until every actor serves, none is fenced, and there is a controller."""
         wait_for(self._is_whole, seconds, "not all actors come back")
 
