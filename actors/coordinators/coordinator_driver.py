@@ -176,7 +176,7 @@ class CoordinatorDriver(Generic[R]):
                 # Another replica may have it, also one that is away now: its offsets must not be
                 # forgotten for that. Where there is none, what is behind the damage counts more
                 # than that nobody is coordinated at all.
-                if self._replica.has_other_replicas:
+                if self._replica.log.damage.has_other_replicas:
                     raise
                 logger.error("%s: read on behind damage: %s", self._replica.log.directory, error)  # noqa: TRY400
                 self.input(self._context.on_log_read, read, [], min(error.next_offset, read.up_to))

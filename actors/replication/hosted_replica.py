@@ -211,12 +211,6 @@ class HostedReplica:
             driver.carry_out()
         return diverging
 
-    @property
-    def has_other_replicas(self) -> bool:
-        """See handlers.replica_port.LeaderReplica."""
-        leader = self.step.leader
-        return leader is not None and bool(leader.followers)
-
     def in_sync_with(self, offset: int) -> list[int]:
         """See handlers.replica_port.LeaderReplica."""
         leader = self.step.leader

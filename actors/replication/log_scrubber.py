@@ -187,6 +187,8 @@ class LogScrubber:
         progress = self._progress if throttled else self._count
         await self._in_thread(lambda: examination.run(progress))
         known = set(log.damage.ranges)
+        leader = replica.leader
+        log.damage.has_other_replicas = leader is not None and bool(leader.followers)
         found = log.damage.complete_examination(examination)
         for each in found:
             if each not in known:

@@ -174,10 +174,12 @@ def _blocks(descriptor: int) -> Iterator[bytes]:
     """What has arrived, at most MAX_CHUNK_BYTES of it; waits only when nothing has."""
     parts: list[bytes] = []
     size = 0
+    waiting = select.poll()  # not select(), which takes no descriptor above 1023
+    waiting.register(descriptor, select.POLLIN)
     while data := os.read(descriptor, READ_BYTES):
         parts.append(data)
         size += len(data)
-        if size < MAX_CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:
+        if size < MAX_CHUNK_BYTES and waiting.poll(0):
             continue
         yield b"".join(parts)
         parts, size = [], 0

@@ -161,11 +161,6 @@ class LeaderReplica(Protocol):
         """
         ...
 
-    @property
-    def has_other_replicas(self) -> bool:
-        """Whether the partition has any, in sync or not, running or not."""
-        ...
-
     def in_sync_with(self, offset: int) -> list[int]:
         """Other nodes in sync that have the records from `offset` on; the furthest first."""
         ...

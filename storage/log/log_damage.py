@@ -211,6 +211,8 @@ class LogDamage:
         self._resume: dict[int, int] = {}
         self.may_heal = False
         """Whether another replica is being asked for what is missing."""
+        self.has_other_replicas = False
+        """Whether the partition has any, running or not: one that is back may have it."""
         self.skipped_offsets = 0
         """Given to readers as if they had never been, with bradbury.damaged.segment=skip."""
 

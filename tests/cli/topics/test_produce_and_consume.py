@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -258,3 +259,19 @@ def test_lines_are_the_same_for_any_block_boundaries(
         expected.pop()
     assert [line for chunk in chunks for line in chunk] == expected
     assert all(0 < len(chunk) <= batch for chunk in chunks)
+
+
+def test_a_process_with_many_open_files_produces_too(
+    command: Command, tmp_path: Path, topic: str
+) -> None:
+    """select() takes no descriptor above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4096), hard), hard))
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert command("produce", topic, str(tmp_path / "lines")).code == 0
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
