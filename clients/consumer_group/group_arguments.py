@@ -62,9 +62,7 @@ def check_exactly_once(guarantee: str, options: Mapping[str, Any]) -> None:
     if guarantee != "at_least_once":
         raise InvalidConfig(f"exactly_once=True and guarantee={guarantee!r}: choose one")
     ours = {"bootstrap", "namespace", "transactional_id", "acks", "enable_idempotence"}
-    known = set(inspect.signature(Producer.__init__).parameters) - {"self", "security"} - ours
-    known |= NAMES
-    unknown = sorted(set(options) - known)
+    unknown = sorted(set(options) - (_settings_of(Producer) - ours))
     if unknown:
         raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's producers")
 
@@ -74,8 +72,11 @@ def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: st
         raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
     if order not in {None, "key", "partition"}:
         raise InvalidConfig(f'order={order!r}: use "key", "partition" or None')
-    known = set(inspect.signature(Consumer.__init__).parameters)
-    known = (known - {"self", "topics", "security"} - _OURS) | NAMES
-    unknown = sorted(set(options) - known)
+    unknown = sorted(set(options) - (_settings_of(Consumer) - {"topics"} - _OURS))
     if unknown:
         raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")
+
+
+def _settings_of(client: type[Producer | Consumer]) -> set[str]:
+    """Those for security by their own names."""
+    return set(inspect.signature(client).parameters) - {"security"} | NAMES

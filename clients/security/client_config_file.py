@@ -15,6 +15,7 @@ no security settings of its own; `bradbury --client-config FILE` sets it for one
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ def read_client_config(path: str | os.PathLike[str]) -> ClientSecurity:
     """Raises:
     InvalidConfig: there is no such file, or something in it is no security setting.
     """
+    options = read_client_options(path)
     try:
-        return ClientSecurity.from_options(read_client_options(path))
+        return ClientSecurity.from_options(options)
     except InvalidConfig as error:
-        text = str(error)
-        raise InvalidConfig(text if text.startswith(f"{path}") else f"{path}: {text}") from None
+        raise InvalidConfig(f"{path}: {error}") from None
 
 
 def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
@@ -55,8 +56,11 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path}: the client configuration cannot be read ({error})") from None
     options: Any = {}
-    for name, value in _properties(text):
+    for line in _lines(text):
+        name, separator, value = (part.strip() for part in line.partition("="))
         key = name.replace(".", "_")
+        if not separator:
+            raise InvalidConfig(f"{path}: {line!r} is no `name=value`")
         if key not in NAMES:
             raise InvalidConfig(
                 f"{path}: {name} is no security setting; security.protocol, ssl.* and sasl.* are"
@@ -66,19 +70,15 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
     return typed
 
 
-def _properties(text: str) -> list[tuple[str, str]]:
-    found, line = [], ""
+def _lines(text: str) -> Iterator[str]:
+    """Without comments; those that go on in the next are one."""
+    line = ""
     for raw in text.splitlines():
         line += raw.strip()
-        if not line or line[0] in "#!":
+        if line[:1] in ("", "#", "!"):
             line = ""
-            continue
-        if line.endswith("\\"):
+        elif line.endswith("\\"):
             line = line[:-1]
-            continue
-        name, separator, value = line.partition("=")
-        if not separator:
-            raise InvalidConfig(f"{line!r} is no `name=value`")
-        found.append((name.strip(), value.strip()))
-        line = ""
-    return found
+        else:
+            yield line
+            line = ""

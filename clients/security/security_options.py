@@ -118,21 +118,21 @@ class ClientSecurity:
         """
         if not self.is_tls:
             return None
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it trusts nobody yet
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self._get("ssl_endpoint_identification_algorithm", "https") != ""
-        location, certificates = (
-            self._get("ssl_truststore_location"),
-            self._get("ssl_truststore_certificates"),
-        )
-        if location or certificates:
-            context = _without_others(context)
-            try:
+        location = self._get("ssl_truststore_location")
+        certificates = self._get("ssl_truststore_certificates")
+        try:
+            if location or certificates:
                 context.load_verify_locations(location or None, cadata=certificates or None)
-            except (OSError, ValueError) as error:  # an SSLError is an OSError
-                raise InvalidConfig(
-                    f"ssl_truststore_location: {location or 'the given text'} cannot be used "
-                    f"({_words(error)}); it has to hold certificates, in PEM"
-                ) from None
+            else:
+                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            raise InvalidConfig(
+                f"ssl_truststore_location: {location or 'the given text'} cannot be used "
+                f"({_words(error)}); it has to hold certificates, in PEM"
+            ) from None
         self._load_own(context)
         return context
 
@@ -239,14 +239,6 @@ def _unquoted(value: str) -> str:
     if value[0] == '"':
         return re.sub(r"\\(.)", r"\1", value[1:-1])
     return value.strip("'")
-
-
-def _without_others(like: ssl.SSLContext) -> ssl.SSLContext:
-    """A context that trusts nobody yet: not the system's certificates, too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = like.check_hostname
-    return context
 
 
 def _load_texts(context: ssl.SSLContext, text: str, password: str) -> None:

@@ -187,8 +187,8 @@ class _Load:
             keys = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
             self._loaded = target.loaded(keys, self._topic_ids())
         self._ids = self._topic_ids()
-        anew = self._loaded.made_again(self._ids)
-        self._loaded = self._of_these_topics(self._loaded)
+        anew = self._made_again(self._loaded)
+        self._loaded = self._loaded.without(anew)
         ranges = resolve_ranges(
             self._client,
             self._topics,
@@ -218,15 +218,16 @@ class _Load:
             counts[name] = len(view.partitions)
         return counts
 
-    def _of_these_topics(self, loaded: LoadedOffsets) -> LoadedOffsets:
-        anew = loaded.made_again(self._topic_ids())
+    def _made_again(self, loaded: LoadedOffsets) -> list[str]:
+        """Topics that are not those that were loaded. Raises DataLoss, unless that is allowed."""
+        anew = loaded.made_again(self._ids)
         if anew and self._limits.fail_on_data_loss:
             raise DataLoss(
                 f"topic {anew[0]!r} is not the one that was loaded: it was deleted and made again. "
                 "Load into another table, or set fail_on_data_loss=False to load it from its "
                 "beginning, too"
             )
-        return loaded.without(anew)
+        return anew
 
     def _topic_ids(self) -> dict[str, str]:
         topics = self._client.view.topics

@@ -98,7 +98,7 @@ def _skip_headers(records: bytes, position: int, end: int, count: int, number: i
         value_length, after = decode_varint(records, position)
         if value_length < -1 or after + max(value_length, 0) > end:
             raise InvalidRecord(f"a header of record {number} does not fit in it")
-        try:
+        try:  # Unlike Kafka: our consumers hand out text, and could not read it
             records[start:position].decode()
         except UnicodeDecodeError:
             raise InvalidRecord(f"the key of a header of record {number} is not UTF-8") from None

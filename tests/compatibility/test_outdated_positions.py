@@ -6,36 +6,21 @@ and it asks again half a second later (rd_kafka_toppar_handle_Offset), though it
 goes where the second answer says. Apache Kafka's consumers meet the same.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import bradbury
-from bradbury.benchmarks.support.kafka_broker import KafkaBroker
-from bradbury.tests.compatibility.support.kafka_jars import require_kafka
+from bradbury.tests.compatibility.support.two_brokers import kafka, ours
 from bradbury.tests.support.wire.fault_proxy import FaultProxy
 
 LIST_OFFSETS = 2
 SECONDS = 60.0
 RECORDS = 20
 SOUGHT = 10
-
-
-@contextmanager
-def ours(folder: Path) -> Iterator[str]:
-    with bradbury.local(data_dir=str(folder)) as cluster:
-        yield cluster.bootstrap_servers
-
-
-@contextmanager
-def kafka(folder: Path) -> Iterator[str]:
-    require_kafka()
-    with KafkaBroker(folder, heap="256m") as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.mark.deep

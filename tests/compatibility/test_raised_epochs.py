@@ -7,7 +7,6 @@ broker can tell from one: Apache Kafka stores it twice, too.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,27 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import bradbury
-from bradbury.benchmarks.support.kafka_broker import KafkaBroker
-from bradbury.tests.compatibility.support.kafka_jars import require_kafka
+from bradbury.tests.compatibility.support.two_brokers import kafka, ours
 from bradbury.tests.support.wire.fault_proxy import FaultProxy
 
 PRODUCE = 0
 CONFIGS = {"segment.bytes": "1048576", "max.message.bytes": "4000000"}
 SECONDS = 60.0
-
-
-@contextmanager
-def ours(folder: Path) -> Iterator[str]:
-    with bradbury.local(data_dir=str(folder)) as cluster:
-        yield cluster.bootstrap_servers
-
-
-@contextmanager
-def kafka(folder: Path) -> Iterator[str]:
-    require_kafka()
-    with KafkaBroker(folder, heap="256m") as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.mark.deep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +15,10 @@ import bradbury
 from bradbury.cli.main import run
 from bradbury.discovery.state_file import CLIENT_CONFIG_VARIABLE
 from bradbury.protocol.errors import AuthenticationFailed, ConnectionFailed
-from tests.support.certificates import CertificateAuthority
+from bradbury.tests.support.certificates import CertificateAuthority
 
 AT_ONCE_S = 30.0
 """Far less than a client tries when it may be worth it."""
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
-    return CertificateAuthority(tmp_path_factory.mktemp("certificates"))
-
-
-def broker_config(authority: CertificateAuthority, **more: str) -> dict[str, str]:
-    return {
-        "listeners": "SSL://:0",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": authority.sign("broker"),
-        **{name.replace("_", "."): value for name, value in more.items()},
-    }
-
-
-@pytest.fixture(scope="module")
-def cluster(authority: CertificateAuthority) -> Iterator[Any]:
-    with bradbury.local(config=broker_config(authority)) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def mutual(authority: CertificateAuthority) -> Iterator[Any]:
-    config = broker_config(
-        authority,
-        ssl_client_auth="required",
-        ssl_truststore_type="PEM",
-        ssl_truststore_location=authority.certificate,
-    )
-    with bradbury.local(config=config) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -120,9 +88,9 @@ def test_a_broker_that_nobody_vouches_for_is_not_talked_to(cluster: Any, tmp_pat
 
 
 def test_a_certificate_of_another_host_is_refused_unless_hosts_do_not_count(
-    authority: CertificateAuthority, trusting: Any
+    tls: Callable[..., dict[str, str]], authority: CertificateAuthority, trusting: Any
 ) -> None:
-    config = broker_config(authority) | {
+    config = tls() | {
         "ssl.keystore.location": authority.sign("elsewhere", host="elsewhere.example")
     }
     with bradbury.local(config=config) as cluster:

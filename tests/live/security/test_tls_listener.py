@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.protocol.errors import InvalidConfig
-from tests.support.certificates import CertificateAuthority
+from bradbury.tests.support.certificates import CertificateAuthority
 
 PATIENCE = 60
+BrokerConfig = Callable[..., dict[str, str]]
 # ApiVersions 0, correlation id 7, no client id.
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
-    return CertificateAuthority(tmp_path_factory.mktemp("certificates"))
-
-
-def tls(authority: CertificateAuthority, **more: str) -> dict[str, str]:
-    config = {
-        "listeners": "SSL://:0",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": authority.sign("broker"),
-    }
-    return config | {name.replace("_", "."): value for name, value in more.items()}
-
-
-@pytest.fixture(scope="module")
-def cluster(authority: CertificateAuthority) -> Iterator[Any]:
-    with bradbury.local(config=tls(authority)) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def mutual(authority: CertificateAuthority) -> Iterator[Any]:
-    config = tls(
-        authority,
-        ssl_client_auth="required",
-        ssl_truststore_type="PEM",
-        ssl_truststore_location=authority.certificate,
-    )
-    with bradbury.local(config=config) as cluster:
-        yield cluster
 
 
 def settings(cluster: Any, authority: CertificateAuthority) -> dict[str, Any]:
@@ -199,8 +168,10 @@ def test_a_client_without_a_good_certificate_is_not_served(
             ask_versions(secured)
 
 
-def test_only_protocols_that_are_enabled_are_spoken(authority: CertificateAuthority) -> None:
-    config = tls(authority, ssl_enabled_protocols="TLSv1.3")
+def test_only_protocols_that_are_enabled_are_spoken(
+    tls: BrokerConfig, authority: CertificateAuthority
+) -> None:
+    config = tls(ssl_enabled_protocols="TLSv1.3")
     with bradbury.local(config=config) as cluster, connect(cluster) as sock:
         context = trusting(authority)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -221,21 +192,23 @@ def test_only_protocols_that_are_enabled_are_spoken(authority: CertificateAuthor
     ],
 )
 def test_settings_that_would_not_do_what_they_say_are_refused(
-    authority: CertificateAuthority, change: dict[str, str], said: str
+    tls: BrokerConfig, change: dict[str, str], said: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=said):
-        bradbury.local(config=tls(authority) | change).close()
+        bradbury.local(config=tls() | change).close()
 
 
-def test_a_key_with_a_password_is_refused(authority: CertificateAuthority) -> None:
+def test_a_key_with_a_password_is_refused(
+    tls: BrokerConfig, authority: CertificateAuthority
+) -> None:
     path = authority.sign("locked", password=b"secret")
     with pytest.raises(InvalidConfig, match="the key is encrypted"):
-        bradbury.local(config=tls(authority) | {"ssl.keystore.location": path}).close()
+        bradbury.local(config=tls() | {"ssl.keystore.location": path}).close()
 
 
-def test_several_nodes_are_refused(authority: CertificateAuthority) -> None:
+def test_several_nodes_are_refused(tls: BrokerConfig) -> None:
     with pytest.raises(InvalidConfig, match="is for one node"):
-        bradbury.local(nodes=2, config=tls(authority)).close()
+        bradbury.local(nodes=2, config=tls()).close()
 
 
 def test_its_admin_is_to_be_told_whom_to_trust(
