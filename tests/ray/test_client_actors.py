@@ -15,6 +15,7 @@ import ray
 import bradbury
 from bradbury.clients.consumer_group.worker_actors import ConsumerProcess
 from bradbury.protocol.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from bradbury.tests.support.certificates import CertificateAuthority
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -283,3 +284,29 @@ def test_calls_of_a_handle_run_in_its_order(consumer: Any, topic: str) -> None:
         consumer.seek.remote((topic, 0), offset)
         references.append(consumer.position.remote((topic, 0)))
     assert call(references) == list(range(200))
+
+
+def test_they_speak_tls_to_a_cluster_that_is_not_rays(
+    cluster: bradbury.Cluster, tmp_path: Path
+) -> None:
+    authority = CertificateAuthority(tmp_path)
+    config = {
+        "listeners": "SSL://:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": authority.sign("broker"),
+    }
+    security: Any = {
+        "security_protocol": "SSL",
+        "ssl_truststore_location": authority.certificate,
+    }
+    with bradbury.local(config=config) as secured:
+        with secured.admin(**security) as admin:
+            admin.create_topic("secured")
+        options = {"bootstrap": secured.bootstrap_servers, **security}
+        producer = bradbury.ProducerActor.remote(**options)
+        consumer = bradbury.ConsumerActor.remote("secured", auto_offset_reset="earliest", **options)
+        ray.get(producer.send_batch.remote("secured", table(ROWS)), timeout=60)
+        ray.get(producer.flush.remote(), timeout=60)
+        assert ray.get(consumer.poll.remote(), timeout=60).num_rows > 0
+        ray.kill(producer)
+        ray.kill(consumer)
