@@ -29,10 +29,10 @@ from struct import Struct
 from time import perf_counter
 from typing import Final
 
+from ...handlers.ports.client_session import ClientSession
 from ...handlers.ports.context import Node
 from ...handlers.ports.request_metrics import RequestTrace
 from ...handlers.server.dispatch import Chunks, NotServed, PeerError, check_header, dispatch
-from ...protocol.principal import ANONYMOUS, Principal
 from ...protocol.records.fetch_response import FileSlice
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
@@ -87,10 +87,10 @@ class _Slot(RequestTrace):
 class ClientConnection:
     """Owns its socket from `open` to `close`."""
 
-    principal: Principal = ANONYMOUS
-
-    def __init__(self, sock: socket.socket, address: str, peer: str, shared: Shared) -> None:
-        self.address = address
+    def __init__(
+        self, sock: socket.socket, session: ClientSession, peer: str, shared: Shared
+    ) -> None:
+        self.session = session
         self.peer = peer
         self._socket = sock
         self._fd = sock.fileno()
@@ -181,7 +181,7 @@ class ClientConnection:
     def _fail(self, error: BaseException) -> None:
         """A request failed: by the peer's fault, or by ours."""
         if isinstance(error, NotServed) and (
-            seconds := self._shared.refusals.seconds(self.address)
+            seconds := self._shared.refusals.seconds(self.session.address)
         ):
             # Not read from meanwhile; what it was promised before still goes out.
             self._is_turned_away = True
@@ -365,7 +365,7 @@ class ClientConnection:
         slot = _Slot(perf_counter(), len(frame))
         slot.keeps_frame = is_lasting
         self._slots.append(slot)
-        result = dispatch(frame, self._node, self.peer, slot)
+        result = dispatch(frame, self._node, self.peer, slot, self.session)
         slot.handled_at = slot.ready_at = now = perf_counter()
         if result is None or isinstance(result, list):
             slot.chunks = result

@@ -23,6 +23,7 @@ import ssl
 from collections import Counter
 from typing import Protocol
 
+from ...handlers.ports.client_session import PLAINTEXT, SSL, ClientSession
 from ...handlers.ports.context import Node
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
@@ -177,10 +178,12 @@ class Listener:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            protocol = PLAINTEXT if self._tls is None else SSL
+            session = ClientSession(address[0], listener=protocol, protocol=protocol)
             connection = (
-                ClientConnection(sock, address[0], peer, self._shared)
+                ClientConnection(sock, session, peer, self._shared)
                 if self._tls is None
-                else TlsConnection(sock, address[0], peer, self._shared, self._tls)
+                else TlsConnection(sock, session, peer, self._shared, self._tls)
             )
             self._connections.add(connection)
             self._by_address[address[0]] += 1
@@ -215,9 +218,9 @@ class Listener:
 
     def _forget(self, connection: ClientConnection) -> None:
         self._connections.discard(connection)
-        self._by_address[connection.address] -= 1
-        if not self._by_address[connection.address]:
-            del self._by_address[connection.address]
+        self._by_address[connection.session.address] -= 1
+        if not self._by_address[connection.session.address]:
+            del self._by_address[connection.session.address]
         self._node.on_closed(connection.peer)
 
     # --- closing what is idle, slow or in the way ------------------------------------------------

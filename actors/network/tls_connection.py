@@ -13,6 +13,7 @@ import socket
 import ssl
 from typing import cast
 
+from ...handlers.ports.client_session import ClientSession
 from ...protocol.records.fetch_response import FileSlice
 from .client_connection import ClientConnection, Shared
 from .page_cache import is_resident
@@ -22,18 +23,18 @@ HANDSHAKE_SECONDS = 30.0
 
 
 class TlsConnection(ClientConnection):
-    """See ClientConnection. `principal` is nobody until the handshake is over."""
+    """See ClientConnection. The session's principal is nobody until the handshake is over."""
 
     def __init__(
         self,
         sock: socket.socket,
-        address: str,
+        session: ClientSession,
         peer: str,
         shared: Shared,
         context: ssl.SSLContext,
     ) -> None:
         self._tls = TlsSocket(sock, context)
-        super().__init__(cast("socket.socket", self._tls), address, peer, shared)
+        super().__init__(cast("socket.socket", self._tls), session, peer, shared)
         self._is_secured = False
         self._is_reading_on = False
         self._patience: asyncio.TimerHandle | None = None
@@ -65,7 +66,7 @@ class TlsConnection(ClientConnection):
             self.close()
             return
         if self._is_secured:
-            self.principal = self._tls.principal
+            self.session.principal = self._tls.principal
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None

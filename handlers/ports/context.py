@@ -15,6 +15,7 @@ from uuid import UUID
 from ...cluster.control.controller_request import ControllerRequest
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
+from .client_session import INTERNAL_SESSION, ClientSession
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
 from .replica_port import Partitions
@@ -112,3 +113,4 @@ class RequestContext:
     client_id: str | None
     peer: str
     correlation_id: int
+    session: ClientSession = INTERNAL_SESSION

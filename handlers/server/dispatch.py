@@ -35,6 +35,7 @@ from ...protocol.records.fetch_response import Chunk, write_fetch_response
 from ...protocol.schema import Message, Struct
 from ..cluster.api_versions import respond_to_unknown_version
 from ..ports.api import Api, Parts
+from ..ports.client_session import INTERNAL_SESSION, ClientSession
 from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
@@ -88,7 +89,13 @@ def check_header(start: memoryview) -> bool:
     return header.api_key == PRODUCE_KEY
 
 
-def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | None = None) -> Result:
+def dispatch(
+    frame: memoryview,
+    node: Node,
+    peer: str,
+    trace: RequestTrace | None = None,
+    session: ClientSession = INTERNAL_SESSION,
+) -> Result:
     """Handle one request. `frame` (without its size) may be reused once this has returned.
 
     Returns the response, now or later; None when the request has none (acks=0). While
@@ -123,7 +130,7 @@ def dispatch(frame: memoryview, node: Node, peer: str, trace: RequestTrace | Non
         if header.api_version >= api.first_flexible:
             position = skip_tags(frame, position)
         context = RequestContext(
-            node, header.api_version, header.client_id, peer, header.correlation_id
+            node, header.api_version, header.client_id, peer, header.correlation_id, session
         )
         if is_long_frame and header.api_key != PRODUCE_KEY:
             trace.is_begun = False

@@ -151,7 +151,7 @@ def test_a_client_with_a_certificate_is_known_by_its_subject(
     ):
         assert ask_versions(secured) == 7
         connections = mutual.nodes[0].listener._connections
-        assert "User:CN=alice,O=Example" in {str(each.principal) for each in connections}
+        assert "User:CN=alice,O=Example" in {str(each.session.principal) for each in connections}
 
 
 @pytest.mark.parametrize("certificate", ["none", "expired", "of another authority"])
